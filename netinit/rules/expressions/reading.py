@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from netinit.base.attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.records import Record
@@ -27,7 +29,7 @@ from netinit.rules.expressions.effects import decode_effect, decode_verdict
 from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import Limit, UnknownMatch
+from netinit.rules.matches.context import Limit, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import Rule
 from netinit.rules.targets import Target
@@ -152,9 +154,12 @@ class _Walk:
 
     def rule(self) -> Rule:
         """The rule that was walked."""
-        implied = {match.protocol for match in self._matches if isinstance(match, Port)}
+        implied = {match.protocol for match in self._matches if isinstance(match, Port | TcpFlags)}
         kept = [one for one in self._matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
         kept.sort(key=_place_of)  # iptables' order, which says the same: all of them must hold
+        for at, (one, other) in enumerate(pairwise(kept)):
+            if isinstance(one, TcpFlags) and isinstance(other, Port):  # options of one module, in the order of its listing
+                kept[at : at + 2] = [other, one]
         return Rule(matches=tuple(kept), target=join(self._targets), comment="", origin=None, families=self.families)
 
     def _choose(self, count: int) -> int:

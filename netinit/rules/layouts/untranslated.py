@@ -20,6 +20,7 @@ from netinit.rules.model import (
     FILTER,
     FORWARD,
     INPUT,
+    ISTIO_DROP,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
@@ -58,7 +59,11 @@ def guard(builder: Builder, options: Interception) -> None:
         return
     if options.layout == CURRENT:
         builder.append(
-            FILTER, INPUT, NOT_LO, Source(networks=(Network.parse(IPV6.passthrough),)), to=Drop(), families=(IPV6,),
+            FILTER, INPUT, NOT_LO, Source(networks=(Network.parse(IPV6.passthrough),)), to=Jump(chain=ISTIO_DROP), families=(IPV6,),
+            why="the proxy alone speaks from this address, through lo", origin="istio_exact",
+        )  # fmt: skip
+        builder.append(
+            FILTER, ISTIO_DROP, to=Drop(), families=(IPV6,),
             why="the proxy alone speaks from this address, through lo", origin="istio_exact",
         )  # fmt: skip
     refuse(builder)

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from struct import unpack_from
 
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
+from netinit.rules.matches.context import (
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    TcpFlags,
+    UnknownMatch,
+)
 from netinit.rules.matches.packet import MOST_MULTIPORTS, Owner, Port
 
 MAX_PORT = 0xFFFF
@@ -18,6 +27,7 @@ ADDRESS_TYPES = (
     "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT",
     "XRESOLVE",
 )  # RTN_*, by number  # fmt: skip
+DIRECTION = 1 << 12  # XT_CONNTRACK_DIRECTION: inverted, it is REPLY
 STATE_ALIAS = 1 << 13  # XT_CONNTRACK_STATE_ALIAS: written as `-m state`
 LIMIT_SCALE = 10_000  # XT_LIMIT_SCALE: a credit is a ten thousandth of a second
 Ports = tuple[int, int]
@@ -111,8 +121,10 @@ def _read_connmark(info: bytes, _: str) -> list[Match] | None:
 
 
 def _read_conntrack(info: bytes, _: str) -> list[Match] | None:
-    """Struct xt_conntrack_mtinfo2 and 3 where nothing but the state is asked."""
+    """Struct xt_conntrack_mtinfo2 and 3 where nothing but the state or the direction is asked."""
     asked, inverted, bits = unpack_from("=3H", info, 146)
+    if asked == DIRECTION and not inverted & ~DIRECTION:
+        return [ConnectionDirection(direction="REPLY" if inverted else "ORIGINAL")]
     if asked & ~STATE_ALIAS != 1 or inverted & ~1:
         return None
     states = _states(bits, CONNTRACK_BITS)

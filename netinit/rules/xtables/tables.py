@@ -14,7 +14,7 @@ from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.context import TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import Rule
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
@@ -137,7 +137,7 @@ class _TableReader:
             matches += more
             comment = text or comment
             place += size
-        implied = {match.protocol for match in matches if isinstance(match, Port)}
+        implied = {match.protocol for match in matches if isinstance(match, Port | TcpFlags)}
         kept = [one for one in matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
         target = self._read_target(at, target_at, following, goes=bool(flags & form.goto))
         packets = unpack_from("=Q", self._entries, at + form.counters)[0]
