@@ -28,7 +28,7 @@ MATCHES = rf"""
         -m\ tcp\ (?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
         (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
-        -m\ conntrack\ !\ --ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ REPLY\ |
+        -m\ conntrack\ !\ --ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ (?:REPLY|ORIGINAL)\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
         -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}(?:-{NUMBER})?\ |
         -m\ (?:mark|connmark)\ (?:!\ )?--mark\ {HEX}(?:/0xfff)?\ |

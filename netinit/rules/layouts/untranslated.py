@@ -14,7 +14,7 @@ from netinit.base.net import FAMILIES, IPV6, Family, Network
 from netinit.options import CURRENT, DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import BARE_SYN, ConnectionState
+from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState
 from netinit.rules.matches.packet import InInterface, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
@@ -44,6 +44,7 @@ REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothi
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
 WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # nft's status, unlike iptables', says nothing of these
+NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may answer a client whose port is 53
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 # nat's hook -> the hook of filter that sees the same packets, and what is left out there: nat is never asked at PREROUTING
 # about what the pod sends to itself.
@@ -88,13 +89,13 @@ def refuse(builder: Builder) -> None:
         if not families:
             continue
         others = beside
-        if hook == PREROUTING and (ports := {_port(builder, decisions[index]) for index in redirecting} - {0}):
-            others = (*beside, Port(protocol="tcp", ports=tuple(ports), negated=True))
+        if hook == PREROUTING and (ports := {_port(builder, decisions[index][1]) for index in redirecting}):
+            others = (*beside, Port(protocol="tcp", ports=tuple(sorted(ports)), negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
         looked_at: list[tuple[Match, ...]] = [(*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, WITHOUT_ENTRY)]
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
-            looked_at.append((DNS_QUERY, NOT_TRANSLATED))
+            looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
         for matches in looked_at:
             builder.append(
                 FILTER, at, *matches, to=Jump(chain=chain), families=families,
@@ -141,14 +142,11 @@ def _decisions(
             yield from _decisions(builder, hook, rule.target.chain, matches)
 
 
-def _port(builder: Builder, decision: tuple[tuple[Match, ...], Rule]) -> int:
-    """The proxy's port that a decision sends connections of any interface to; 0 where it is for some interfaces.
+def _port(builder: Builder, rule: Rule) -> int:
+    """The proxy's port that a rule sends connections to.
 
     Connections to that port are the proxy's anyway: nat translates them into what they are, and leaves no status.
     """
-    matches, rule = decision
-    if any(isinstance(match, InInterface) for match in matches):
-        return 0
     return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
 
 

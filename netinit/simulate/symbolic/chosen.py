@@ -28,7 +28,6 @@ from netinit.simulate.symbolic.space import (
     NEW,
     OUTBOUND,
     PROTOCOL,
-    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -170,11 +169,10 @@ class Among:
         return found
 
     def in_answers(self) -> Choice:
-        """Those in the direction of the answers; a new connection's packets are of either, on an old entry."""
+        """Those in the direction of the answers; of a new connection before it is tracked nobody knows."""
         answers = self._named(STATE, lambda value: value == ANSWER).certain
-        either = self._named(STATE, lambda value: value in REUSES).certain
         untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
-        return Choice(answers, answers | either | untracked)
+        return Choice(answers, answers | untracked)
 
     def to_socket(self) -> Choice:
         """Those for which a socket is connected, or bound to the very address."""

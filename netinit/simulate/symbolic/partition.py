@@ -26,7 +26,6 @@ from netinit.simulate.symbolic.space import (
     NEW,
     OUTBOUND,
     PROTOCOL,
-    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -133,7 +132,7 @@ def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
         mark=point[MARK], state="" if named[STATE] == NEW else conntrack_state(named[STATE]), connection_mark=point[CONNECTION_MARK],
         socket=point[SOCKET] == 1, flags=_flags_of(named[PROTOCOL], named[STATE]),
         destination_translated=None if named[STATE] == ANSWER else named[STATE] == TRANSLATED,
-        is_answer=None if named[STATE] in REUSES else named[STATE] == ANSWER,
+        is_answer=named[STATE] == ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around
