@@ -58,26 +58,27 @@ def guard(builder: Builder, options: Interception) -> None:
     """Adds the rules of the filter table that hold what nat and TPROXY leave open; call it when nat's rules are collected."""
     if options.istio_exact:
         return
+    dropped: tuple[Family, ...] = ()
     if options.layout == CURRENT:
+        dropped = (IPV6,)
         builder.append(
-            FILTER, INPUT, NOT_LO, Source(networks=(Network.parse(IPV6.passthrough),)), to=Jump(chain=ISTIO_DROP), families=(IPV6,),
-            why="the proxy alone speaks from this address, through lo", origin="istio_exact",
-        )  # fmt: skip
-        builder.append(
-            FILTER, ISTIO_DROP, to=Drop(), families=(IPV6,),
+            FILTER, INPUT, NOT_LO, Source(networks=(Network.parse(IPV6.passthrough),)), BARE_SYN.replace(negated=True),
+            to=Jump(chain=ISTIO_DROP), families=dropped,
             why="the proxy alone speaks from this address, through lo", origin="istio_exact",
         )  # fmt: skip
     refuse(builder)
     if options.virtual_interfaces and options.outbound_cidrs:
-        coming = InInterface(names=options.virtual_interfaces)
+        dropped = FAMILIES
+        coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
         builder.append(
-            FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Drop(),
-            why="what a VM sends is forwarded as nat redirects it, or not at all", origin="virtual_interfaces",
+            FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Jump(chain=ISTIO_DROP),
+            why="what a VM sends is forwarded as nat redirects it, or not at all", origin=origin,
         )  # fmt: skip
         builder.append(
             FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
-            why="connections that nat has not redirected are looked at again", origin="virtual_interfaces",
+            why="connections that nat has not redirected are looked at again", origin=origin,
         )  # fmt: skip
+    builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin="istio_exact")
 
 
 def refuse(builder: Builder) -> None:
