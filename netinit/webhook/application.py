@@ -24,7 +24,7 @@ from netinit.webhook.metrics import CONTENT_TYPE, Metrics
 from netinit.webhook.review import Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_thread import run_in_thread
 from netinit.webhook.serving_state import ServingState
-from netinit.webhook.turns import Places, QueuePlace, Turns
+from netinit.webhook.turns import QueuePlace, ReviewPlaces, Turns
 
 __all__ = ["Application", "Monitoring", "Stopwatch"]
 
@@ -106,7 +106,7 @@ class Application:
         self._metrics = metrics
         self._wants_certificate = wants_certificate
         self._bodies = Bodies(most_bytes)
-        self._places = Places(most_reviews)
+        self._places = ReviewPlaces(most_reviews)
         self._in_loop, self._in_thread = Turns(), Turns()
         self._watch = Stopwatch()
         self._denials = LineLimit(_DENIALS)

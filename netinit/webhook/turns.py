@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from netinit.webhook.review import Fault
 
-__all__ = ["Places", "QueuePlace", "Turns"]
+__all__ = ["QueuePlace", "ReviewPlaces", "Turns"]
 
 
 @dataclass(slots=True, eq=False)
@@ -21,7 +21,7 @@ class QueuePlace:
     turn: asyncio.Future[None] | None = None
 
 
-class Places:
+class ReviewPlaces:
     """Places for `most` reviews. Where none is left, a peer that has more of them than the newcomer's gives one up."""
 
     def __init__(self, most: int) -> None:

@@ -156,10 +156,10 @@ class _Walk:
         """The rule that was walked."""
         implied = {match.protocol for match in self._matches if isinstance(match, Port | TcpFlags)}
         kept = [one for one in self._matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
-        kept.sort(key=_place_of)  # iptables' order, which says the same: all of them must hold
+        kept.sort(key=lambda match: match.xt().place)  # iptables' order, which says the same: all of them must hold
         for at, (one, other) in enumerate(pairwise(kept)):
-            if isinstance(one, TcpFlags) and isinstance(other, Port):  # options of one module, in the order of its listing
-                kept[at : at + 2] = [other, one]
+            if isinstance(one, TcpFlags) and isinstance(other, Port):  # iptables lists them in this order
+                kept[at : at + 2] = other, one
         return Rule(matches=tuple(kept), target=join(self._targets), comment="", origin=None, families=self.families)
 
     def _choose(self, count: int) -> int:
@@ -385,10 +385,6 @@ class _Walk:
 
     def _on_connlimit(self, _: dict[int, bytes]) -> None:
         self._matches.append(UnknownMatch(text="connlimit"))
-
-
-def _place_of(match: Match) -> int:
-    return match.xt().place
 
 
 def _read_comment(userdata: bytes) -> str:

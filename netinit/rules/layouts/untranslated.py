@@ -62,7 +62,7 @@ def guard(builder: Builder, options: Interception) -> None:
     if options.layout == CURRENT:
         dropped = (IPV6,)
         builder.append(
-            FILTER, INPUT, NOT_LO, Source(networks=(Network.parse(IPV6.passthrough),)), BARE_SYN.replace(negated=True),
+            FILTER, INPUT, Source(networks=(Network.parse(IPV6.passthrough),)), NOT_LO, BARE_SYN.replace(negated=True),
             to=Jump(chain=ISTIO_DROP), families=dropped,
             why="the proxy alone speaks from this address, through lo", origin="istio_exact",
         )  # fmt: skip

@@ -36,7 +36,7 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
         "--ipv6 on captures it, --ipv6 reject refuses it; or take the pod's IPv6 addresses away",
     ),
     "istio_exact": (
-        ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
+        ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on port any but 15006 on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
         "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
     ),
     "reject_quic": (["--reject-quic"], [], [], ""),
