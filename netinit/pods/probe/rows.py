@@ -102,6 +102,8 @@ def _probe_here(options: Options, warning: str) -> Probes:
     notes = [*([warning] if warning else []), *settled.warnings]
     if ipv6 == REJECT:
         notes.append("nothing was probed over IPv6, which is refused: connection tracking, which shows probes, may be off there")
+    if settled.options.istio_exact:
+        notes.append("new connections were probed: those that begin on an old conntrack entry may pass the proxy (--istio-exact)")
     rows: list[ProbeResult] = []
     with ExitStack() as stack:
         if settled.options.inbound_mode == TPROXY:
