@@ -34,7 +34,7 @@ from netinit.simulate.ruleset import Ruleset
 AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
-ON_OLD_ENTRY = "it met a conntrack entry that another connection left: nat was not asked, and the prediction is for that case"
+ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
 _MOST_READS = 5  # of rules that do not stand still
 
@@ -175,9 +175,8 @@ def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded
     folded = fold(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:
         for trace in simulate_on_old_entries(packet, ruleset, around):
-            other = fold(observed, trace)
-            if other.agrees:
-                return answer, replace(other, notes=(*other.notes, ON_OLD_ENTRY))
+            if fold(observed, trace).agrees:
+                return answer, replace(folded, notes=(*folded.notes, ON_OLD_ENTRY))
     return answer, folded
 
 

@@ -10,7 +10,14 @@ from netinit.base.net import FAMILIES, FULL_MASK, IPV4, IPV6, Family, Network
 from netinit.base.records import Record
 from netinit.rules.expressions.registers import CT, FIB, META, PAYLOAD, Operand
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import AddressType, ConnectionState, Mark, TcpFlags, UnknownMatch
+from netinit.rules.matches.context import (
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Mark,
+    TcpFlags,
+    UnknownMatch,
+)
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.xtables.matches import ADDRESS_TYPES, TCP_FLAGS
 from netinit.rules.xtables.names import protocol_name
@@ -18,7 +25,7 @@ from netinit.rules.xtables.names import protocol_name
 # NFT_META_*, NFT_CT_*, NFT_PAYLOAD_* and so on of linux/netfilter/nf_tables.h
 META_PROTOCOL, META_MARK, META_IIF, META_OIF, META_IIFNAME, META_OIFNAME = 1, 3, 4, 5, 6, 7
 META_SKUID, META_SKGID, META_NFPROTO, META_L4PROTO = 10, 11, 15, 16
-CT_STATE, CT_STATUS, CT_MARK = 0, 2, 3
+CT_STATE, CT_DIRECTION, CT_STATUS, CT_MARK = 0, 1, 2, 3
 NETWORK_HEADER, TRANSPORT_HEADER = 1, 2
 FIB_ADDRTYPE, FIB_SADDR, FIB_DADDR = 3, 1, 2
 ETHERTYPES = {0x0800: IPV4, 0x86DD: IPV6}
@@ -299,6 +306,12 @@ def _status(compared: RegisterTest, _: Known) -> list[Match] | None:
     return [ConnectionState(states=tuple([name for name, bit in STATUSES if asked[0] & bit]), negated=asked[1])]
 
 
+def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:
+    if compared.operand.mask or compared.negated or compared.single not in (b"\0", b"\1"):
+        return None
+    return [ConnectionDirection(direction="REPLY" if compared.single == b"\1" else "ORIGINAL")]
+
+
 def _fib(compared: RegisterTest, _: Known) -> list[Match] | None:
     side = {FIB_SADDR: "source", FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
     if side is None or compared.operand.mask:
@@ -322,6 +335,7 @@ _READERS: dict[tuple[str, int | str], Callable[[RegisterTest, Known], list[Match
     (META, META_SKUID): _owner("uid"),
     (META, META_SKGID): _owner("gid"),
     (CT, CT_STATE): _state,
+    (CT, CT_DIRECTION): _direction,
     (CT, CT_STATUS): _status,
     (CT, CT_MARK): _mark(connection=True),
     (FIB, FIB_ADDRTYPE): _fib,

@@ -160,7 +160,7 @@ def _to_networks(options: Interception) -> list[tuple[Match, ...]]:
     """TCP to the networks that are captured."""
     if options.outbound_cidrs == ALL or options.layout == AMBIENT:
         return [(TCP,)]
-    return [(TCP, Destination(networks=found)) for family, found in by_family(options.outbound_cidrs) if family is IPV6]
+    return [(Destination(networks=found), TCP) for family, found in by_family(options.outbound_cidrs) if family is IPV6]
 
 
 def _queries(options: Interception) -> list[tuple[Match, ...]]:

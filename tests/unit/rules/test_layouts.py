@@ -163,7 +163,7 @@ def without_deviations(made):
     found = {}
     for table, one, rule in rules_of(made):
         chains = {*untranslated.CHAINS, "ISTIO_DROP"}
-        if added not in rule.matches and not (table.name == "filter" and {one.name, rule.target.calls} & chains):
+        if not {BARE_SYN, added} & set(rule.matches) and not (table.name == "filter" and {one.name, rule.target.calls} & chains):
             refusing = one.name.startswith("ISTIO_REFUSE")  # of --ipv6 reject, which is no deviation
             matches = rule.matches if refusing else tuple(match for match in rule.matches if match not in deviations)
             if table.name == "mangle" and one.name == "ISTIO_INBOUND" and len(matches) < len(rule.matches) and Protocol(name="tcp") not in matches and not any(isinstance(match, Port) for match in matches):
