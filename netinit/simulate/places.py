@@ -334,6 +334,8 @@ def _agree(listed: LoadedRule, held: LoadedRule) -> bool:
         return True
     matches, target = _known_part(wanted)
     known, other = _known_part(found)
+    if known == matches and target == other and not any(isinstance(one, UnknownMatch) for one in (*wanted.matches, *found.matches)):
+        return True  # all of them must hold, in whatever order: nft and iptables list interfaces and addresses in another one
     if UnknownMatch(text="-m set") in found.matches:  # the listing names the set, and what it holds may stand in its place
         return known <= matches and target == other
     unknown = any(isinstance(one, UnknownMatch) for one in wanted.matches)

@@ -179,7 +179,7 @@ def ask(resolver):
     return json.loads(resolver.recv(4096))["name"]
 
 
-@pytest.mark.parametrize(("arguments", "without"), [(AMBIENT, "outside"), ([*RULES, "--redirect-dns", "--capture-all-dns"], "proxy")], ids=["ambient", "sidecar"])
+@pytest.mark.parametrize(("arguments", "without"), [([*AMBIENT, "--istio-exact"], "outside"), ([*RULES, "--redirect-dns", "--capture-all-dns"], "proxy")], ids=["ambient", "sidecar"])
 def test_a_resolver_that_keeps_its_port_asks_the_proxy_once_its_flow_is_forgotten(pod, stack, arguments, without):
     """In a sidecar's pod the application's queries have a zone of their own, where no older flow is."""
     track(pod)

@@ -335,7 +335,8 @@ def test_an_equal_route_or_address_of_others_serves_and_stays(pod, words):
     pod.run(["ip", *words.split()], check=True)
     before = state(pod)
     assert apply_in(pod, options).changed
-    assert differences_in(pod, options) == []
+    own = "::/64 dev lo" if "::6/64" in words else "nothing"  # the prefix of that address is a route into the pod itself
+    assert [one for one in differences_in(pod, options) if own not in one] == []
     assert not apply_in(pod, options).changed, "a second run has nothing to do"
     remove_in(pod)
     check_same(state(pod), before, words)

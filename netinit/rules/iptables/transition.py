@@ -75,7 +75,9 @@ def write_transition(target: Target, listing: Listing, owned: Owned, *, skip: Se
     names = [name for name in (*target, *[n for n in listing if n not in target]) if name not in skip]
     names.sort(key=lambda name: _stops_capturing(target.get(name, {}), listing.get(name)))
     lines: list[str] = []
-    if FILTER in names[1:] and FILTER in listing:
+    if FILTER in listing and FILTER in names and FILTER not in target:
+        names.sort(key=lambda name: name != FILTER)
+    elif FILTER in listing and FILTER in names[1:]:
         lines, listing, owned = _stop_refusing(listing, owned)
     for name in names:
         lines += _write_table(name, target.get(name, {}), listing.get(name), owned)

@@ -138,7 +138,7 @@ def test_a_table_that_stops_capturing_comes_last():
     drop_only = plan(Options(inbound_ports="*", drop_invalid=True, ipv6="on"))  # mangle stays, its TPROXY does not
     assert tables(transition(text, drop_only)) == ["*nat", "*filter", "*mangle"]
     assert tables(transition(text, TPROXY)) == ["*mangle", "*nat"]
-    assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*filter", "*mangle", "*nat", "*filter"]
+    assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*filter", "*mangle", "*nat"]
     assert tables(transition("mangle OUTPUT -j THEIRS\nmangle THEIRS", REDIRECT)) == ["*nat", "*filter"]
 
 
