@@ -19,6 +19,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from netinit.node.conflist import settings_of
 from prefork import AGENT, Running
 from webhook_server import free_port
 
@@ -37,6 +38,17 @@ def build_plugin(*more, source="netinit/node/plugin.c"):
     compiler = "musl-gcc" if shutil.which("musl-gcc") and not more else "gcc"
     subprocess.run([compiler, *FLAGS, *own, "-o", folder / "netinit-cni", ROOT / source], check=True)
     return folder / "netinit-cni"
+
+
+def copy_plugin(folder, built):
+    """A copy of the plugin in a folder of its own, where its settings can stand beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return shutil.copy(built, folder / "netinit-cni")
+
+
+def write_settings(plugin, *, socket, namespace="", daemon_set="", seconds=30, excluded=("kube-system",)):
+    text = settings_of(socket=str(socket), namespace=namespace, daemon_set=daemon_set, seconds=seconds, excluded=excluded)
+    Path(f"{plugin}.settings").write_text(text)
 
 
 def make_pod(name, namespace="shop", *, uid="", annotations=None, labels=None, env=(), security=None, args=("proxy", "sidecar"), **more):
@@ -177,9 +189,11 @@ class Node:
         self.wait = wait
         self.environ = environ or {}
         self.inside = inside or contextlib.nullcontext  # the network namespace that the agent runs in
-        self.plugin = plugin or build_plugin()
+        self.built = plugin or build_plugin()
         self.monitoring = free_port()
         self.socket = self.folder / "run" / "cni.sock"
+        self.plugin = copy_plugin(self.folder / "installed", self.built)
+        self.set_plugin()
         self.log = self.folder / "agent.log"
         self.in_full = in_full  # started as the image starts it, not forked (prefork.py)
         self.process = None
@@ -200,7 +214,7 @@ class Node:
             "node", "agent", "--nodeName", NODE, "--namespace", AGENT_NAMESPACE,
             "--daemonSetName", DAEMON_SET, "--socket", self.socket, "--monitoringPort", str(self.monitoring), "--address", "127.0.0.1",
             "--kubeconfig", self.api.kubeconfig(self.folder), f"--install={str(self.install).lower()}",
-            "--pluginFile", self.plugin, "--cniBinFolder", self.folder / "bin", "--cniConfFolder", self.folder / "net.d",
+            "--pluginFile", self.built, "--cniBinFolder", self.folder / "bin", "--cniConfFolder", self.folder / "net.d",
             "--netnsFolder", self.folder / "netns", *self.words,
         ]  # fmt: skip
         words, environ = [str(word) for word in command], {**os.environ, **self.environ}
@@ -251,11 +265,12 @@ class Node:
             with error:
                 return error.code, error.read().decode()
 
+    def set_plugin(self, seconds=30):
+        """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent."""
+        write_settings(self.plugin, socket=self.socket, namespace=AGENT_NAMESPACE, daemon_set=DAEMON_SET, seconds=seconds)
+
     def configuration(self, **more):
-        tree = {
-            "cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", "socket": str(self.socket),
-            "pod_namespace": AGENT_NAMESPACE, "daemon_set": DAEMON_SET, "timeout_seconds": 30, **more,
-        }  # fmt: skip
+        tree = {"cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", **more}
         return {key: value for key, value in tree.items() if value is not None}
 
     def environment(self, verb, *, netns="", pod="web", namespace="shop", uid="", container="", interface="eth0", more=""):

@@ -40,7 +40,7 @@ class Agent:
         self.last_errors: list[str] = []
         self.at_work: Counter[str] = Counter()  # the uids of pods that are being programmed
         self._verbs = {
-            "ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect, "STATUS": self._status,
+            "ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect,
         }  # fmt: skip
 
     def obstacle(self) -> str:
@@ -174,11 +174,6 @@ class Agent:
         known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
         gone = self.attachments.keep(known)
         self.log.event("info", f"GC: forgot {gone} containers, {len(known)} are there")
-        return OK
-
-    async def _status(self, request: Request, namespace: int, deadline: float) -> str:  # noqa: ARG002 - a verb's signature
-        if obstacle := self.obstacle():
-            raise CniError(obstacle, CODES.NOT_READY)
         return OK
 
 

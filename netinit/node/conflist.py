@@ -1,4 +1,4 @@
-"""The runtime's list of plugins: with our entry at its end, and without. Pure: text in, text out.
+"""The runtime's list of plugins, with netinit's entry at its end and without, and the plugin's settings. Pure: text in, text out.
 
 Everything else in a list stays as it is, unknown keys and the order of keys too.
 """
@@ -14,9 +14,10 @@ from netinit.base.shown import quote
 from netinit.base.tree import Tree
 from netinit.node.protocol import VERSIONS
 
-__all__ = ["TYPE", "entry_of", "first_of", "has_entry", "is_last", "is_list", "network_of", "with_entry", "without_entry"]
+__all__ = ["ENTRY", "TYPE", "first_of", "has_entry", "is_last", "is_list", "network_of", "settings_of", "with_entry", "without_entry"]
 
 TYPE = "netinit-cni"
+ENTRY: Tree = {"type": TYPE}
 LIST, SINGLE = ".conflist", (".conf", ".json")
 
 
@@ -30,26 +31,34 @@ def is_list(name: str) -> bool:
     return name.endswith(LIST)
 
 
-def entry_of(*, socket: str, namespace: str, daemon_set: str, seconds: int) -> Tree:
-    """Our entry: what the plugin reads (netinit/node/plugin.c)."""
-    return {"type": TYPE, "socket": socket, "pod_namespace": namespace, "daemon_set": daemon_set, "timeout_seconds": seconds}
+def settings_of(*, socket: str, namespace: str, daemon_set: str, seconds: int, excluded: Iterable[str]) -> str:
+    """The settings that the plugin reads beside its executable (netinit/node/plugin.c): NAME=VALUE lines. Raises ConfigError.
+
+    `seconds` is how long it waits for the agent's answer; pods of the `excluded` namespaces start without one.
+    """
+    lines = [("socket", socket), ("seconds", str(seconds)), ("namespace", namespace), ("daemon-set", daemon_set)]
+    lines += [("exclude-namespace", name) for name in excluded]
+    for name, value in lines:
+        if "\n" in value or "\0" in value:
+            raise ConfigError(f"the plugin's setting {name}={quote(value)} must be one line")
+    return "".join(f"{name}={value}\n" for name, value in lines)
 
 
-def network_of(entry: Tree) -> str:
-    """A network of our plugin alone, which Multus adds to a pod's others (the annotation k8s.v1.cni.cncf.io/networks)."""
-    return _write({"cniVersion": "1.0.0", "name": TYPE, **entry})
+def network_of() -> str:
+    """A network of netinit's plugin alone, which Multus adds to a pod's others (the annotation k8s.v1.cni.cncf.io/networks)."""
+    return _write({"cniVersion": "1.0.0", "name": TYPE, **ENTRY})
 
 
-def with_entry(text: str, entry: Tree, *, single: bool) -> str:
+def with_entry(text: str, *, single: bool) -> str:
     """The list with the entry at its end, in the place of an older one; of a single plugin, the list that it becomes.
 
     The text itself where nothing is to be done. Raises ConfigError for what no runtime would take.
     """
     tree = _read(text, single=single)
     plugins = _plugins(tree)
-    if plugins[-1:] == [entry] and len(_ours(plugins)) == 1:
+    if plugins[-1:] == [ENTRY] and len(_ours(plugins)) == 1:
         return text
-    return _write({**tree, "plugins": [*(one for one in plugins if one not in _ours(plugins)), entry]})
+    return _write({**tree, "plugins": [*(one for one in plugins if one not in _ours(plugins)), ENTRY]})
 
 
 def without_entry(text: str) -> str:

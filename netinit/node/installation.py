@@ -14,11 +14,12 @@ __all__ = ["make_installer"]
 def make_installer(settings: InstallSettings) -> Installer:
     """The installer of these settings."""
     seconds = max(1, settings.timeout // SECOND)
-    entry = conflist.entry_of(
-        socket=settings.socket, namespace=settings.namespace, daemon_set=settings.daemon_set, seconds=seconds
-    )
+    text = conflist.settings_of(
+        socket=settings.socket, namespace=settings.namespace, daemon_set=settings.daemon_set, seconds=seconds,
+        excluded=settings.exclude_namespaces,
+    )  # fmt: skip
     return Installer(
         plugin=Path(settings.plugin), bin_folder=Path(settings.bin_folder), conf_folder=Path(settings.conf_folder),
-        conf_name=settings.conf_name, run_folder=Path(settings.socket).parent, entry=entry,
+        conf_name=settings.conf_name, run_folder=Path(settings.socket).parent, settings=text,
         standalone=settings.standalone,
     )  # fmt: skip

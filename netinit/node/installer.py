@@ -1,4 +1,4 @@
-"""The plugin on the node: its executable in the runtime's folder, its entry in the runtime's list; put there, kept, removed.
+"""The plugin on the node: its settings and executable in the runtime's folder, its entry in the runtime's list.
 
 Every file is replaced whole: written beside, flushed to the disk, renamed. A disk that is full or read-only, or a list that
 cannot be read, is a problem that is told; what was there stays. One agent writes at a time (a lock in the run folder),
@@ -20,7 +20,6 @@ from pathlib import Path
 
 from netinit.base.errors import ConfigError
 from netinit.base.shown import quote
-from netinit.base.tree import Tree
 from netinit.node import conflist
 
 __all__ = ["Installer"]
@@ -36,17 +35,18 @@ _REMEDIES = {
 
 
 class Installer:
-    """The installation on one node; `entry` is what stands in the list."""
+    """The installation on one node; `settings` is the text that the plugin reads beside its executable."""
 
     def __init__(
-        self, *, plugin: Path, bin_folder: Path, conf_folder: Path, conf_name: str, run_folder: Path, entry: Tree,
+        self, *, plugin: Path, bin_folder: Path, conf_folder: Path, conf_name: str, run_folder: Path, settings: str,
         standalone: bool = False,
     ) -> None:  # fmt: skip
         self.plugin = plugin
         self.target = bin_folder / conflist.TYPE
+        self.settings_file = bin_folder / f"{conflist.TYPE}.settings"
         self.conf_folder = conf_folder
         self.conf_name = conf_name
-        self.entry = entry
+        self.settings = settings
         self.own = conf_folder / conf_name if standalone else None  # a network of its own
         self._lock = run_folder / "install.lock"
         self._written = False
@@ -54,7 +54,8 @@ class Installer:
     def install(self) -> bool:
         """The plugin is in place; whether anything had to be done. Raises ConfigError, and nothing is half done."""
         with self._locked():
-            changed = self._copy()
+            changed = self._write_settings()  # before the executable that reads them
+            changed |= self._copy()
             changed |= self._enter() if self.own is None else self._write_own(self.own)
         self._written = True
         return changed
@@ -73,9 +74,10 @@ class Installer:
                     wrong += [f"{path}: {error}"] if _mentions_us(path) else []  # else somebody else's, nothing of ours in it
             if wrong:
                 raise ConfigError("; ".join(wrong))
-            if self.target.exists():
-                _act(self.target, self.target.unlink)
-                changed = True
+            for path in (self.target, self.settings_file):
+                if path.exists():
+                    _act(path, path.unlink)
+                    changed = True
         return changed
 
     def state(self) -> dict[str, str]:
@@ -84,6 +86,8 @@ class Installer:
         found = {"executable": "", "entry": ""}
         if not self._same_executable():
             found["executable"] = f"{self.target} is not there, or another"
+        elif not self.settings_file.exists():
+            found["executable"] = f"{self.settings_file} is not there"
         try:
             if self.own is not None:
                 found["entry"] = "" if self.own.exists() else f"{self.own} is not there"
@@ -104,6 +108,12 @@ class Installer:
             return self.target.read_bytes() == self.plugin.read_bytes() and os.access(self.target, os.X_OK)
         except OSError:
             return False
+
+    def _write_settings(self) -> bool:
+        """As the entry: once, and later only where there are none; a newer agent's stay."""
+        if self.settings_file.exists() and (self._written or _read(self.settings_file) == self.settings):
+            return False
+        return _replace(self.settings_file, self.settings.encode(), mode=0o644)
 
     def _copy(self) -> bool:
         if self._same_executable():
@@ -137,7 +147,7 @@ class Installer:
             try:
                 if self._written and not single and conflist.has_entry(text) and conflist.is_last(text):
                     return False  # perhaps that of a newer agent
-                new = conflist.with_entry(text, self.entry, single=single)
+                new = conflist.with_entry(text, single=single)
             except ConfigError as error:
                 raise ConfigError(f"{path} is left as it is: {error}") from None
             if new == text:
@@ -151,7 +161,7 @@ class Installer:
         raise ConfigError(f"{self.conf_folder}: somebody else writes there all the time")
 
     def _write_own(self, path: Path) -> bool:
-        text = conflist.network_of(self.entry)
+        text = conflist.network_of()
         if path.exists() and (self._written or _read(path) == text):
             return False
         return _replace(path, text.encode(), mode=0o644)
@@ -172,7 +182,7 @@ class Installer:
             return False
         for suffix in conflist.SINGLE:
             aside = path.with_suffix(f"{suffix}{_ASIDE}")
-            if aside.exists() and conflist.without_entry(conflist.with_entry(_read(aside), self.entry, single=True)) == new:
+            if aside.exists() and conflist.without_entry(conflist.with_entry(_read(aside), single=True)) == new:
                 single = path.with_suffix(suffix)
                 if not single.exists():
                     _act(path, lambda aside=aside, single=single: aside.rename(single))  # type: ignore[misc]

@@ -1,20 +1,23 @@
-/* The CNI plugin: hands what the runtime gave it to the node's agent, and prints what the agent answers.
+/* The CNI plugin: passes a request of the container runtime to the node's agent, and prints the agent's answer.
  *
- * Runtimes start it for each pod, on hosts that may have nothing but a kernel: it needs no library, no interpreter and no
- * file but the agent's socket, and takes no memory but what stands below. It decides nothing, with two exceptions:
+ * Runtimes start it for each pod, on hosts that may have nothing but a kernel: it is static, needs no interpreter, and all its memory
+ * is declared below. It takes three decisions of its own:
  *
- * - Without an agent ADD fails with CNI's error 11, "try again later", so that pods wait and never start uncaptured. DEL
- *   succeeds: the rules are in the pod's namespace and go with it, and a node without an agent must be able to end pods.
- * - The agent's own pod is let through, else no agent could ever start. It is known by the namespace and by the name that
- *   its DaemonSet gives it, both of the configuration: this alone is why JSON is read here, and it is read by its grammar.
- *   A search for `"pod_namespace":"` would be shorter and could be led astray by whoever writes a part of that text.
+ * - ADD without an agent fails with CNI's error 11, "try again later", so that pods wait and never start uncaptured. DEL succeeds: the
+ *   rules are in the pod's namespace and go with it, and a node without an agent must be able to delete pods.
+ * - STATUS always succeeds. The runtime reports an error as a network that is not ready, and then no pod starts on the node, the agent's
+ *   own included.
+ * - Pods that the agent would not capture start without it: the agent's own, and those of excluded namespaces.
  *
- * The network namespace is opened here and handed over as a descriptor: the path that the runtime has need not mean
- * anything in the agent's container.
+ * What it must know stands in SETTINGS beside the executable, NAME=VALUE lines that the installer writes (netinit/node/conflist.py). Of
+ * the configuration on stdin, which is JSON, it needs two members: cniVersion, and prevResult to print when a pod starts without the
+ * agent. They are cut out as text; the agent parses the JSON.
  *
- * To the agent: `netinit-cni 1 VARIABLES INPUT MILLISECONDS\n`, so many bytes of variables, each NAME=VALUE with a NUL
- * behind, and so many of input. Back: `netinit-cni 1 CODE OUTPUT\n` and so many bytes of output. An answer that is not
- * whole is none: an agent that was killed while it wrote has not answered.
+ * The network namespace is opened here and passed as a descriptor, because the runtime's path need not exist in the agent's container.
+ *
+ * Request to the agent: `netinit-cni 1 VARIABLES INPUT MILLISECONDS\n`, then that many bytes of variables (NAME=VALUE, each with a NUL
+ * behind) and of input. Answer: `netinit-cni 1 CODE OUTPUT\n` and that many bytes of output. An incomplete answer counts as none: the
+ * agent was killed while it wrote.
  */
 
 #include <errno.h>
@@ -32,18 +35,19 @@
 
 #define GREETING "netinit-cni 1 "
 #define SOCKET "/run/netinit/cni.sock"
+#define SETTINGS ".settings" /* behind the path of the executable */
 #define NEWEST "1.1.0"
 #define MOST_INPUT (1u << 20)
 #define MOST_OUTPUT (2u << 20)
 #define MOST_VARIABLES (64u << 10)
-#define MOST_TEXT 253 /* bytes of a value that is compared: a DNS name */
-#define DEEPEST 100
+#define MOST_SETTINGS (1u << 20) /* 4,000 namespaces with names of the greatest length */
+#define MOST_TEXT 253 /* bytes of a DNS name */
 #define POD_SUFFIX 5 /* letters and digits that a DaemonSet puts behind its name and a dash */
-#define SECONDS 30
-#define SECONDS_BESIDE 10 /* of whatever nobody's start waits for */
+#define SECONDS 30 /* for an answer, unless the settings say otherwise */
+#define SECONDS_BESIDE 10 /* for verbs that no pod's start waits for, and for the runtime to write the configuration */
 
 /* CNI's errors */
-enum { VERSION_ERROR = 1, ENVIRONMENT_ERROR = 4, IO_ERROR = 5, DECODING_ERROR = 6, CONFIGURATION_ERROR = 7, LATER = 11, NOT_READY = 50 };
+enum { VERSION_ERROR = 1, ENVIRONMENT_ERROR = 4, IO_ERROR = 5, DECODING_ERROR = 6, CONFIGURATION_ERROR = 7, LATER = 11 };
 
 static const char *const versions[] = {"0.3.1", "0.4.0", "1.0.0", NEWEST};
 static const char *const passed_on[] = {"CNI_COMMAND=", "CNI_CONTAINERID=", "CNI_NETNS=", "CNI_IFNAME=", "CNI_ARGS=", "CNI_PATH="};
@@ -53,316 +57,101 @@ struct slice {
     size_t length;
 };
 
-struct text {
-    char bytes[MOST_TEXT + 1];
-    size_t length;
-    bool given;
+/* Members of the configuration, each with its length 0 where it is absent. */
+struct configuration {
+    struct slice version, previous;
 };
 
-/* What of the configuration is understood here; the agent reads the rest. */
-struct configuration {
-    struct text version, socket, pod_namespace, daemon_set;
-    struct slice seconds, previous;
+struct settings {
+    struct slice socket, pod_namespace, daemon_set;
+    int64_t seconds;
+    bool excluded; /* the pod's namespace is one of those that are left alone */
 };
 
 struct reader {
     const char *at, *end;
-    int depth;
 };
 
 extern char **environ;
 
-/* ---- JSON (RFC 8259) */
-
-static void skip_blanks(struct reader *in)
+static bool equals(struct slice one, const char *other)
 {
-    while (in->at < in->end && (*in->at == ' ' || *in->at == '\t' || *in->at == '\n' || *in->at == '\r'))
-        in->at++;
+    return one.length == strlen(other) && !memcmp(one.start, other, one.length);
 }
 
-static bool take(struct reader *in, char wanted)
+static bool same(struct slice one, struct slice other)
 {
-    if (in->at == in->end || *in->at != wanted)
-        return false;
-    in->at++;
-    return true;
+    return one.length && one.length == other.length && !memcmp(one.start, other.start, one.length);
 }
 
-static bool take_word(struct reader *in, const char *word)
-{
-    size_t length = strlen(word);
+/* ---- the configuration */
 
-    if ((size_t)(in->end - in->at) < length || memcmp(in->at, word, length))
-        return false;
-    in->at += length;
-    return true;
+static bool is_blank(char one)
+{
+    return one == ' ' || one == '\t' || one == '\n' || one == '\r';
 }
 
-/* What is longer than a text can be is no value that anything here is equal to: such a text counts as not given. */
-static void append(struct text *to, unsigned char byte)
+static struct slice trim(const char *start, const char *end)
 {
-    if (!to)
-        return;
-    if (to->length == MOST_TEXT || !byte)
-        to->given = false;
-    else
-        to->bytes[to->length++] = (char)byte;
+    while (start < end && is_blank(*start))
+        start++;
+    while (start < end && is_blank(end[-1]))
+        end--;
+    return (struct slice){start, (size_t)(end - start)};
 }
 
-static void append_rune(struct text *to, uint32_t rune)
+/* Keeps a member that is known. False where it was there before: readers differ in which of two counts. */
+static bool take_member(struct slice name, struct slice value, struct configuration *found)
 {
-    if (rune < 0x80) {
-        append(to, (unsigned char)rune);
-        return;
-    }
-    if (rune < 0x800) {
-        append(to, (unsigned char)(0xC0 | rune >> 6));
-    } else {
-        if (rune < 0x10000) {
-            append(to, (unsigned char)(0xE0 | rune >> 12));
-        } else {
-            append(to, (unsigned char)(0xF0 | rune >> 18));
-            append(to, (unsigned char)(0x80 | (rune >> 12 & 0x3F)));
-        }
-        append(to, (unsigned char)(0x80 | (rune >> 6 & 0x3F)));
-    }
-    append(to, (unsigned char)(0x80 | (rune & 0x3F)));
-}
+    struct slice *place = equals(name, "\"cniVersion\"") ? &found->version : equals(name, "\"prevResult\"") ? &found->previous : NULL;
 
-static bool take_four_digits(struct reader *in, uint32_t *found)
-{
-    static const char digits[] = "0123456789abcdefABCDEF";
-
-    *found = 0;
-    for (int count = 0; count < 4; count++) {
-        if (in->at == in->end)
-            return false;
-        char byte = *in->at++;
-        const char *place = byte ? strchr(digits, byte) : NULL;
-
-        if (!place)
-            return false;
-        uint32_t digit = (uint32_t)(place - digits);
-        *found = *found << 4 | (digit < 16 ? digit : digit - 6);
-    }
-    return true;
-}
-
-/* Behind `\u`. Half of a pair alone is U+FFFD, as Go reads it. */
-static bool take_rune(struct reader *in, struct text *to)
-{
-    uint32_t rune, low;
-
-    if (!take_four_digits(in, &rune))
-        return false;
-    if (rune >= 0xD800 && rune < 0xDC00) {
-        struct reader behind = *in;
-
-        if (take_word(&behind, "\\u") && take_four_digits(&behind, &low) && low >= 0xDC00 && low < 0xE000) {
-            *in = behind;
-            append_rune(to, 0x10000 + ((rune - 0xD800) << 10) + (low - 0xDC00));
-            return true;
-        }
-    }
-    append_rune(to, rune >= 0xD800 && rune < 0xE000 ? 0xFFFD : rune);
-    return true;
-}
-
-/* A string, decoded into `to` where that is not NULL. */
-static bool take_string(struct reader *in, struct text *to)
-{
-    static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
-
-    if (!take(in, '"'))
-        return false;
-    if (to) {
-        to->length = 0;
-        to->given = true;
-    }
-    while (in->at < in->end) {
-        unsigned char byte = (unsigned char)*in->at++;
-
-        if (byte == '"')
-            return true;
-        if (byte < 0x20)
-            return false;
-        if (byte != '\\') {
-            append(to, byte);
-            continue;
-        }
-        if (in->at == in->end)
-            return false;
-        char escape = *in->at++;
-        const char *place = escape ? strchr(escapes, escape) : NULL;
-        if (place)
-            append(to, (unsigned char)meant[place - escapes]);
-        else if (escape != 'u' || !take_rune(in, to))
-            return false;
-    }
-    return false;
-}
-
-static bool take_digits(struct reader *in)
-{
-    const char *start = in->at;
-
-    while (in->at < in->end && *in->at >= '0' && *in->at <= '9')
-        in->at++;
-    return in->at > start;
-}
-
-static bool take_number(struct reader *in)
-{
-    take(in, '-');
-    if (!take(in, '0') && !take_digits(in))
-        return false;
-    if (take(in, '.') && !take_digits(in))
-        return false;
-    if (take(in, 'e') || take(in, 'E')) {
-        if (!take(in, '+'))
-            take(in, '-');
-        return take_digits(in);
-    }
-    return true;
-}
-
-static bool take_value(struct reader *in);
-
-static bool take_array(struct reader *in)
-{
-    skip_blanks(in);
-    if (take(in, ']'))
+    if (!place)
         return true;
-    do {
-        if (!take_value(in))
-            return false;
-    } while (take(in, ','));
-    return take(in, ']');
-}
-
-static bool take_object(struct reader *in)
-{
-    skip_blanks(in);
-    if (take(in, '}'))
-        return true;
-    do {
-        skip_blanks(in);
-        if (!take_string(in, NULL))
-            return false;
-        skip_blanks(in);
-        if (!take(in, ':') || !take_value(in))
-            return false;
-    } while (take(in, ','));
-    return take(in, '}');
-}
-
-/* Any value, and the blanks around it. */
-static bool take_value(struct reader *in)
-{
-    bool good = false;
-
-    if (++in->depth > DEEPEST)
+    if (place->length || !value.length)
         return false;
-    skip_blanks(in);
-    if (in->at < in->end)
-        switch (*in->at) {
-        case '{':
-            in->at++;
-            good = take_object(in);
-            break;
-        case '[':
-            in->at++;
-            good = take_array(in);
-            break;
-        case '"':
-            good = take_string(in, NULL);
-            break;
-        case 't':
-            good = take_word(in, "true");
-            break;
-        case 'f':
-            good = take_word(in, "false");
-            break;
-        case 'n':
-            good = take_word(in, "null");
-            break;
-        default:
-            good = take_number(in);
-        }
-    skip_blanks(in);
-    in->depth--;
-    return good;
+    *place = value;
+    return true;
 }
 
-static bool equals(const struct text *one, const char *other)
-{
-    return one->given && one->length == strlen(other) && !memcmp(one->bytes, other, one->length);
-}
-
-/* A member of the configuration; of two with one name the last counts, as in Go. */
-static bool take_member(struct reader *in, struct configuration *found)
-{
-    struct text name = {0};
-    struct {
-        const char *name;
-        struct text *text;
-        struct slice *slice;
-    } known[] = {
-        {"cniVersion", &found->version, NULL},      {"socket", &found->socket, NULL},
-        {"pod_namespace", &found->pod_namespace, NULL}, {"daemon_set", &found->daemon_set, NULL},
-        {"timeout_seconds", NULL, &found->seconds}, {"prevResult", NULL, &found->previous},
-    };
-
-    skip_blanks(in);
-    if (!take_string(in, &name))
-        return false;
-    skip_blanks(in);
-    if (!take(in, ':'))
-        return false;
-    skip_blanks(in);
-    for (size_t at = 0; at < sizeof known / sizeof *known; at++) {
-        if (!equals(&name, known[at].name))
-            continue;
-        struct slice value = {in->at, 0};
-
-        if (known[at].text) {
-            known[at].text->given = false;
-            if (in->at < in->end && *in->at == '"') {
-                bool good = take_string(in, known[at].text);
-
-                skip_blanks(in);
-                return good;
-            }
-        }
-        if (!take_value(in))
-            return false;
-        value.length = (size_t)(in->at - value.start);
-        if (known[at].slice)
-            *known[at].slice = value;
-        return true;
-    }
-    return take_value(in);
-}
-
+/* Cuts the members out of an object. Strings and brackets are followed, so that nothing inside of a value can be taken for a member;
+ * all else is left to who parses it. */
 static bool read_configuration(const char *bytes, size_t length, struct configuration *found)
 {
-    struct reader in = {bytes, bytes + length, 1};
+    struct slice whole = trim(bytes, bytes + length), name = {NULL, 0};
+    const char *end = whole.start + whole.length, *start = whole.start + 1;
+    size_t depth = 0;
+    bool quoted = false;
 
     memset(found, 0, sizeof *found);
-    skip_blanks(&in);
-    if (!take(&in, '{'))
+    if (whole.length < 2 || *whole.start != '{')
         return false;
-    skip_blanks(&in);
-    if (!take(&in, '}')) {
-        do {
-            if (!take_member(&in, found))
+    for (const char *at = whole.start; at < end; at++) {
+        if (quoted) {
+            if (*at == '\\')
+                at++;
+            else
+                quoted = *at != '"';
+            continue;
+        }
+        bool opens = *at == '{' || *at == '[', closes = *at == '}' || *at == ']';
+
+        if (*at == '"')
+            quoted = true;
+        else if (opens)
+            depth++;
+        else if (depth == 1 && *at == ':' && !name.length) {
+            name = trim(start, at);
+            start = at + 1;
+        } else if (depth == 1 && (*at == ',' || closes)) {
+            if (!take_member(name, trim(start, at), found))
                 return false;
-        } while (take(&in, ','));
-        if (!take(&in, '}'))
-            return false;
+            name.length = 0;
+            start = at + 1;
+        }
+        if (closes && !--depth)
+            return at == end - 1 && *at == '}';
     }
-    skip_blanks(&in);
-    return in.at == in.end;
+    return false;
 }
 
 /* ---- what is said */
@@ -402,8 +191,12 @@ static size_t write_number(char *to, size_t number)
 
 static const char *version_of(const struct configuration *configuration)
 {
+    struct slice inner = {configuration->version.start + 1, configuration->version.length - 2};
+
+    if (configuration->version.length < 2 || *configuration->version.start != '"')
+        return NULL;
     for (size_t at = 0; at < sizeof versions / sizeof *versions; at++)
-        if (equals(&configuration->version, versions[at]))
+        if (equals(inner, versions[at]))
             return versions[at];
     return NULL;
 }
@@ -431,7 +224,7 @@ static int print_versions(const struct configuration *configuration)
     return good && print("]}\n") ? 0 : 1;
 }
 
-/* ADD of a pod that is let through: what the plugin before has answered, or an empty result. */
+/* ADD of a pod that starts without the agent: the result of the plugin before, or an empty one. */
 static int print_previous(const struct configuration *configuration)
 {
     const struct slice *previous = &configuration->previous;
@@ -469,20 +262,73 @@ static struct slice argument(const char *key)
     return found;
 }
 
-static bool is_own_pod(const struct configuration *configuration)
-{
-    const struct text *wanted = &configuration->pod_namespace, *daemon_set = &configuration->daemon_set;
-    struct slice namespace = argument("K8S_POD_NAMESPACE"), name = argument("K8S_POD_NAME");
+/* ---- the settings */
 
-    if (!wanted->given || !wanted->length || !daemon_set->given || !daemon_set->length)
+static bool take_number(struct slice text, int64_t *found)
+{
+    *found = 0;
+    for (size_t at = 0; at < text.length; at++) {
+        if (text.start[at] < '0' || text.start[at] > '9' || at == 9)
+            return false;
+        *found = *found * 10 + (text.start[at] - '0');
+    }
+    return text.length > 0;
+}
+
+static bool take_setting(struct slice name, struct slice value, struct slice pod_namespace, struct settings *found)
+{
+    if (equals(name, "socket"))
+        found->socket = value;
+    else if (equals(name, "namespace"))
+        found->pod_namespace = value;
+    else if (equals(name, "daemon-set"))
+        found->daemon_set = value;
+    else if (equals(name, "exclude-namespace"))
+        found->excluded |= same(value, pod_namespace);
+    else if (equals(name, "seconds"))
+        return take_number(value, &found->seconds) && found->seconds > 0;
+    return true; /* a name of a newer release */
+}
+
+/* Reads the settings beside the executable; without a file the defaults count. False where it cannot be read. */
+static bool read_settings(struct settings *found)
+{
+    static char path[4096 + sizeof SETTINGS], bytes[MOST_SETTINGS];
+    struct slice pod_namespace = argument("K8S_POD_NAMESPACE");
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof SETTINGS), done = 1;
+
+    *found = (struct settings){.socket = {SOCKET, sizeof SOCKET - 1}, .seconds = SECONDS};
+    if (length <= 0)
         return false;
-    if (namespace.length != wanted->length || memcmp(namespace.start, wanted->bytes, wanted->length))
+    memcpy(path + length, SETTINGS, sizeof SETTINGS);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0)
+        return errno == ENOENT;
+    for (length = 0; done && (size_t)length < sizeof bytes; length += done)
+        if ((done = read(file, bytes + length, sizeof bytes - (size_t)length)) < 0)
+            return false;
+    if ((size_t)length == sizeof bytes)
         return false;
-    if (name.length != daemon_set->length + 1 + POD_SUFFIX || memcmp(name.start, daemon_set->bytes, daemon_set->length))
+    for (const char *at = bytes, *end = bytes + length; at < end;) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *equal = newline ? memchr(at, '=', (size_t)(newline - at)) : NULL;
+
+        if (!equal || !take_setting((struct slice){at, (size_t)(equal - at)}, (struct slice){equal + 1, (size_t)(newline - equal - 1)}, pod_namespace, found))
+            return false;
+        at = newline + 1;
+    }
+    return true;
+}
+
+/* Whether the pod is one of the agent's: NAME-xxxxx in the agent's namespace. */
+static bool is_own_pod(const struct settings *settings)
+{
+    struct slice name = argument("K8S_POD_NAME"), wanted = settings->daemon_set;
+
+    if (!wanted.length || !same(argument("K8S_POD_NAMESPACE"), settings->pod_namespace))
         return false;
-    if (name.start[daemon_set->length] != '-')
+    if (name.length != wanted.length + 1 + POD_SUFFIX || memcmp(name.start, wanted.start, wanted.length) || name.start[wanted.length] != '-')
         return false;
-    for (size_t at = daemon_set->length + 1; at < name.length; at++)
+    for (size_t at = wanted.length + 1; at < name.length; at++)
         if (!((name.start[at] >= 'a' && name.start[at] <= 'z') || (name.start[at] >= '0' && name.start[at] <= '9')))
             return false;
     return true;
@@ -513,18 +359,16 @@ static bool await(int descriptor, short events, int64_t deadline)
     }
 }
 
-static int dial(const char *path, int64_t deadline)
+static int dial(struct slice path, int64_t deadline)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (descriptor < 0)
         return -1;
-    if (strlen(path) >= sizeof address.sun_path) {
-        errno = ENAMETOOLONG;
+    if (path.length >= sizeof address.sun_path)
         return -1;
-    }
-    strcpy(address.sun_path, path);
+    memcpy(address.sun_path, path.start, path.length);
     while (connect(descriptor, (struct sockaddr *)&address, sizeof address)) {
         if (errno != EAGAIN && errno != EINTR) /* EAGAIN: so many wait that the queue is full */
             return -1;
@@ -590,14 +434,17 @@ static size_t receive_all(int from, char *bytes, size_t most, int64_t deadline)
     return length;
 }
 
+/* Takes a number and the byte behind it. */
 static bool take_count(struct reader *in, size_t *found, char behind)
 {
-    const char *start = in->at;
+    const char *last = memchr(in->at, behind, (size_t)(in->end - in->at));
+    int64_t number;
 
-    *found = 0;
-    while (in->at < in->end && *in->at >= '0' && *in->at <= '9' && in->at - start < 9)
-        *found = *found * 10 + (size_t)(*in->at++ - '0');
-    return in->at > start && take(in, behind);
+    if (!last || !take_number((struct slice){in->at, (size_t)(last - in->at)}, &number))
+        return false;
+    *found = (size_t)number;
+    in->at = last + 1;
+    return true;
 }
 
 /* The variables that the agent is told; 0 where they are too long. */
@@ -633,7 +480,7 @@ static size_t write_head(char *to, size_t variables, size_t input, size_t millis
 }
 
 /* The agent's answer, printed; -1 where there is none. */
-static int ask(const char *path, const char *input, size_t length, int64_t deadline)
+static int ask(struct slice path, const char *input, size_t length, int64_t deadline)
 {
     static char variables[MOST_VARIABLES], answer[MOST_OUTPUT + 64];
     char head[128];
@@ -649,8 +496,8 @@ static int ask(const char *path, const char *input, size_t length, int64_t deadl
     if (!send_all(agent, head, write_head(head, count, length, (size_t)left), namespace, deadline) ||
         !send_all(agent, variables, count, -1, deadline) || !send_all(agent, input, length, -1, deadline))
         return -1;
-    struct reader in = {answer, answer + receive_all(agent, answer, sizeof answer, deadline), 0};
-    if (!take_word(&in, GREETING) || !take_count(&in, &code, ' ') || !take_count(&in, &size, '\n') ||
+    struct reader in = {answer + sizeof GREETING - 1, answer + receive_all(agent, answer, sizeof answer, deadline)};
+    if (in.at > in.end || memcmp(answer, GREETING, sizeof GREETING - 1) || !take_count(&in, &code, ' ') || !take_count(&in, &size, '\n') ||
         size != (size_t)(in.end - in.at) || code > 125)
         return -1;
     return write_all(STDOUT_FILENO, in.at, size) ? (int)code : 1;
@@ -658,10 +505,12 @@ static int ask(const char *path, const char *input, size_t length, int64_t deadl
 
 /* ---- the plugin */
 
-static bool read_input(char *to, size_t most, size_t *length)
+static bool read_input(char *to, size_t most, size_t *length, int64_t deadline)
 {
     *length = 0;
     while (*length < most) {
+        if (!await(STDIN_FILENO, POLLIN, deadline))
+            return false;
         ssize_t done = read(STDIN_FILENO, to + *length, most - *length);
 
         if (done < 0 && errno == EINTR)
@@ -673,40 +522,31 @@ static bool read_input(char *to, size_t most, size_t *length)
     return true;
 }
 
-static int64_t seconds_of(const struct configuration *configuration)
-{
-    struct reader in = {configuration->seconds.start, configuration->seconds.start + configuration->seconds.length, 0};
-    int64_t found = 0;
-
-    while (configuration->seconds.length && in.at < in.end && *in.at >= '0' && *in.at <= '9' && found < 1000)
-        found = found * 10 + (*in.at++ - '0');
-    return found > 0 && found <= 600 ? found : SECONDS;
-}
-
 /* The verb, once the configuration is known to be one. */
 static int serve(const char *verb, const struct configuration *configuration, const char *input, size_t length)
 {
     bool add = !strcmp(verb, "ADD"), deletion = !strcmp(verb, "DEL"), check = !strcmp(verb, "CHECK");
-    bool status = !strcmp(verb, "STATUS");
     static char variables[MOST_VARIABLES];
+    struct settings settings;
 
-    if (!add && !deletion && !check && !status && strcmp(verb, "GC"))
+    if (!strcmp(verb, "STATUS"))
+        return 0;
+    if (!add && !deletion && !check && strcmp(verb, "GC"))
         return fail(configuration, ENVIRONMENT_ERROR, "CNI_COMMAND is none of ADD, DEL, CHECK, GC, STATUS and VERSION");
     if (!gather_variables(variables, sizeof variables))
         return fail(configuration, ENVIRONMENT_ERROR, "the variables of CNI are longer than 64 kB");
-    if ((add || deletion || check) && is_own_pod(configuration))
+    if (!read_settings(&settings))
+        return deletion ? 0 : fail(configuration, CONFIGURATION_ERROR, "netinit-cni" SETTINGS " beside the executable cannot be read; the agent writes it");
+    if (((add || check) && settings.excluded) || is_own_pod(&settings))
         return add ? print_previous(configuration) : 0;
-    const char *path = configuration->socket.given ? configuration->socket.bytes : SOCKET;
-    int64_t seconds = seconds_of(configuration);
-    if (!add && !check && seconds > SECONDS_BESIDE)
-        seconds = SECONDS_BESIDE;
-    errno = 0;
-    int code = ask(path, input, length, now() + seconds * 1000);
+    if (!add && !check && settings.seconds > SECONDS_BESIDE)
+        settings.seconds = SECONDS_BESIDE;
+    int code = ask(settings.socket, input, length, now() + settings.seconds * 1000);
     if (code >= 0)
         return code;
     if (deletion)
         return 0;
-    return fail(configuration, status ? NOT_READY : LATER, "the node's agent does not answer, so no pod is programmed; see its DaemonSet");
+    return fail(configuration, LATER, "the node's agent does not answer, so this pod waits; see the agent's pod on this node: kubectl get pods -A -o wide -l app.kubernetes.io/name=netinit-node");
 }
 
 int main(void)
@@ -719,15 +559,16 @@ int main(void)
     signal(SIGPIPE, SIG_IGN);
     if (!verb || !*verb)
         return fail(NULL, ENVIRONMENT_ERROR, "CNI_COMMAND is not set; a container runtime starts this program");
-    if (!read_input(input, sizeof input, &length))
-        return fail(NULL, IO_ERROR, "the configuration cannot be read from stdin");
+    bool deletion = !strcmp(verb, "DEL"); /* never fails: a pod that cannot be deleted blocks its node */
+    if (!read_input(input, sizeof input, &length, now() + SECONDS_BESIDE * 1000))
+        return deletion ? 0 : fail(NULL, IO_ERROR, "the configuration cannot be read from stdin, or stdin stays open");
     if (length > MOST_INPUT)
-        return fail(NULL, CONFIGURATION_ERROR, "the configuration is longer than 1 MiB");
+        return deletion ? 0 : fail(NULL, CONFIGURATION_ERROR, "the configuration is longer than 1 MiB");
     if (!read_configuration(input, length, &configuration))
-        return fail(NULL, DECODING_ERROR, "the configuration on stdin is not JSON of an object");
+        return deletion ? 0 : fail(NULL, DECODING_ERROR, "the configuration on stdin is not an object of JSON with each member once");
     if (!strcmp(verb, "VERSION"))
         return print_versions(&configuration);
     if (!version_of(&configuration))
-        return fail(NULL, VERSION_ERROR, "cniVersion must be one of 0.3.1, 0.4.0, 1.0.0 and 1.1.0");
+        return deletion ? 0 : fail(NULL, VERSION_ERROR, "cniVersion must be one of 0.3.1, 0.4.0, 1.0.0 and 1.1.0");
     return serve(verb, &configuration, input, length);
 }

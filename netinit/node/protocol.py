@@ -33,8 +33,8 @@ GREETING = b"netinit-cni 1 "
 LONGEST_HEAD = 64
 _MOST_VARIABLES, _MOST_INPUT, _LONGEST = 64 << 10, 1 << 20, 600_000  # bytes, bytes, milliseconds
 _MOST_MESSAGE = 2000
-_FIRST_OF = {"CHECK": 1, "GC": 3, "STATUS": 3}  # the place in VERSIONS of the first that has a verb
-_VERBS = ("ADD", "DEL", "CHECK", "GC", "STATUS")
+_FIRST_OF = {"CHECK": 1, "GC": 3}  # the place in VERSIONS of the first that has a verb
+_VERBS = ("ADD", "DEL", "CHECK", "GC")
 _OF_A_POD = ("ADD", "DEL", "CHECK")
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*\Z")
 _INTERFACE = re.compile(r"[^\s/:\0]{1,15}\Z")
@@ -45,7 +45,6 @@ class CODES:
 
     VERSION, FIELD, UNKNOWN, ENVIRONMENT, IO, DECODING, CONFIGURATION = range(1, 8)
     LATER = 11
-    NOT_READY, IMPAIRED = 50, 51
     NOT_PROGRAMMED, BAD_POD, DRIFT = 100, 101, 102
 
 

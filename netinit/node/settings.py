@@ -37,7 +37,7 @@ _NAMES = Kind(metavar="NAMES", read=lambda text: tuple(split_list(text)), write=
 
 
 class InstallSettings(DeclaredOptions):
-    """Where the plugin is put on a node, and what its entry says."""
+    """Where the plugin is installed on a node, and its settings."""
 
     namespace: str = plain(
         "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",), help_text="The namespace of this DaemonSet.",
@@ -49,6 +49,9 @@ class InstallSettings(DeclaredOptions):
     timeout: int = plain(
         "--timeout", DURATION, default=30 * SECOND, help_text="How long the plugin waits for an answer; the runtime waits longer.",
     )
+    exclude_namespaces: tuple[str, ...] = plain(
+        "--excludeNamespaces", _NAMES, default=("kube-system",), also=("EXCLUDE_NAMESPACES",),
+        help_text="Pods of these namespaces are left alone; they start without the agent too.")
     plugin: str = plain(
         "--pluginFile", PATH, default="/usr/lib/netinit/netinit-cni", help_text="The plugin's executable, as this image has it.",
     )
@@ -78,9 +81,6 @@ class AgentSettings(InstallSettings):
     node: str = plain(
         "--nodeName", _TEXT, default="", also=("NODE_NAME", "KUBERNETES_NODE_NAME"), help_text="The node whose pods are watched.",
     )
-    exclude_namespaces: tuple[str, ...] = plain(
-        "--excludeNamespaces", _NAMES, default=("kube-system",), also=("EXCLUDE_NAMESPACES",),
-        help_text="Pods of these namespaces are left alone.")
     backend: str = plain(
         "--backend", choice(AUTO, *BACKENDS), default=AUTO, help_text="The backend that programs the pods' namespaces.",
     )

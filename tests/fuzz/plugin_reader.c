@@ -1,5 +1,5 @@
-/* The plugin's reader of JSON, for tests: cases come on stdin, each its length (four bytes, little end first) and its bytes;
- * for each a line goes out: `-`, or what was understood, in hexadecimal. */
+/* The plugin's reader of its configuration, for tests: cases come on stdin, each its length (four bytes, little end first) and its bytes;
+ * for each a line goes out: `-`, or where cniVersion and prevResult start and how long they are. */
 
 #define main plugin_main
 #include "../../netinit/node/plugin.c"
@@ -8,15 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void show(const struct text *text)
+static void show(struct slice one, const char *start)
 {
-    if (!text->given)
-        putchar('-');
-    else
-        putchar('=');
-    for (size_t at = 0; text->given && at < text->length; at++)
-        printf("%02x", (unsigned char)text->bytes[at]);
-    putchar(' ');
+    printf("%zu %zu ", one.length ? (size_t)(one.start - start) : 0, one.length);
 }
 
 int main(void)
@@ -34,11 +28,9 @@ int main(void)
         if (!read_configuration(exact, length, &found)) {
             puts("-");
         } else {
-            show(&found.version);
-            show(&found.socket);
-            show(&found.pod_namespace);
-            show(&found.daemon_set);
-            printf("%zu %zu\n", found.previous.length ? (size_t)(found.previous.start - exact) : 0, found.previous.length);
+            show(found.version, exact);
+            show(found.previous, exact);
+            putchar('\n');
         }
         free(exact);
     }

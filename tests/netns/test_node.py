@@ -173,8 +173,10 @@ def test_while_the_api_is_away_known_pods_start_and_unknown_ones_wait(node, api,
     api.put(make_pod("late"), told=False)
     api.away.set()
     assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
-    status, tree = node.ask("ADD", netns=pod.path, pod="late", configuration={"timeout_seconds": 2})
+    node.set_plugin(seconds=2)
+    status, tree = node.ask("ADD", netns=pod.path, pod="late")
     assert (status, tree["code"]) == (1, 11)
+    node.set_plugin()
     waiting = node.begin("ADD", netns=pod.path, pod="late", configuration=previous(V4))
     time.sleep(0.5)
     api.away.clear()
@@ -192,12 +194,11 @@ def test_gc_forgets_what_the_runtime_does_not_know(node, api, pod):
     assert node.ask("GC", configuration={"cniVersion": "1.1.0"})[1]["code"] == 7
 
 
-def test_status_is_50_until_the_pods_are_known(api, tmp_path):
+def test_the_agent_is_not_ready_until_the_pods_are_known_and_status_succeeds_all_the_same(api, tmp_path):
     api.away.set()
     with Node(tmp_path, api, wait=False) as node:
         node.until(lambda: node.get("/livez")[0] == 200, "alive")
-        status, tree = node.ask("STATUS", configuration={"cniVersion": "1.1.0"})
-        assert (status, tree["code"]) == (1, 50)
+        assert node.ask("STATUS", configuration={"cniVersion": "1.1.0"}) == (0, None)
         code, text = node.get("/readyz")
         assert code == 503
         assert "[-]pods" in text

@@ -77,7 +77,8 @@ def test_pods_in_flight_when_the_clock_jumps_are_captured(node, shift, seconds):
 def test_a_pod_that_waits_in_vain_is_told_so_by_its_own_deadline_whatever_the_clock_says(node, shift, seconds):
     with NetworkNamespace("pod") as pod, node.api.lock:
         begun = time.monotonic()
-        waiting = node.begin("ADD", netns=pod.path, pod="nobody", configuration={"timeout_seconds": 6, **PREVIOUS})
+        node.set_plugin(seconds=6)
+        waiting = node.begin("ADD", netns=pod.path, pod="nobody", configuration=PREVIOUS)
         jump(node, shift, seconds)
         out, _ = waiting.communicate(timeout=60)
         assert json.loads(out)["code"] == 11

@@ -178,8 +178,8 @@ def test_the_plugin_stays_on_an_upgrade_and_goes_with_the_daemonset(api, tmp_pat
     api.objects[DAEMON_SET_PATH] = {"metadata": {"name": DAEMON_SET, "namespace": "netinit-system"}}
     with Node(tmp_path, api, install=True) as node:
         assert plugins(folders) == ["bridge", "netinit-cni"]
-        entry = json.loads(folders.read_text())["plugins"][-1]
-        assert (entry["socket"], entry["daemon_set"]) == (str(node.socket), DAEMON_SET)
+        settings = (tmp_path / "bin" / "netinit-cni.settings").read_text().splitlines()
+        assert {f"socket={node.socket}", f"daemon-set={DAEMON_SET}"} < set(settings)
         folders.write_text(json.dumps(LIST))  # the cluster's CNI writes its file anew
         node.until(lambda: "netinit-cni" in plugins(folders), "the entry is back")
         if not there:

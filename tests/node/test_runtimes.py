@@ -166,9 +166,10 @@ def test_kill_9_under_a_stream_of_pods_leaves_each_captured_or_waiting(runtime, 
 def capturing(runtime, api, tmp_path):
     """A list for runtimes without Kubernetes: its last entry says what is captured."""
     with Node(tmp_path, api) as node:
-        shutil.copy(node.plugin, runtime.folder / "bin" / "netinit-cni")
+        for suffix in ("", ".settings"):
+            shutil.copy(f"{node.plugin}{suffix}", runtime.folder / "bin")
         tree = bridge(*subnets(91), bridge="cni9", name="alone")
-        tree["plugins"].append({"type": "netinit-cni", "socket": str(node.socket), "capture": ["-b", "*", "-i", "*", "--dual-stack"]})
+        tree["plugins"].append({"type": "netinit-cni", "capture": ["-b", "*", "-i", "*", "--dual-stack"]})
         yield tree
 
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ConfigError
 from netinit.node import conflist, installer
-from netinit.node.conflist import entry_of, first_of, with_entry, without_entry
+from netinit.node.conflist import ENTRY, first_of, settings_of, with_entry, without_entry
 from netinit.node.installer import Installer
 
-ENTRY = entry_of(socket="/run/netinit/cni.sock", namespace="mesh", daemon_set="netinit-node", seconds=30)
+SETTINGS = settings_of(socket="/run/netinit/cni.sock", namespace="mesh", daemon_set="netinit-node", seconds=30, excluded=["kube-system"])
 LIST = {
     "name": "k8s", "cniVersion": "0.3.1", "x-unknown": {"b": [1, 2.5, None], "a": "ü"}, "disableCheck": True,
     "plugins": [{"type": "calico", "log_level": "info", "ipam": {"type": "calico-ipam"}}, {"type": "portmap", "capabilities": {"portMappings": True}}],
@@ -36,9 +36,9 @@ def place(tmp_path):
     return tmp_path
 
 
-def made(place, entry=ENTRY, **more):
+def made(place, settings=SETTINGS, **more):
     return Installer(
-        plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name=more.get("name", ""), run_folder=place / "run", entry=entry
+        plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name=more.get("name", ""), run_folder=place / "run", settings=settings
     )
 
 
@@ -68,7 +68,7 @@ def test_our_entry_is_the_last_and_all_else_stays_with_mode_keys_and_their_order
     target = place / "bin" / "netinit-cni"
     assert target.read_bytes() == b"\x7fELF plugin"
     assert stat.S_IMODE(target.stat().st_mode) == 0o755
-    assert sorted(everything(place)) == ["bin/netinit-cni", "net.d/10-net.conflist", "plugin"]
+    assert sorted(everything(place)) == ["bin/netinit-cni", "bin/netinit-cni.settings", "net.d/10-net.conflist", "plugin"]
 
 
 def test_installing_again_touches_nothing(place):
@@ -88,9 +88,10 @@ def test_an_older_entry_is_replaced_and_one_that_is_not_last_is_moved(place):
 
 def test_two_agents_of_different_versions_do_not_fight(place):
     path = write(place, LIST)
-    old, new = made(place, {**ENTRY, "timeout_seconds": 5}), made(place)
+    old, new = made(place, SETTINGS.replace("30", "5")), made(place)
     assert [old.install(), new.install(), old.install(), new.install(), old.install()] == [True, True, False, False, False]
     assert read(path)["plugins"][-1] == ENTRY
+    assert (place / "bin" / "netinit-cni.settings").read_text() == SETTINGS
 
 
 def test_what_others_rewrite_gets_the_entry_back(place):
@@ -157,7 +158,7 @@ def test_a_list_that_is_none_is_left_as_it_is_and_told(place, text, said):
     with pytest.raises(ConfigError, match=said) as caught:
         made(place).install()
     assert "10-net.conflist is left as it is" in str(caught.value)
-    assert {name: data for name, data in everything(place).items() if name != "bin/netinit-cni"} == before
+    assert {name: data for name, data in everything(place).items() if not name.startswith("bin/")} == before
 
 
 def test_a_list_behind_a_link_is_changed_there_and_the_link_stays(place):
@@ -247,7 +248,7 @@ def test_the_list_in_the_place_of_a_single_plugin_is_not_overwritten(place):
     before = everything(place)
     with pytest.raises(ConfigError, match="which exists"):
         made(place).install()
-    assert {name: data for name, data in everything(place).items() if name != "bin/netinit-cni"} == before
+    assert {name: data for name, data in everything(place).items() if not name.startswith("bin/")} == before
 
 
 def test_a_single_plugin_that_its_owner_writes_anew_becomes_a_list_again(place):
@@ -266,7 +267,7 @@ def test_a_single_plugin_that_its_owner_writes_anew_becomes_a_list_again(place):
 def test_a_network_of_its_own_is_written_for_multus_and_removed(place):
     path = place / "net.d" / "netinit-cni.conf"
     own = Installer(plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name=path.name, run_folder=place / "run",
-                    entry=ENTRY, standalone=True)  # fmt: skip
+                    settings=SETTINGS, standalone=True)  # fmt: skip
     assert own.install() is True
     assert read(path) == {"cniVersion": "1.0.0", "name": "netinit-cni", **ENTRY}
     assert (own.install(), own.state()) == (False, {"executable": "", "entry": ""})
@@ -281,8 +282,8 @@ def test_what_changes_between_reading_and_renaming_is_read_again(place, monkeypa
     path = write(place, LIST)
     real, count = installer.conflist.with_entry, []
 
-    def meanwhile(text, entry, *, single):
-        new = real(text, entry, single=single)
+    def meanwhile(text, *, single):
+        new = real(text, single=single)
         if not count:
             count.append(1)
             write(place, {**LIST, "name": "rewritten"})
@@ -309,9 +310,8 @@ from pathlib import Path
 from netinit.base.errors import ConfigError
 from netinit.node.installer import Installer
 place = Path(sys.argv[1])
-entry = json.loads(sys.argv[2])
 try:
-    Installer(plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name="", run_folder=place / "run", entry=entry).install()
+    Installer(plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name="", run_folder=place / "run", settings=sys.argv[2]).install()
 except ConfigError as error:
     print(error)
 """
@@ -319,7 +319,7 @@ except ConfigError as error:
 
 def run_mounted(place, prepare, folder="net.d"):
     """What an installer says in a mount namespace in which a folder was prepared by these commands of a shell."""
-    words = ["unshare", "--mount", "sh", "-ec", f'cd "$1/{folder}"; {prepare}; exec "$2" -c "$3" "$1" "$4"', "sh", place, sys.executable, FULL, json.dumps(ENTRY)]
+    words = ["unshare", "--mount", "sh", "-ec", f'cd "$1/{folder}"; {prepare}; exec "$2" -c "$3" "$1" "$4"', "sh", place, sys.executable, FULL, SETTINGS]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -348,8 +348,8 @@ PLUGIN = st.fixed_dictionaries({"type": st.sampled_from(["bridge", "x", "portmap
 @given(st.lists(PLUGIN, min_size=1, max_size=4), st.sampled_from(["0.3.1", "1.0.0"]))
 def test_adding_and_removing_are_each_others_inverse_and_adding_is_idempotent(plugins, version):
     text = json.dumps({"cniVersion": version, "name": "n", "plugins": plugins})
-    added = with_entry(text, ENTRY, single=False)
-    assert with_entry(added, ENTRY, single=False) == added
+    added = with_entry(text, single=False)
+    assert with_entry(added, single=False) == added
     assert json.loads(without_entry(added)) == json.loads(text)
     assert without_entry(text) == text
     assert conflist.is_last(added)

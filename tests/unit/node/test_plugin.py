@@ -1,4 +1,4 @@
-"""The plugin's program, without an agent and against agents that misbehave; its reader of JSON beside Python's."""
+"""The plugin's program, without an agent and against agents that misbehave; its reader beside Python's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent import SANITIZERS, build_plugin
+from node_agent import SANITIZERS, build_plugin, copy_plugin, write_settings
 from plugin_reader import differences, read_all
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is not installed")
@@ -26,13 +26,20 @@ PREVIOUS = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 'a"
 
 
 @pytest.fixture(params=["plain", "sanitized"])
-def plugin(request):
-    return build_plugin() if request.param == "plain" else build_plugin(*SANITIZERS)
+def plugin(request, tmp_path):
+    """The plugin with settings for an agent that is away."""
+    found = copy_plugin(tmp_path / "bin", build_plugin(*(() if request.param == "plain" else SANITIZERS)))
+    set_plugin(found)
+    return found
+
+
+def set_plugin(plugin, socket="/nowhere/s", **more):
+    write_settings(plugin, **{"socket": socket, "namespace": "mesh", "daemon_set": "netinit-node", **more})
 
 
 def ask(plugin, verb="ADD", given=None, *, raw=None, **environ):
     found = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "/nowhere", **environ}
-    tree = {"cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", "socket": "/nowhere/s", "pod_namespace": "mesh", "daemon_set": "netinit-node"}
+    tree = {"cniVersion": "1.0.0", "name": "net", "type": "netinit-cni"}
     text = raw if raw is not None else json.dumps({**tree, **(given or {})}).encode()
     done = subprocess.run(
         [plugin], input=text, env={key: value for key, value in found.items() if value is not None}, capture_output=True, check=False, timeout=60
@@ -93,11 +100,15 @@ def test_it_is_one_static_file_of_some_dozen_kilobytes():
     assert b"/lib/ld" not in data
 
 
-@pytest.mark.parametrize(("verb", "code"), [("ADD", 11), ("CHECK", 11), ("GC", 11), ("STATUS", 50)])
-def test_without_an_agent_pods_wait(plugin, verb, code):
+@pytest.mark.parametrize("verb", ["ADD", "CHECK", "GC"])
+def test_without_an_agent_pods_wait(plugin, verb):
     status, tree = ask(plugin, verb)
-    assert (status, tree["code"], tree["cniVersion"]) == (1, code, "1.0.0")
+    assert (status, tree["code"], tree["cniVersion"]) == (1, 11, "1.0.0")
     assert "agent does not answer" in tree["msg"]
+
+
+def test_without_an_agent_the_node_stays_ready(plugin):
+    assert ask(plugin, "STATUS") == (0, None)
 
 
 def test_without_an_agent_pods_can_end(plugin):
@@ -126,30 +137,63 @@ def test_no_other_pod_is_let_through(plugin, arguments):
     assert ask(plugin, "ADD", CNI_ARGS=arguments)[1]["code"] == 11
 
 
+@pytest.mark.parametrize("settings", [{"namespace": ""}, {"daemon_set": ""}, {"namespace": "mes"}, {"daemon_set": "netinit"}])
+def test_an_agent_that_is_not_named_whole_lets_nobody_through(plugin, settings):
+    set_plugin(plugin, **settings)
+    assert ask(plugin, "ADD", CNI_ARGS=POD)[1]["code"] == 11
+
+
+def test_pods_of_excluded_namespaces_start_without_an_agent_and_no_others(plugin):
+    set_plugin(plugin, excluded=["kube-system", "monitoring"])
+    for namespace in ("kube-system", "monitoring"):
+        pod = f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME=web"
+        assert ask(plugin, "ADD", {"prevResult": PREVIOUS}, CNI_ARGS=pod) == (0, PREVIOUS)
+        assert ask(plugin, "CHECK", CNI_ARGS=pod) == (0, None)
+    for namespace in ("kube", "kube-system-2", "", "shop"):
+        assert ask(plugin, "ADD", CNI_ARGS=f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME=web")[1]["code"] == 11
+
+
+def test_without_settings_the_socket_of_the_image_is_asked(plugin):
+    Path(f"{plugin}.settings").unlink()
+    assert ask(plugin, "ADD", CNI_ARGS=POD)[1]["code"] == 11
+
+
+def test_settings_of_a_newer_release_are_passed_over(plugin):
+    with Path(f"{plugin}.settings").open("a") as file:
+        file.write("colour=green\n")
+    assert ask(plugin, "ADD", CNI_ARGS=POD) == (0, {"cniVersion": "1.0.0"})
+
+
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"pod_namespace": ""}, {"daemon_set": ""}, {"pod_namespace": None}, {"daemon_set": 7}, {"pod_namespace": "mes"}, {"daemon_set": "netinit"},
-        {"args": {"pod_namespace": "mesh"}, "pod_namespace": "x"}, {"prevResult": {"daemon_set": "netinit-node"}, "daemon_set": "x"},
-        {"pod_namespace": "mesh\0"}, {"note": '"pod_namespace":"mesh","daemon_set":"netinit-node"', "pod_namespace": "x"},
-    ],
-)  # fmt: skip
-def test_what_stands_elsewhere_in_the_configuration_lets_nobody_through(plugin, given):
-    assert ask(plugin, "ADD", given, CNI_ARGS=POD)[1]["code"] == 11
+    "text", ["socket", "socket=/a\nseconds=0\n", "seconds=1x\n", "seconds=\n", "seconds=9999999999\n", "socket=/a", "\n", "x=y\n" * 400_000]
+)
+def test_settings_that_cannot_be_read_are_named_and_pods_can_end(plugin, text):
+    Path(f"{plugin}.settings").write_text(text)
+    status, tree = ask(plugin, "ADD", CNI_ARGS=POD)
+    assert (status, tree["code"]) == (1, 7)
+    assert "netinit-cni.settings" in tree["msg"]
+    assert ask(plugin, "DEL") == (0, None)
 
 
-def test_names_may_be_written_with_escapes(plugin):
-    raw = b'{"cniVersion":"1.0.0","socket":"\\/nowhere","pod_\\u006eamespace":"m\\u0065sh","daemon_set":"netinit\\u002dnode"}'
-    assert ask(plugin, raw=raw, CNI_ARGS=POD) == (0, {"cniVersion": "1.0.0"})
+def test_stdin_that_is_never_closed_is_given_up():
+    plugin = build_plugin()
+    reading, writing = os.pipe()
+    begun = time.monotonic()
+    done = subprocess.run([plugin], stdin=reading, env={"CNI_COMMAND": "ADD"}, capture_output=True, check=False, timeout=60)
+    os.close(reading)
+    os.close(writing)
+    assert json.loads(done.stdout)["code"] == 5
+    assert time.monotonic() - begun > 9
 
 
 @pytest.mark.parametrize(
     ("raw", "code"),
     [(b"", 6), (b"{", 6), (b"[]", 6), (b'{"cniVersion":"1.0.0"}}', 6), (b"{" + b'"a":' * 200 + b"1", 6), (b" " * (1 << 20) + b"{}", 7),
-     (b'{"cniVersion":"2.0.0"}', 1), (b"{}", 1), (b'{"cniVersion":1}', 1)],
+     (b'{"cniVersion":"2.0.0"}', 1), (b"{}", 1), (b'{"cniVersion":1}', 1), (b'{"cniVersion":"1.0.0","cniVersion":"1.1.0"}', 6)],
 )  # fmt: skip
-def test_what_is_no_configuration_is_told_by_cnis_codes(plugin, raw, code):
+def test_what_is_no_configuration_is_told_by_cnis_codes_and_pods_can_end(plugin, raw, code):
     assert ask(plugin, raw=raw)[1]["code"] == code
+    assert ask(plugin, "DEL", raw=raw) == (0, None)
 
 
 def test_the_verb_must_be_one(plugin):
@@ -167,9 +211,10 @@ def test_version_is_answered_without_an_agent(plugin, version):
 
 def test_the_agent_gets_variables_input_deadline_and_the_open_namespace(plugin, tmp_path):
     heard = []
-    given = {"prevResult": PREVIOUS, "timeout_seconds": 7, "more": "ü" * 100_000}
+    given = {"prevResult": PREVIOUS, "more": "ü" * 100_000}
     with agent(tmp_path, framed(0, PREVIOUS), heard=heard) as path:
-        assert ask(plugin, "ADD", {**given, "socket": path}, CNI_ARGS="A=b", CNI_NETNS="/proc/self/ns/net") == (0, PREVIOUS)
+        set_plugin(plugin, path, seconds=7)
+        assert ask(plugin, "ADD", given, CNI_ARGS="A=b", CNI_NETNS="/proc/self/ns/net") == (0, PREVIOUS)
     variables, text, milliseconds, statuses = heard[0]
     assert dict(item.split(b"=", 1) for item in variables.split(b"\0")[:-1])[b"CNI_ARGS"] == b"A=b"
     assert json.loads(text)["more"] == given["more"]
@@ -181,7 +226,8 @@ def test_the_agent_gets_variables_input_deadline_and_the_open_namespace(plugin, 
 def test_the_agents_error_and_exit_code_are_passed_on(plugin, tmp_path):
     error = {"cniVersion": "1.0.0", "code": 101, "msg": "a bad annotation"}
     with agent(tmp_path, framed(1, error)) as path:
-        assert ask(plugin, "ADD", {"socket": path}) == (1, error)
+        set_plugin(plugin, path)
+        assert ask(plugin, "ADD") == (1, error)
 
 
 WHOLE = framed(0, PREVIOUS)
@@ -194,39 +240,43 @@ WHOLE = framed(0, PREVIOUS)
 )  # fmt: skip
 def test_an_answer_that_is_not_whole_is_none(plugin, tmp_path, answer):
     with agent(tmp_path, answer) as path:
-        assert ask(plugin, "ADD", {"socket": path})[1]["code"] == 11
+        set_plugin(plugin, path)
+        assert ask(plugin, "ADD")[1]["code"] == 11
 
 
-def test_an_agent_that_hangs_is_given_up_after_the_time_of_the_configuration(plugin, tmp_path):
+def test_an_agent_that_hangs_is_given_up_after_the_time_of_the_settings(plugin, tmp_path):
     with agent(tmp_path, None) as path:
+        set_plugin(plugin, path, seconds=1)
         begun = time.monotonic()
-        assert ask(plugin, "ADD", {"socket": path, "timeout_seconds": 1})[1]["code"] == 11
+        assert ask(plugin, "ADD")[1]["code"] == 11
         assert 0.9 < time.monotonic() - begun < 10
 
 
 def test_a_socket_with_a_path_that_no_socket_can_have_is_as_good_as_none(plugin):
-    assert ask(plugin, "ADD", {"socket": "/x" * 100})[1]["code"] == 11
+    set_plugin(plugin, "/x" * 100)
+    assert ask(plugin, "ADD")[1]["code"] == 11
 
 
 def test_a_fifo_in_the_place_of_the_namespace_holds_up_nobody(plugin, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     with agent(tmp_path, framed(0, PREVIOUS)) as path:
-        assert ask(plugin, "ADD", {"socket": path}, CNI_NETNS=str(tmp_path / "fifo")) == (0, PREVIOUS)
+        set_plugin(plugin, path)
+        assert ask(plugin, "ADD", CNI_NETNS=str(tmp_path / "fifo")) == (0, PREVIOUS)
 
 
 # ---- the reader
 
-WORDS = [b'"', b"\\", b"\\u", b"\\ud83d", b"\\ude00", b"\\u0000", b"\\u00e9", b"{", b"}", b"[", b"]", b":", b",", b"true", b"null", b"false", b"-", b"0",
-         b"1", b"1e9", b"1.5", b".", b"E+", b" ", b"\n", b'"cniVersion"', b'"socket"', b'"pod_namespace"', b'"daemon_set"', b'"prevResult"', b'"a"', b"x" * 260]  # fmt: skip
+WORDS = [b'"', b"\\", b"\\u", b"\\ud83d", b"\\u0000", b'\\"', b"{", b"}", b"[", b"]", b":", b",", b"true", b"null", b"-", b"0", b"1e9", b"1.5", b".", b" ",
+         b"\n", b'"cniVersion"', b'"prevResult"', b'"a"', b"x" * 260]  # fmt: skip
 
 
 def cases(count, seed):
     """Configurations, changed ones, and words strung together."""
     source = random.Random(seed)
     good = [
-        json.dumps({"cniVersion": "1.0.0", "socket": "/a\n\u00e9\U0001f600", "daemon_set": "d" * source.randrange(300), "prevResult": PREVIOUS}).encode(),
-        b'{"pod_namespace":"a","pod_namespace":"b","prevResult":[1,-0.5e-3,"x"], "socket" : null}',
-        b" { } ", b'{"prevResult":{},"a":[[],{},[{}]]}', b'{"socket":"\\ud800\\udc00\\ud800x\\udc00"}',
+        json.dumps({"cniVersion": "1.0.0", "socket": "/a\n\u00e9\U0001f600", "b": "d" * source.randrange(300), "prevResult": PREVIOUS}).encode(),
+        b'{"args":{"prevResult":{"a":"}"}},"prevResult":[1,-0.5e-3,"x"], "cniVersion" : null}', b'{"prevResult":1,"prevResult":{}}',
+        b" { } ", b'{"prevResult":{},"a":[[],{},[{}]]}', b'{"x":"\\ud800\\"\\\\","cniVersion":{"prevResult":"\\""}}', b'["prevResult"]',
     ]  # fmt: skip
     for number in range(count):
         if number % 3 == 0:
@@ -239,16 +289,10 @@ def cases(count, seed):
         yield bytes(case)
 
 
-def test_the_reader_understands_what_pythons_does():
+def test_the_reader_finds_the_members_that_pythons_finds():
     found = differences([*cases(6000, 1), b"", b"\0", b"{}" + b"\0", b"\xff", b'{"a":"\xff"}'])
     assert found == []
 
 
-def test_deep_nesting_is_refused_and_not_followed_for_ever():
-    assert read_all([b'{"a":' + b"[" * 500_000, b'{"a":' + b"[" * 90 + b"]" * 90 + b"}"])[0] is None
-    assert read_all([b'{"a":' + b"[" * 90 + b"]" * 90 + b"}"])[0] is not None
-
-
-def test_of_two_members_of_one_name_the_last_counts():
-    (found,) = read_all([b'{"daemon_set":"a","daemon_set":"b","socket":"s","socket":7}'])
-    assert found[0] == (None, None, None, b"b")
+def test_brackets_without_an_end_are_refused():
+    assert read_all([b'{"a":' + b"[" * 500_000, b"{" * 500_000 + b"}" * 499_999, b'{"a":"']) == [None, None, None]
