@@ -5,8 +5,7 @@ that has said that it listens). It has a deadline until it answers. It is on a l
 ends, the kernel kills the child (netinit.kernel.run, `tie`), also one that has changed its ids, which PR_SET_PDEATHSIG
 would not survive. A forked Python is ready in two milliseconds, a started one in thirty.
 
-What comes back is not trusted more than a text: a child that somebody has taken over from inside of a pod can hand over
-records of netinit's own and plain values, and nothing that runs when it is read.
+Answers are data (netinit.kernel.answers), because a child can be taken over from inside of a pod.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import posix
 import time
 
 from netinit.base import errors
-from netinit.base.errors import ChildLostError, NamespaceError, NetinitError, OptionError
+from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.base.logs import flush
-from netinit.kernel import run
+from netinit.kernel import answers, run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Answer:
 
     def give(self, value: object) -> None:
         """The one answer, sent now; what the child's work returns later is not sent any more."""
-        self._send(_NOTHING if value is None else _VALUE + _pack(value))
+        self._send(_NOTHING if value is None else _VALUE + answers.encode(value))
 
     def fail(self, error: NetinitError) -> NoReturn:
         """The answer is this error, and the child ends at once, also where nothing can be raised (in a library's callback)."""
@@ -287,20 +286,16 @@ def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, .
 
 
 def _describe(error: BaseException) -> bytes:
-    import marshal
-
     if isinstance(error, MemoryError):
-        return _ERROR + marshal.dumps(("NetinitError", (_TOO_MUCH,)))
-    if isinstance(error, OptionError):
-        return _ERROR + marshal.dumps((type(error).__name__, error.problems))
+        error = NetinitError(_TOO_MUCH)
     if isinstance(error, NetinitError):
-        return _ERROR + marshal.dumps((type(error).__name__, (str(error),)))
+        return _ERROR + answers.encode_error(error)
     if isinstance(error, OSError):
-        return _SYSTEM + marshal.dumps((error.errno or 0, error.strerror or str(error), str(error.filename or "")))
+        return _SYSTEM + answers.encode((error.errno or 0, error.strerror or str(error), str(error.filename or "")))
     import traceback
 
     words = "".join(traceback.format_exception(error))
-    return _FAULT + marshal.dumps(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}\n{words}")
+    return _FAULT + answers.encode(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}\n{words}")
 
 
 def _leave_behind(kept: tuple[int, ...]) -> None:
@@ -324,57 +319,15 @@ def _leave_behind(kept: tuple[int, ...]) -> None:
 
 
 def _open(data: bytes) -> Any:
-    import marshal
-
     kind, rest = data[:1], data[1:]
     if kind == _NOTHING:
         return None
-    if kind == _VALUE:
-        return _unpack(rest)
-    value = marshal.loads(rest)  # noqa: S302 - values alone, and nothing of them is run
     if kind == _ERROR:
-        name, words = value
-        error = getattr(errors, name) if name in errors.__all__ else NetinitError
-        raise error(*words)
+        raise answers.decode_error(rest)
+    value = answers.decode(rest)
+    if kind == _VALUE:
+        return value
     if kind == _SYSTEM:
         number, text, name = value
         raise OSError(number, text, name or None)
     raise ChildError(str(value))
-
-
-def _pack(value: object) -> bytes:
-    """The value as pickle writes it, address families by their number, since they are known by identity."""
-    import io
-    import pickle
-
-    from netinit.base.net import Family
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, item: object) -> object:
-            return item.version if isinstance(item, Family) else None
-
-    stream = io.BytesIO()
-    Pickler(stream, protocol=4).dump(value)
-    return stream.getvalue()
-
-
-def _unpack(data: bytes) -> object:
-    import io
-    import pickle
-
-    from netinit.base.net import FAMILIES
-    from netinit.base.records import Record
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, item: object) -> object:
-            return next(family for family in FAMILIES if family.version == item)
-
-        def find_class(self, module: str, name: str) -> object:
-            """A record, dataclass or tuple of netinit's own; anything else is not read."""
-            found = super().find_class(module, name) if module.startswith("netinit.") and "." not in name else None
-            plain = isinstance(found, type) and found.__module__.startswith("netinit.")
-            if plain and (issubclass(found, (Record, tuple)) or hasattr(found, "__dataclass_fields__")):  # type: ignore[arg-type]
-                return found
-            raise NetinitError(f"a child's answer holds {module}.{name}, which no answer may")
-
-    return Unpickler(io.BytesIO(data)).load()

@@ -12,7 +12,7 @@ import sys
 
 ROOMS = ("base", "options", "rules", "simulate", "kernel", "backends", "pods")
 # What is imported inside of functions there; a test holds this list against them.
-LAZY = ("bisect", "ctypes", "difflib", "grp", "hashlib", "io", "json", "marshal", "pickle", "pwd", "resource", "traceback", "warnings")
+LAZY = ("bisect", "ctypes", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
 NOT_PRELOADED = ("netinit.backends.iptc_tables",)  # needs python-iptables, which only its own child can load
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others, for a folder on the path and for the last one
 
