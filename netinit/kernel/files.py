@@ -6,6 +6,7 @@ and the very file that was looked at is opened then, whatever its name leads to 
 
 from __future__ import annotations
 
+import os
 import posix
 import time
 
@@ -19,7 +20,7 @@ _KINDS = {
 _FORMAT, _REGULAR = 0o170000, 0o100000  # inode(7)
 _NULL = posix.makedev(1, 3)  # /dev/null
 _OPENAT2 = 437  # the number is the same on every architecture
-_IN_ROOT, _NO_MAGIC = 0x10, 0x02  # RESOLVE_* of linux/openat2.h
+IN_ROOT, BENEATH, NO_LINKS, _NO_MAGIC = 0x10, 0x08, 0x04, 0x02  # RESOLVE_* of linux/openat2.h
 _MISSING, _NOT_A_FOLDER, _NO_SUCH_CALL, _REFUSED, _INVALID = 2, 20, 38, 1, 22
 _TRIES, _PAUSE = 1000, 0.001  # s
 
@@ -62,7 +63,7 @@ def read_in_root(root: int, path: str) -> str:
     regular file or is too long; NamespaceError where the kernel cannot do it; OSError.
     """
     try:
-        seen = _open_in_root(root, path)
+        seen = open_path(root, path, IN_ROOT)
     except OSError as error:
         if error.errno in (_MISSING, _NOT_A_FOLDER):
             return ""
@@ -88,34 +89,35 @@ def _refuse_others(mode: int) -> None:
         raise UnsuitableFileError(f"it is {_KINDS.get(mode & _FORMAT, 'something else')}, not a regular file")
 
 
-def _open_in_root(root: int, path: str) -> int:
-    """Tries again where anything on the machine was renamed or mounted meanwhile (openat2(2), EAGAIN).
+def open_path(folder: int, path: str, resolve: int) -> int:
+    """An O_PATH descriptor of a file, looked up from the descriptor `folder` with openat2(2).
 
-    Then the kernel does not know whether a `..` has led out, and leaves it to its caller.
+    `resolve` is IN_ROOT (the folder is the root of links and `..`), BENEATH (nothing may lead out of it) or NO_LINKS (no symbolic
+    link on the way). Raises OSError: EXDEV for what leads out, ELOOP for links; NamespaceError where the kernel has no openat2.
     """
     for _ in range(_TRIES - 1):
         try:
-            return _try_to_open_in_root(root, path)
-        except BlockingIOError:
+            return _openat2(folder, path, resolve)
+        except BlockingIOError:  # EAGAIN: something was renamed meanwhile, so the kernel cannot say whether `..` has led out
             time.sleep(_PAUSE)
-    return _try_to_open_in_root(root, path)
+    return _openat2(folder, path, resolve)
 
 
-def _try_to_open_in_root(root: int, path: str) -> int:
+def _openat2(folder: int, path: str, resolve: int) -> int:
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
-    how = (ctypes.c_uint64 * 3)(posix.O_PATH | posix.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)  # struct open_how
+    how = (ctypes.c_uint64 * 3)(posix.O_PATH | posix.O_CLOEXEC, 0, resolve | _NO_MAGIC)  # struct open_how
     library.syscall.restype = ctypes.c_long
     descriptor = library.syscall(
-        ctypes.c_long(_OPENAT2), ctypes.c_int(root), ctypes.c_char_p(path.encode()), how, ctypes.c_size_t(24)
+        ctypes.c_long(_OPENAT2), ctypes.c_int(folder), ctypes.c_char_p(os.fsencode(path)), how, ctypes.c_size_t(24)
     )
     if descriptor < 0:
         code = ctypes.get_errno()
         if code in (_NO_SUCH_CALL, _REFUSED):
             raise NamespaceError(
-                "a pod's files can be opened safely with openat2(2), which this kernel (before 5.6) or a seccomp profile"
-                " does not have; name the servers with --dns-servers"
+                "foreign files can be opened safely with openat2(2), which this kernel (before 5.6) or a seccomp profile does not"
+                " have; for a pod, name its DNS servers with --dns-servers"
             )
         raise OSError(code, posix.strerror(code))
     return int(descriptor)

@@ -1,129 +1,41 @@
-"""Files of `inject` and `check-inject`, which may lie in folders of other people: walked by descriptor, one name at a time.
+"""Files of `inject` and `check-inject`, which may lie in folders that other users own.
 
-Whoever owns a folder can put a link, a pipe or a device where a file is expected, and swap it between two looks. So
-nothing is looked up twice by its path: a name is opened within the descriptor of its folder, without following it, and
-what the descriptor shows is what is used. A link is read from its own descriptor and followed where the rule allows it:
-
-- within a folder given to -f, links that stay in it (a mounted ConfigMap is made of such);
-- on the path to the file of -o, links of the caller and of root.
+The owner of a folder can put a link, a pipe or a device where a file is expected, and swap it between two looks. So a file is looked
+up once, with openat2(2), and what the descriptor shows is what is used. Symbolic links are followed where they stay in the folder of
+-f (a mounted ConfigMap is made of such), and on the path of -o where they belong to the caller or to root.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Self
+from collections.abc import Iterable, Iterator
+from typing import IO
 
+from netinit.base.errors import NetinitError
 from netinit.base.output import show_lines
 from netinit.cli.inject.flags import STDIN
+from netinit.kernel.files import BENEATH, NO_LINKS, open_path
 
 __all__ = ["LARGEST", "RefusedFileError", "Spool", "listed", "read", "replace"]
 
 LARGEST = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
-_MOST_LINKS = 40
-_TYPE, _FOLDER, _LINK, _REGULAR = 0o170000, 0o040000, 0o120000, 0o100000
+_MOST_LINKS = 40  # as the kernel follows
+_TYPE, _LINK, _REGULAR = 0o170000, 0o120000, 0o100000
 _STREAMS = (0o010000, 0o020000)
 """Pipes and character devices."""
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_GO = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _DEVICES, _DESCRIPTORS = "/dev/", "/dev/fd/"
 _STANDARD = {"stdout": 1, "stderr": 2}
+_MANY = "too many symbolic links; name the file itself"
+_REFUSALS = {errno.EXDEV: "a symbolic link that leaves the folder; name the file itself with -f", errno.ELOOP: _MANY}
 
 
 class RefusedFileError(Exception):
     """A file that must not be opened; the message says why and what to do."""
-
-
-def _kind(descriptor: int) -> int:
-    return os.fstat(descriptor).st_mode & _TYPE
-
-
-class _FolderWalk:
-    """A path through folders by descriptors, from `start` on; `follow` raises for links that must not be followed."""
-
-    def __init__(self, start: int, follow: Callable[[int, str], None], *, beneath: bool = False) -> None:
-        self.folders = [start]
-        self.follow = follow
-        self.beneath = beneath
-        self.links = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in self.folders:
-            os.close(descriptor)
-
-    @property
-    def folder(self) -> int:
-        """The descriptor of the folder that was reached."""
-        return self.folders[-1]
-
-    def to(self, path: str) -> str:
-        """Go to the folder of the file that the path leads to; the file's own name, which may not exist there."""
-        todo = [*reversed(path.split("/"))]
-        if path.startswith("/"):
-            self._enter("/")
-        while todo:
-            name = todo.pop()
-            if name in ("", ".") and todo:
-                continue
-            if name == "..":
-                self._leave()
-                continue
-            if not todo and not self._is_link(name or "."):
-                return name or "."
-            todo += self._step(name, last=not todo)
-        return "."
-
-    def _is_link(self, name: str) -> bool:
-        try:
-            descriptor = os.open(name, _LOOK, dir_fd=self.folder)
-        except FileNotFoundError:
-            return False
-        try:
-            return _kind(descriptor) == _LINK
-        finally:
-            os.close(descriptor)
-
-    def _step(self, name: str, *, last: bool) -> list[str]:
-        """Enter the folder of that name; where it is a link, what is to be walked instead."""
-        descriptor = os.open(name, _LOOK, dir_fd=self.folder)
-        kind = _kind(descriptor)
-        if kind == _FOLDER and not last:
-            self.folders.append(descriptor)
-            return []
-        try:
-            if kind == _LINK:
-                return self._target(descriptor)
-        finally:
-            os.close(descriptor)
-        if last:  # it was a link a moment ago
-            raise RefusedFileError("another process changes it meanwhile; use a folder of your own")
-        raise NotADirectoryError(20, "Not a directory")
-
-    def _target(self, link: int) -> list[str]:
-        self.links += 1
-        if self.links > _MOST_LINKS:
-            raise RefusedFileError("too many symbolic links; name the file itself")
-        target = os.readlink("", dir_fd=link)
-        self.follow(link, target)
-        if target.startswith("/"):
-            self._enter("/")
-        return [*reversed(target.split("/"))]
-
-    def _enter(self, path: str) -> None:
-        self.folders.append(os.open(path, _GO))
-
-    def _leave(self) -> None:
-        if not self.beneath:
-            self.folders.append(os.open("..", _GO, dir_fd=self.folder))
-        elif len(self.folders) == 1:
-            raise RefusedFileError("a symbolic link that leaves the folder; name the file itself with -f")
-        else:
-            os.close(self.folders.pop())
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -160,45 +72,37 @@ def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterat
 def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[str]:
     """The paths of the files within the folder."""
     found: list[str] = []
-    todo = [""]
-    while todo:
-        within = todo.pop()
-        with _FolderWalk(os.open(folder, _GO), _stay, beneath=True) as walk:
-            walk.to(within + ".")
-            opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=walk.folder)
-        try:
-            with os.scandir(opened) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        todo += [f"{within}{entry.name}/"] if recursive else []
-                    elif entry.name.endswith(suffixes) and entry.name not in suffixes:
-                        found.append(within + entry.name)
-        finally:
-            os.close(opened)
+    for path, folders, files, opened in os.fwalk(folder, onerror=_raise):
+        within = f"{path[len(folder) :].strip('/')}/".lstrip("/")
+        links = [name for name in folders if os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode & _TYPE == _LINK]
+        found += [within + name for name in (*files, *links) if name.endswith(suffixes) and name not in suffixes]
+        if not recursive:
+            folders.clear()
     return found
 
 
-def _stay(_link: int, target: str) -> None:
-    if target.startswith("/"):
-        raise RefusedFileError("a symbolic link that leaves the folder; name the file itself with -f")
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _content(folder: str, name: str) -> bytes:
     try:
-        with _FolderWalk(os.open(folder, _GO), _stay, beneath=True) as walk:
-            own = walk.to(name)
-            seen = os.open(own, _LOOK, dir_fd=walk.folder)
-            try:
-                if _kind(seen) != _REGULAR:
-                    raise RefusedFileError("no regular file; take it out of the folder, or name the others with -f")
-                # through the descriptor, so that nothing else can be opened instead
-                handle = os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            finally:
-                os.close(seen)
+        top = os.open(folder, _FOLDER)
+        try:
+            seen = open_path(top, name, BENEATH)
+        finally:
+            os.close(top)
+        try:
+            if os.fstat(seen).st_mode & _TYPE != _REGULAR:
+                raise RefusedFileError("no regular file; take it out of the folder, or name the others with -f")
+            # through the descriptor, so that nothing else can be opened instead
+            handle = os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        finally:
+            os.close(seen)
         with open(handle, "rb") as file:  # noqa: PTH123 - as in read
             return _bounded(file.read(LARGEST + 1))
-    except (OSError, RefusedFileError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+    except (OSError, NetinitError, RefusedFileError) as error:
+        reason = _REFUSALS.get(error.errno or 0, error.strerror) if isinstance(error, OSError) else str(error)
         raise RefusedFileError(f"{folder.rstrip('/')}/{name}: cannot be read: {reason}") from error
 
 
@@ -249,26 +153,78 @@ def replace(path: str, text: Iterable[str]) -> None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
             stream.writelines(text)
         return
-    with _FolderWalk(os.open(".", _GO), _of_ours) as walk:
-        own = walk.to(path)
-        try:
-            seen = os.open(own, _LOOK, dir_fd=walk.folder)
-        except FileNotFoundError:
-            _replace(walk.folder, own, text, 0o666 & ~_umask())
+    parent, _, own = _resolve(path).rpartition("/")
+    folder = _open_folder(parent)
+    try:
+        _write_in(folder, own or ".", text)
+    finally:
+        os.close(folder)
+
+
+def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
+    try:
+        seen = os.open(own, _LOOK, dir_fd=folder)
+    except FileNotFoundError:
+        _replace(folder, own, text, 0o666 & ~_umask())
+        return
+    try:
+        found = os.fstat(seen)
+        if found.st_mode & _TYPE in _STREAMS:
+            _refuse_foreign(found.st_uid, "it")
+            with open(os.open(f"/proc/self/fd/{seen}", os.O_WRONLY | os.O_NOCTTY), "w") as stream:  # noqa: PTH123
+                stream.writelines(text)
             return
+    finally:
+        os.close(seen)
+    if found.st_mode & _TYPE != _REGULAR:
+        raise RefusedFileError("it is no regular file")
+    mode = found.st_mode & 0o777
+    _replace(folder, own, text, mode if found.st_uid == os.geteuid() else mode & 0o666 & ~_umask())
+
+
+def _resolve(path: str) -> str:
+    """The absolute path without symbolic links, each of which must belong to the caller or to root; empty for the root folder."""
+    if not path or path.endswith("/"):
+        raise RefusedFileError("it is no regular file")
+    real, todo, links = "" if path.startswith("/") else os.getcwd().rstrip("/"), path.split("/")[::-1], 0  # noqa: PTH109 - as in read
+    while todo:
+        name = todo.pop()
+        if name in ("", ".", ".."):
+            real = real.rpartition("/")[0] if name == ".." else real
+            continue
         try:
-            found = os.fstat(seen)
-            if found.st_mode & _TYPE in _STREAMS:
-                _refuse_foreign(found.st_uid, "it")
-                with open(os.open(f"/proc/self/fd/{seen}", os.O_WRONLY | os.O_NOCTTY), "w") as stream:  # noqa: PTH123
-                    stream.writelines(text)
-                return
+            seen = os.open(f"{real}/{name}", _LOOK)
+        except FileNotFoundError:
+            if todo:
+                raise
+            return f"{real}/{name}"
+        try:
+            status = os.fstat(seen)
+            if status.st_mode & _TYPE != _LINK:
+                real = f"{real}/{name}"
+                continue
+            _refuse_foreign(status.st_uid, "a symbolic link on the path")
+            target = os.readlink("", dir_fd=seen)
         finally:
             os.close(seen)
-        if found.st_mode & _TYPE != _REGULAR:
-            raise RefusedFileError("it is no regular file")
-        mode = found.st_mode & 0o777
-        _replace(walk.folder, own, text, mode if found.st_uid == os.geteuid() else mode & 0o666 & ~_umask())
+        links += 1
+        if links > _MOST_LINKS:
+            raise RefusedFileError(_MANY)
+        real = "" if target.startswith("/") else real
+        todo += target.split("/")[::-1]
+    return real
+
+
+def _open_folder(path: str) -> int:
+    root = os.open("/", _FOLDER)
+    try:
+        return open_path(root, path.lstrip("/") or ".", NO_LINKS)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RefusedFileError("another process changes its path meanwhile; use a folder of your own") from None
+    finally:
+        os.close(root)
 
 
 def _descriptor_of(path: str) -> int | None:
@@ -278,10 +234,6 @@ def _descriptor_of(path: str) -> int | None:
         return int(number)
     device = path.removeprefix(_DEVICES)
     return _STANDARD.get(device) if device != path else None
-
-
-def _of_ours(link: int, _target: str) -> None:
-    _refuse_foreign(os.fstat(link).st_uid, "a symbolic link on the path")
 
 
 def _refuse_foreign(owner: int, what: str) -> None:
