@@ -140,6 +140,24 @@ def test_selectors_of_service_budget_policy_and_deployment_mean_the_same_pods():
     assert len({json.dumps(selector, sort_keys=True) for selector in selectors}) == 1
 
 
+def policies(*given):
+    """The ingress rules of webhook and agent, each its port and who may come."""
+    found = [tree["spec"] for tree in made("node.enabled=true", *given) if tree["kind"] == "NetworkPolicy"]
+    assert all(spec["policyTypes"] == ["Ingress"] for spec in found)
+    return [[(rule["ports"][0]["port"], rule.get("from")) for rule in spec.get("ingress", [])] for spec in found]
+
+
+def test_network_policies_admit_whom_the_values_name_and_keep_strangers_from_the_agent():
+    assert policies() == [[(15017, None)], []]
+    server, monitoring = [{"ipBlock": {"cidr": "192.0.2.10/32"}}], [{"podSelector": {}}]
+    given = (f"networkPolicy.reviewsFrom={json.dumps(server)}", f"networkPolicy.monitoringFrom={json.dumps(monitoring)}")
+    assert policies(*given) == [[(15017, server), (15014, monitoring)], [(15014, monitoring)]]
+    assert policies("networkPolicy.enabled=false") == []
+    agent = next(tree for tree in made("node.enabled=true") if tree["kind"] == "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    selector = next(tree for tree in made("node.enabled=true") if tree["kind"] == "NetworkPolicy" and "ingress" not in tree["spec"])["spec"]["podSelector"]
+    assert selector["matchLabels"].items() <= agent.items()
+
+
 NAMESPACES = [
     {
         key: value
