@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -205,6 +207,20 @@ def test_the_agent_is_not_ready_until_the_pods_are_known_and_status_succeeds_all
         api.away.clear()
         node.until(lambda: node.get("/readyz")[0] == 200, "ready")
         assert node.ask("STATUS", configuration={"cniVersion": "1.1.0"}) == (0, None)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n", b"POST /livez HTTP/1.1\r\nContent-Length: 1000\r\n\r\nx"])
+def test_strangers_who_hold_300_connections_open_do_not_starve_the_probes(node, sent):
+    """Pods can reach the agent's port of metrics and health; the kubelet's probes come to the same one."""
+    with contextlib.ExitStack() as held:
+        for number in range(300):
+            own = (f"127.0.1.{number % 3}", 0)  # pods have addresses of their own, other than the kubelet's
+            stranger = held.enter_context(socket.create_connection(("127.0.0.1", node.monitoring), timeout=10, source_address=own))
+            with contextlib.suppress(OSError):  # it gave way already
+                stranger.sendall(sent)
+            if number % 25 == 24:
+                assert node.get("/livez")[0] == 200
+        assert [node.get(path)[0] for path in ("/livez", "/readyz") * 5] == [200] * 10
 
 
 @pytest.mark.users
