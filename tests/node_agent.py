@@ -114,6 +114,7 @@ class Api:
         self.changes = []
         self.asked = []
         self.away, self.closed = threading.Event(), False
+        self.refusal = 0  # the status that every request gets
         self.lock = threading.Lock()
 
     def __enter__(self):
@@ -140,15 +141,19 @@ class Api:
             if told:
                 self.changes.append({"type": "ADDED", "object": tree})
 
-    def drop(self, tree):
+    def drop(self, tree, path=""):
         with self.lock:
-            self.objects.pop(self.path(tree), None)
+            self.objects.pop(path or self.path(tree), None)
             self.changes.append({"type": "DELETED", "object": tree})
 
     def answer(self, method, path, body, query):
         with self.lock:
+            if self.refusal:
+                return self.refusal, {"kind": "Status", "message": "refused"}
             if method != "GET":
                 self.asked.append((method, path, body))
+            if method == "GET" and path.endswith("/daemonsets"):
+                return 200, {"metadata": {"resourceVersion": "1"}, "items": [tree for key, tree in self.objects.items() if key.startswith(path)]}
             if method == "GET" and path == "/api/v1/pods":
                 items = [tree for key, tree in self.objects.items() if "/pods/" in key]
                 return 200, {"metadata": {"resourceVersion": "1"}, "items": items}

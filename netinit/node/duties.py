@@ -20,7 +20,6 @@ __all__ = ["Installation", "remove_taint"]
 _LOOK = 1.0  # seconds between two looks at what others may have changed
 _AGAIN = 5.0
 _SECONDS_TO_ASK = 5.0
-_NO_RIGHTS = (401, 403)
 
 
 class Installation:
@@ -77,18 +76,19 @@ class Installation:
             self._log.event("error", f"the plugin cannot be removed: {error}")
 
     async def _was_deleted(self) -> bool:
-        """What the API says now; that it does not know us any more means that all of the installation was removed.
+        """Whether the DaemonSet's deletion was seen, or the API says so now.
 
-        Without an answer the plugin stays: pods that wait are better than pods that nobody captures.
+        Every other answer keeps the plugin, 401 and 403 too, which an expired token gets: pods that wait are better than pods that
+        nobody captures.
         """
         name, namespace = self.settings.daemon_set, self.settings.namespace
-        if self._cache.synced and not self._cache.error and self._cache.get(name, namespace) is None:
+        if self._cache.synced and self._cache.get(name, namespace) is None:  # also where the agent's rights are gone since
             return True
         try:
             async with asyncio.timeout(_SECONDS_TO_ASK):
                 return _is_deleted(await self._client.get(DAEMON_SETS, name, namespace))
         except ClusterError as error:
-            return error.status in (NOT_FOUND, *_NO_RIGHTS)
+            return error.status == NOT_FOUND
         except TimeoutError:
             return False
 

@@ -197,6 +197,28 @@ def test_the_plugin_stays_where_the_api_does_not_answer(api, tmp_path, folders, 
     assert plugins(folders) == ["bridge", "netinit-cni"]
 
 
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_the_plugin_stays_where_the_api_refuses_the_agent(api, tmp_path, folders, require_netns, status):
+    """An expired token or a role that somebody changed is no deletion; all pods of the node would start uncaptured."""
+    api.objects[DAEMON_SET_PATH] = {"metadata": {"name": DAEMON_SET, "namespace": "netinit-system"}}
+    with Node(tmp_path, api, install=True) as node:
+        api.refusal = status
+        assert node.stop() == 0
+    assert plugins(folders) == ["bridge", "netinit-cni"]
+
+
+def test_a_deletion_that_was_seen_counts_although_the_agents_rights_went_with_it(api, tmp_path, folders, require_netns):
+    tree = {"metadata": {"name": DAEMON_SET, "namespace": "netinit-system", "resourceVersion": "7"}}
+    api.objects[DAEMON_SET_PATH] = tree
+    with Node(tmp_path, api, install=True) as node:
+        assert plugins(folders) == ["bridge", "netinit-cni"]
+        api.drop(tree, DAEMON_SET_PATH)
+        time.sleep(1)  # the watch brings it within milliseconds
+        api.refusal = 403
+        assert node.stop() == 0
+    assert plugins(folders) == ["bridge"]
+
+
 def test_it_is_not_ready_before_the_plugin_is_in_place_and_says_why(api, tmp_path, folders, require_netns):
     folders.write_text("{")
     with Node(tmp_path, api, install=True, wait=False) as node:
