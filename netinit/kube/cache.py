@@ -67,8 +67,8 @@ class Cache:
         """Whether the objects have been listed once."""
         return self._synced.is_set()
 
-    async def wait(self, seconds: float) -> bool:
-        """Whether the objects have been listed before the deadline."""
+    async def wait(self, seconds: float | None) -> bool:
+        """Whether the objects have been listed before the deadline; without one it is waited for."""
         try:
             await asyncio.wait_for(self._synced.wait(), seconds)
         except TimeoutError:

@@ -17,6 +17,7 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.protocol import CODES, Request, encode_answer, encode_error, result
 from netinit.node.roster import Roster
 from netinit.node.settings import AgentSettings
+from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
 from netinit.serving.events import EventLog
 
@@ -29,14 +30,16 @@ class Agent:
     """The node's agent; `ready` says why it cannot serve ADD, empty where it can."""
 
     def __init__(
-        self, settings: AgentSettings, *, roster: Roster, link: Link, attachments: Attachments, metrics: NodeMetrics, log: EventLog
-    ) -> None:
+        self, settings: AgentSettings, *, roster: Roster, link: Link, attachments: Attachments, metrics: NodeMetrics, log: EventLog,
+        watcher: PodWatcher | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.roster = roster
         self.link = link
         self.attachments = attachments
         self.metrics = metrics
         self.log = log
+        self.watcher = watcher
         self.last_errors: list[str] = []
         self.at_work: Counter[str] = Counter()  # the uids of pods that are being programmed
         self._verbs = {
@@ -92,6 +95,8 @@ class Agent:
             self.at_work += Counter()  # without those that are done
         if namespace >= 0:
             self._remember(request, namespace, decision.options, pod)
+        if self.watcher and pod:
+            self.watcher.add(pod.uid, request.netns)
         for warning in done.warnings:
             self.log.event("warn", warning, pod="/".join(request.pod))
         self.log.event(
@@ -157,6 +162,9 @@ class Agent:
     async def _delete(self, request: Request, namespace: int, deadline: float) -> str:
         """Takes back what ADD did where the namespace is still there; never an error, since the rest goes with the namespace."""
         known = self.attachments.get(request.container, request.interface)
+        if self.watcher:  # whose sockets would keep the namespace in being
+            status = os.fstat(namespace) if namespace >= 0 else None
+            self.watcher.forget((status.st_dev, status.st_ino) if status else None, request.netns or (known.netns if known else ""))
         if known is None:
             return LEFT_ALONE
         if namespace >= 0 and _is(known, namespace) and (options := known.options) is not None:

@@ -13,16 +13,19 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.options import Options
 
-__all__ = ["ADDRESSES", "APPLY", "KINDS", "REMOVE", "VERIFY", "Job", "JobResult"]
+__all__ = ["ADDRESSES", "APPLY", "KINDS", "REMOVE", "SUBSCRIBE", "VERIFY", "Job", "JobResult"]
 
-APPLY, REMOVE, VERIFY, ADDRESSES = "apply", "remove", "verify", "addresses"
-KINDS = (APPLY, REMOVE, VERIFY, ADDRESSES)
+APPLY, REMOVE, VERIFY, ADDRESSES, SUBSCRIBE = "apply", "remove", "verify", "addresses", "subscribe"
+KINDS = (APPLY, REMOVE, VERIFY, ADDRESSES, SUBSCRIBE)
 MOST_DIFFERENCES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One thing to do in one namespace, which is handed over as a descriptor, or is at `path` where there is none."""
+    """One thing to do in one namespace, which is handed over as a descriptor, or is at `path`.
+
+    With `subscribe` the descriptor is a Unix socket instead, which the sockets of notifications are sent through.
+    """
 
     kind: str
     argv: tuple[str, ...] = ()

@@ -29,6 +29,10 @@ class NodeMetrics:
         self.pods = Gauge("netinit_node_pods", "Pods of the last sweep by what was found.", ["state"], **own)
         self.sweep = Gauge("netinit_node_sweep_seconds", "How long the last sweep took.", **own)
         self.drift = Counter("netinit_node_drift_total", "Pods found with other rules than planned.", **own)
+        self.watched = Gauge("netinit_node_watched_pods", "Pods whose changes wake the agent.", **own)
+        self.looks = Counter("netinit_node_looks_total", "Looks at a pod because something in it has changed.", **own)
+        self.dropped = Counter("netinit_node_notifications_dropped_total", "Sockets without room for all that changed.", **own)
+        self.noticed = Histogram("netinit_node_drift_seconds", "From a change to its report and repair.", buckets=_BUCKETS, **own)
         self.api_error = Gauge("netinit_node_api_error", "1 while the API cannot be asked.", **own)
 
     def text(self) -> bytes:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.children import Child, ChildError
-from netinit.node.jobs import ADDRESSES, APPLY, MOST_DIFFERENCES, REMOVE, VERIFY, Job, JobResult
+from netinit.node.jobs import ADDRESSES, APPLY, MOST_DIFFERENCES, REMOVE, SUBSCRIBE, VERIFY, Job, JobResult
 from netinit.pods import outside
 from netinit.pods.verify import verify
 
@@ -52,7 +52,7 @@ class _Begun:
 
     number: bytes
     job: Job
-    namespace: int  # a descriptor, -1 where the job names a path
+    namespace: int  # a descriptor, -1 where the job names a path; of a subscription, the Unix socket
     due: float
     child: Child | None = None
     told: bool = False
@@ -254,11 +254,12 @@ def _work(job: Job, namespace: int = -1) -> str:
     """In the child: what came of it, as a text."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
-    return perform(job, f"/proc/self/fd/{namespace}" if namespace >= 0 else job.path).encode().decode()
+    netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind != SUBSCRIBE else job.path
+    return perform(job, netns, namespace).encode().decode()
 
 
-def perform(job: Job, netns: str) -> JobResult:
-    """Does the job in the namespace at this path."""
+def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
+    """Does the job in the namespace at this path; a subscription sends its sockets through `channel`."""
     if not netns:
         return JobResult(error="the pod's network namespace is gone", gone=True)
     try:
@@ -273,6 +274,9 @@ def perform(job: Job, netns: str) -> JobResult:
             return JobResult(backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours)
         if job.kind == ADDRESSES:
             return JobResult(addresses=outside.list_addresses(options))
+        if job.kind == SUBSCRIBE:
+            outside.subscribe_for_good(options, channel)
+            return JobResult()
     except NamespaceError as error:
         return JobResult(error=str(error), gone=True)
     except ChildLostError as error:

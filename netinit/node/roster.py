@@ -40,6 +40,10 @@ class Roster:
     def __iter__(self) -> Iterator[NodePod]:
         return iter(list(self._cache.items.values()))
 
+    async def wait(self) -> None:
+        """Returns when the pods have been listed once."""
+        await self._cache.wait(None)
+
     async def run(self) -> None:
         """Keeps the cache true until it is cancelled."""
         await self._cache.run()

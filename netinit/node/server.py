@@ -26,6 +26,7 @@ from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
 from netinit.node.roster import Roster
 from netinit.node.settings import STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
+from netinit.node.watcher import PodWatcher
 from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply
 
@@ -71,13 +72,11 @@ class AgentServer:
         await listener.close(1.0)
 
     async def _work(self, client: Client) -> None:
-        shared: dict[str, Any] = {
-            "roster": Roster(client, self.settings.node),
-            "link": self._link,
-            "attachments": Attachments(self.folder / "attachments"),
-            "metrics": self.metrics,
-            "log": self.log,
-        }
+        common: dict[str, Any] = {
+            "roster": Roster(client, self.settings.node), "link": self._link, "metrics": self.metrics, "log": self.log,
+        }  # fmt: skip
+        self.watcher = PodWatcher(self.settings.base, **common) if self.settings.watch else None
+        shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watcher": self.watcher}
         self.agent = Agent(self.settings, **shared)
         self.installation = Installation(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.at_work.__contains__)
@@ -97,6 +96,9 @@ class AgentServer:
         found: dict[str, Callable[[], Awaitable[None]]] = {
             "socket": door.run, "pods": self.agent.roster.run, "status": self._tell, "sweep": self.sweeper.run,
         }  # fmt: skip
+        if self.watcher:
+            watcher = self.watcher
+            found["watch"] = lambda: self.sweeper.watch(watcher)
         if self.settings.install:
             found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.watch}
         if self.settings.taint:

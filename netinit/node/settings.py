@@ -107,6 +107,9 @@ class AgentSettings(InstallSettings):
     repair_label: str = plain(
         "--repairLabel", _TEXT, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.",
     )
+    watch: bool = plain(
+        "--watch", SWITCH, default=True, help_text="Look at a pod whenever something that decides about packets changes in it.",
+    )
     sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")
     taint: str = plain(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client
@@ -25,6 +26,7 @@ from netinit.node.link import Link
 from netinit.node.metrics import NodeMetrics
 from netinit.node.roster import Roster
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.node.watcher import PodWatcher
 from netinit.options import Options
 from netinit.serving.events import EventLog
 
@@ -53,7 +55,7 @@ class Sweeper:
 
     def __init__(
         self, settings: AgentSettings, client: Client, *, roster: Roster, link: Link, attachments: Attachments,
-        metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool],
+        metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool], watcher: PodWatcher | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.client = client
@@ -63,6 +65,8 @@ class Sweeper:
         self.metrics = metrics
         self.log = log
         self.is_busy = is_busy
+        self.watcher = watcher
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # uid -> one look at a pod at a time
         self._told: dict[str, str] = {}  # uid -> what was said of the pod last
         self._failed: set[str] = set()  # uids whose validation's failure was looked at
 
@@ -88,6 +92,7 @@ class Sweeper:
         for state in (CAPTURED, DRIFTED, BARE, UNKNOWN):
             self.metrics.pods.labels(state).set(counts[state])
         self.metrics.sweep.set(seconds)
+        self._watch(found)
         self._told = {uid: text for uid, text in self._told.items() if uid in {finding.pod.uid for finding in found}}
         self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
         return counts
@@ -100,11 +105,34 @@ class Sweeper:
 
         async def look(pod: NodePod, options: Options) -> SweptPod:
             async with turn:
-                finding = await self._examine(pod, options, paths.get(pod.uid, ""))
-                await self._answer(finding)
-                return finding
+                return await self._look(pod, options, paths.get(pod.uid, ""))
 
         return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
+
+    async def look_after_change(self, pod: NodePod, path: str) -> bool:
+        """Looks at a pod that something has changed in; whether it was found without its rules or with others."""
+        options = self._options_of(pod)
+        return options is not None and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
+
+    async def watch(self, watcher: PodWatcher) -> None:
+        """Looks at pods as they change until it is cancelled, first at those that were programmed before this agent was started."""
+        await self.roster.wait()
+        known = {one.uid: one for one in self.attachments if _is_there(one)}
+        for pod in self.roster:
+            if pod.uid in known and self._options_of(pod) is not None:
+                watcher.add(pod.uid, known[pod.uid].netns)
+        await watcher.run(self.look_after_change, self.is_busy)
+
+    def _watch(self, found: Iterable[SweptPod]) -> None:
+        for finding in found:
+            if self.watcher and finding.path:
+                self.watcher.add(finding.pod.uid, finding.path)
+
+    async def _look(self, pod: NodePod, options: Options, path: str) -> SweptPod:
+        async with self._turns.setdefault(pod.uid, asyncio.Lock()):
+            finding = await self._examine(pod, options, path)
+            await self._answer(finding)
+            return finding
 
     def _options_of(self, pod: NodePod) -> Options | None:
         """The options of a pod that runs and is to be captured; None of others, and of one that just starts."""
@@ -145,7 +173,7 @@ class Sweeper:
         if done.error:
             return SweptPod(pod, UNKNOWN, done.error, path)
         if not done.differences:
-            return SweptPod(pod, CAPTURED)
+            return SweptPod(pod, CAPTURED, path=path)
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
 
     async def _answer(self, finding: SweptPod) -> None:

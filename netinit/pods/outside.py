@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from netinit import backends
 from netinit.base.net import FAMILIES
-from netinit.kernel import netlink
+from netinit.kernel import netlink, notifications
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
 from netinit.options import IPTABLES_NFT, ON, Options
@@ -52,6 +52,16 @@ def rehearse() -> None:
     backends.load(IPTABLES_NFT, options, FAMILIES)
     for family in FAMILIES:
         render_restore(write_plan(plan(options), family))
+
+
+def subscribe_for_good(options: Options, channel: int) -> None:
+    """Opens sockets that become readable when something changes in the pod, and sends them through this Unix socket.
+
+    This process is inside of the pod afterwards. NamespaceError, also for the machine's own namespace; OSError.
+    """
+    with OpenPod(pid=options.pid, netns=options.netns) as pod:
+        pod.refuse_machine()
+        pod.move_in(lambda: notifications.send_sockets(channel, notifications.subscribe()))
 
 
 def list_addresses(options: Options) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from netinit.webhook.settings import ServeSettings
 
 VALUES = (
     (), ("node.platform=k3s",), ("node.platform=openshift",), ("node.platform=gke",), ("node.platform=microk8s",), ("node.platform=talos",),
-    ("node.repair=delete", "node.startupTaint=netinit.io/not-ready"), ("node.repair=label", "node.confName=10-a.conflist", "logAsJson=false"),
+    ("node.repair=delete", "node.startupTaint=netinit.io/not-ready"), ("node.watch=false", "node.repair=label", "node.confName=10-a.conflist", "logAsJson=false"),
     ("node.binFolder=/bin", "node.confFolder=/conf", "node.excludeNamespaces=[a, b]", "node.extraArgs=[--jobs=2]", "node.backend=nftables"),
     ("dualStack=true",), ("ipv6=reject",),
 )  # fmt: skip
@@ -61,6 +61,7 @@ def test_the_containers_flags_are_those_of_the_agent(given):
     taken = take_flags(words[2:], AgentSettings.flags)
     settings = AgentSettings.from_texts(taken.texts, {"NODE_NAME": "n", "POD_NAMESPACE": "mesh"}, [*taken.problems, *taken.rest])
     assert settings.daemon_set == daemon_set(*given)["metadata"]["name"]
+    assert settings.watch == ("node.watch=false" not in given)
     mounts = {mount["mountPath"] for mount in container(*given)["volumeMounts"]}
     assert {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.socket.rpartition("/")[0]} == mounts
 

@@ -1,0 +1,99 @@
+"""Netlink's notifications of a network namespace: sockets that become readable when something changes that decides about packets.
+
+A notification is a trigger and nothing else: what it says is not read. So a socket needs no more room than for one message, and
+what the kernel drops beyond it (ENOBUFS) is no loss: a socket that has dropped something is readable as well. Whoever is
+woken drains the sockets first and takes a snapshot then; what changes after the drain makes them readable again.
+
+Groups are those of linux/netfilter/nfnetlink.h, rtnetlink.h and xfrm.h. The kernel sends none for the tables of legacy
+iptables, BPF programs, and the settings that RTNLGRP_*_NETCONF do not cover (route_localnet, accept_local).
+
+A socket belongs to the namespace in which it was opened, and keeps it in being: close it when the pod goes. Reading it
+needs no right; what is sent through it, and nothing here is, needs the sender's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import Iterable
+
+__all__ = ["MOST_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
+
+_ROUTE, _XFRM, _NETFILTER = 0, 6, 12
+# RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
+_ROUTE_GROUPS = (1, 4, 5, 7, 8, 9, 11, 19, 24, 25, 32)
+_GROUPS = {_NETFILTER: (7,), _ROUTE: _ROUTE_GROUPS, _XFRM: (4,)}  # NFNLGRP_NFTABLES, XFRMNLGRP_POLICY
+_OPTIONAL = {_XFRM: (errno.EPROTONOSUPPORT, errno.ENOENT), _ROUTE: (errno.EINVAL,)}  # no IPsec; a group newer than the kernel
+_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
+_ROOM = 1  # bytes of a socket's buffer: the kernel makes it its least (2 KiB), and takes one message however long it is
+_MOST_MESSAGES = 64  # that one drain takes: a socket that is still readable then wakes its owner again
+MOST_SOCKETS = len(_GROUPS)
+
+
+def subscribe() -> list[socket.socket]:
+    """Sockets that become readable when something changes in the network namespace of this thread. OSError without NET_ADMIN."""
+    found: list[socket.socket] = []
+    try:
+        for protocol, groups in _GROUPS.items():
+            try:
+                made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+            except OSError as error:
+                if error.errno in _OPTIONAL.get(protocol, ()):
+                    continue
+                raise
+            found.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
+            made.bind((0, 0))  # without a port of its own, it would be taken for the kernel's, which sends itself nothing
+            for group in groups:
+                _join(made, protocol, group)
+    except BaseException:
+        close(found)
+        raise
+    return found
+
+
+def _join(made: socket.socket, protocol: int, group: int) -> None:
+    try:
+        made.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+    except OSError as error:
+        if error.errno not in _OPTIONAL.get(protocol, ()):
+            raise
+
+
+def drain(sockets: Iterable[socket.socket]) -> int:
+    """Takes what has come, unread; how many of the sockets have dropped something."""
+    return sum([_drain(one) for one in sockets])
+
+
+def _drain(one: socket.socket) -> bool:
+    dropped = False
+    for _ in range(_MOST_MESSAGES):
+        try:
+            one.recv(1)
+        except BlockingIOError:
+            break
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            dropped = True
+    return dropped
+
+
+def close(sockets: Iterable[socket.socket]) -> None:
+    """The namespace is kept no longer."""
+    for one in sockets:
+        one.close()
+
+
+def send_sockets(channel: int, sockets: list[socket.socket]) -> None:
+    """Hands the sockets over through a Unix socket, and closes them here. OSError."""
+    with contextlib.closing(socket.socket(fileno=channel)) as sending:
+        socket.send_fds(sending, [b"."], [one.fileno() for one in sockets])
+    close(sockets)
+
+
+def receive_sockets(channel: socket.socket) -> list[socket.socket]:
+    """The sockets that `send_sockets` has handed over. OSError where there are none yet."""
+    _, descriptors, _, _ = socket.recv_fds(channel, 1, MOST_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+    return [socket.socket(fileno=one) for one in descriptors]

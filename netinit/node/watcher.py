@@ -1,0 +1,215 @@
+"""Watching the pods of the node between sweeps: a change wakes the agent, which looks at the pod as a sweep would.
+
+Theory of operation. For each pod there are sockets of netlink's notifications (netinit.kernel.notifications), which a child with
+the rights has opened in the pod's namespace; this process, which has none, polls them. The first notification disarms the
+pod's sockets: from then on it costs nothing, whatever the pod does. The look that follows drains the sockets, arms them,
+and then asks for the pod's rules to be compared with the plan, by the same job as a sweep's. So every change is followed by
+a look that began after it, and what a notification says is never believed. Our own changes are followed by a look as well,
+which finds what was planned.
+
+A pod that goes on changing is looked at ever more seldom (`_LEAST` to `_MOST_PAUSE`); looks at such pods take turns in a queue
+of their own, so that others do not wait for them.
+
+A socket keeps the pod's namespace in being. So it is closed when the runtime says DEL, when the namespace's file is gone,
+and when the pod is none any more that is to be captured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netinit.base.errors import NetinitError
+from netinit.kernel import notifications
+from netinit.node.decision import NodePod
+from netinit.node.jobs import SUBSCRIBE, Job
+from netinit.node.link import Link
+from netinit.node.metrics import NodeMetrics
+from netinit.node.roster import Roster
+from netinit.options import Options
+from netinit.serving.events import EventLog
+
+__all__ = ["MOST_WATCHED", "PodWatcher"]
+
+MOST_WATCHED = 1024  # pods: three descriptors each, of the 8,192 that the agent may have; a kubelet's default is 110 pods
+_SETTLE = 0.05  # seconds from a notification to the look: a program that makes rules makes several
+_AFTER_ADD = 0.5  # seconds until a pod that was just programmed is watched: those that still start come first
+_LEAST, _MOST_PAUSE = 0.1, 5.0  # seconds between two looks at one pod
+_QUIET = 1.0  # seconds without a change after which a pod's pause is the least again; or four pauses
+_NOISY = 0.5  # a pause from which on a pod waits among its like
+_REST = 4  # times as long as a look at such a pod took, at least, there is none
+_WORKERS, _WORKERS_OF_NOISY = 3, 1
+_SECONDS = 10.0  # for a subscription
+_TIDY = 2.0  # seconds between two looks for namespaces that are gone
+
+Look = Callable[[NodePod, str], Awaitable[bool]]
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A pod that is watched; times are the event loop's."""
+
+    uid: str
+    path: str
+    identity: tuple[int, int]
+    sockets: list[socket.socket] = field(default_factory=list)
+    pause: float = _LEAST
+    ended: float = 0.0  # when the last look ended
+    heard: float = 0.0  # when the first notification came that no look has answered; 0 where there is none
+    looking: bool = False
+
+
+class PodWatcher:
+    """The pods that are watched. `add` and `forget` may be called at any time, looks are made while it runs."""
+
+    def __init__(self, base: Options, *, roster: Roster, link: Link, metrics: NodeMetrics, log: EventLog) -> None:
+        self._base = base
+        self._roster = roster
+        self._link = link
+        self._metrics = metrics
+        self._log = log
+        self._watched: dict[str, _Watched] = {}
+        self._quiet: asyncio.Queue[_Watched] = asyncio.Queue()
+        self._noisy: asyncio.Queue[_Watched] = asyncio.Queue()
+        metrics.watched.set_function(lambda: sum(1 for one in self._watched.values() if one.sockets))
+
+    def add(self, uid: str, path: str, *, delay: float = _AFTER_ADD) -> None:
+        """Watches the pod whose namespace is at this path, from a look on that comes first."""
+        known, identity = self._watched.get(uid), _identity(path)
+        if not uid or identity is None or (known and known.identity == identity):
+            return
+        if known is None and len(self._watched) >= MOST_WATCHED:
+            self._log.event("warn", f"{MOST_WATCHED} pods are watched, and no more: sweeps alone look at it", pod=uid)
+            return
+        if known:
+            self._drop(known)
+        watched = self._watched[uid] = _Watched(uid, path, identity)
+        self._schedule(watched, delay)
+
+    def forget(self, identity: tuple[int, int] | None, path: str) -> None:
+        """Lets go of the namespace with this identity, or at this path."""
+        for one in list(self._watched.values()):
+            if one.identity == identity or one.path == path:
+                self._drop(one)
+
+    async def run(self, look: Look, is_busy: Callable[[str], bool]) -> None:
+        """Looks at pods that have changed until it is cancelled. `look` compares, reports and repairs; whether there was drift."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for queue, number in ((self._quiet, _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
+                    for _ in range(number):
+                        tasks.create_task(self._work(queue, look, is_busy))
+                tasks.create_task(self._tidy())
+        finally:
+            for one in list(self._watched.values()):  # the next sweep, or the next run, watches them anew
+                self._drop(one)
+
+    async def _tidy(self) -> None:
+        while True:
+            uids = {pod.uid for pod in self._roster if not pod.ended}
+            for one in list(self._watched.values()):
+                if _identity(one.path) != one.identity or (self._roster.synced and one.uid not in uids):
+                    self._drop(one)
+            await asyncio.sleep(_TIDY)
+
+    async def _work(self, queue: asyncio.Queue[_Watched], look: Look, is_busy: Callable[[str], bool]) -> None:
+        while True:
+            watched = await queue.get()
+            if self._watched.get(watched.uid) is not watched:
+                continue
+            if is_busy(watched.uid):
+                self._schedule(watched, _LEAST)
+                continue
+            await self._answer(watched, look)
+
+    async def _answer(self, watched: _Watched, look: Look) -> None:
+        """One look, which began after everything that was heard before it; another is due where more was heard meanwhile."""
+        now = asyncio.get_running_loop().time
+        begun, watched.looking = now(), True
+        try:
+            await self._arm(watched)
+            heard, watched.heard = watched.heard or begun, 0.0
+            pod = next((pod for pod in self._roster if pod.uid == watched.uid), None)
+            if pod is None:
+                self._drop(watched)
+                return
+            self._metrics.looks.inc()
+            if await look(pod, watched.path):
+                self._metrics.noticed.observe(now() - heard)
+        except (NetinitError, OSError) as error:
+            self._drop(watched)
+            if _identity(watched.path) == watched.identity:  # else the pod has just gone
+                self._log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
+        finally:
+            watched.looking, watched.ended = False, now()
+            if watched.pause > _NOISY:
+                watched.pause = max(watched.pause, min(_MOST_PAUSE, (watched.ended - begun) * _REST))
+        if watched.heard:
+            self._wait_longer(watched)
+            self._schedule(watched, watched.pause)
+
+    async def _arm(self, watched: _Watched) -> None:
+        """From now on a notification is heard; those before this are not."""
+        if not watched.sockets:
+            found = await self._subscribe(watched.path)
+            if self._watched.get(watched.uid) is not watched:  # the pod went meanwhile
+                notifications.close(found)
+                raise NetinitError("the pod is gone")
+            watched.sockets = found
+        self._metrics.dropped.inc(notifications.drain(watched.sockets))
+        for one in watched.sockets:
+            asyncio.get_running_loop().add_reader(one, self._hear, watched)
+
+    async def _subscribe(self, path: str) -> list[socket.socket]:
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                done = await self._link.do(Job.of(SUBSCRIBE, self._base, seconds=_SECONDS, path=path), theirs.fileno())
+            if done.error:
+                raise NetinitError(done.error)
+            return notifications.receive_sockets(ours)
+
+    def _hear(self, watched: _Watched) -> None:
+        """Something has changed: a look is due. Until then nothing more is heard."""
+        now = asyncio.get_running_loop().time()
+        self._disarm(watched)
+        watched.heard = now
+        if watched.looking:
+            return
+        if now < watched.ended + max(_QUIET, 4 * watched.pause):
+            self._wait_longer(watched)
+        else:
+            watched.pause = _LEAST
+        self._schedule(watched, max(_SETTLE, watched.ended + watched.pause - now))
+
+    @staticmethod
+    def _wait_longer(watched: _Watched) -> None:
+        watched.pause = min(_MOST_PAUSE, 2 * watched.pause)
+
+    def _schedule(self, watched: _Watched, delay: float) -> None:
+        queue = self._noisy if watched.pause > _NOISY else self._quiet
+        asyncio.get_running_loop().call_later(delay, queue.put_nowait, watched)
+
+    @staticmethod
+    def _disarm(watched: _Watched) -> None:
+        for one in watched.sockets:
+            asyncio.get_running_loop().remove_reader(one)
+
+    def _drop(self, watched: _Watched) -> None:
+        if self._watched.get(watched.uid) is watched:
+            del self._watched[watched.uid]
+        self._disarm(watched)
+        notifications.close(watched.sockets)
+        watched.sockets = []
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Of the namespace at this path; None where there is none."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
