@@ -31,9 +31,10 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash, options and differences.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
+@click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
-    options: Options, pod: str, select: str, as_json: bool, strict: bool, live: bool
+    options: Options, pod: str, select: str, as_json: bool, strict: bool, live: bool, watching: bool
 ) -> int:
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with those that the options ask for.
 
@@ -47,12 +48,20 @@ def command(  # noqa: PLR0917 - click's
     neighbour. Connection tracking shows where each one goes. No program in the pod sees them, and those that are not
     captured are dropped at the first router. Rule counters rise; nothing else changes.
 
+    With --watch, the kernel's notifications (nf_tables, devices, addresses, routes, policy rules, tc, IPsec) are the reason
+    for another look; each report that differs from the one before is printed, with --json as one line. The kernel sends none for
+    legacy iptables and BPF programs. Ctrl-C ends it with the exit code of the last report.
+
     Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere than planned, 1 the rules cannot be read.
     """
+    if live and watching:
+        raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")
     meant, notes = _find_options(options, pod, select)
     note(notes)
     if meant is None:
         return _report_nothing(as_json)
+    if watching:
+        return _watch(meant, strict=strict, as_json=as_json)
     report = probes = None
     try:
         report = _judge(compare(meant), strict=strict)
@@ -66,15 +75,28 @@ def command(  # noqa: PLR0917 - click's
     if as_json:
         show_artefact(render_json(report, probes, meant))
     else:
-        if probes:
-            answer(render_probes(probes))
-        if report:
-            answer(render_text(report))
-        if probes:
-            answer(conclude(report, probes))
+        _show(report, probes)
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
+
+
+def _show(report: Report | None, probes: Probes | None) -> None:
+    if probes:
+        answer(render_probes(probes))
+    if report:
+        answer(render_text(report))
+    if probes:
+        answer(conclude(report, probes))
+
+
+def _watch(meant: Options, *, strict: bool, as_json: bool) -> int:
+    from netinit.cli.verify_watch import watch
+
+    def describe(report: Report) -> dict[str, object]:
+        return to_plain(report, None, meant)
+
+    return watch(meant, lambda: _judge(compare(meant), strict=strict), render=render_text, to_plain=describe if as_json else None)
 
 
 def _judge(report: Report, *, strict: bool) -> Report:
@@ -179,12 +201,17 @@ def render_json(report: Report | None, probes: Probes | None = None, options: Op
 
     Without any report, probe and options there was nothing to compare, which is not ok.
     """
-    found = _to_plain(report, probes)
+    return to_json(to_plain(report, probes, options))
+
+
+def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:
+    """The object that `render_json` writes."""
+    found = _describe(report, probes)
     found["ok"] = bool(found["ok"] and (report or probes))
-    return to_json({**found, "options": spell_options(options) if options else None})
+    return {**found, "options": spell_options(options) if options else None}
 
 
-def _to_plain(report: Report | None, probes: Probes | None) -> dict[str, object]:
+def _describe(report: Report | None, probes: Probes | None) -> dict[str, object]:
     """The comparison's fields, null where it could not be made; with probes also `probes`, `wrong` and `notes`."""
     found: dict[str, object] = {
         "ok": not (report and report.differences) and not (probes and probes.wrong),

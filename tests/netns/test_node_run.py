@@ -40,6 +40,11 @@ def test_nothing_that_changes_a_pod_is_run(words):
     assert (done.returncode, "is not run for a pod" in done.stderr) == (2, True)
 
 
+def test_a_command_whose_answer_would_never_come_is_not_run():
+    done = ask("--address=10.0.0.1", "--", "verify", "--watch")
+    assert (done.returncode, "run netinit verify --watch on the node itself" in done.stderr) == (2, True)
+
+
 def follow(pod, tmp_path, *words):
     (tmp_path / "cni-1").symlink_to(f"/proc/{pod.pid}/ns/net")
     command = [sys.executable, "-m", "netinit", "node", "run", f"--address={pod.address}", f"--netnsFolder={tmp_path}", "--", *words]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import click
 
-from netinit.base.errors import ClusterError
+from netinit.base.errors import ClusterError, OptionError
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import lines
 from netinit.base.tree import Tree, mapping, string
@@ -109,6 +109,8 @@ def _run(
     pods = find_pods(kubectl, named, namespace)
     targets: list[NamedDestination] = find_destinations(kubectl, to, pods[0].namespace) if to else []
     agent = AgentSource(kubectl, agent_namespace)
+    if verb == "verify" and "--watch" in words:
+        raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     words = (*words, *["--json"] * as_json)
     told = [_ask(verb, pod, words, targets, _sources(kubectl, agent, pod, image, source), as_json=as_json) for pod in pods]
     if as_json:

@@ -19,6 +19,7 @@ from netinit.pods.outside import list_addresses
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these go on until somebody ends them
+ENDLESS = "--watch"  # of a reading command: its answer would never come
 MOST = 1 << 20
 
 
@@ -36,6 +37,8 @@ def command(addresses: tuple[str, ...], variables: tuple[str, ...], folder: str,
     """
     if words[0] not in (*READING, *FOLLOWING):
         raise OptionError(f"{quote_value(words[0])} is not run for a pod; commands: {', '.join((*READING, *FOLLOWING))}")
+    if ENDLESS in words:
+        raise OptionError(f"{ENDLESS}: goes on until Ctrl-C; run netinit {words[0]} {ENDLESS} on the node itself")
     wanted = {read_value(address, parse_address, "--address") for address in addresses}
     environ = dict(one.split("=", 1) for one in _check(variables))
     asked = (*words, "--netns", find_namespace(folder, wanted))

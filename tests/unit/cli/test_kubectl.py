@@ -128,6 +128,12 @@ def test_of_a_service_the_cluster_ip_and_each_ready_endpoint_are_answered(kubect
         assert "10.244.3.5" not in done.out
 
 
+def test_a_comparison_that_goes_on_is_not_asked_of_the_cluster(kubectl):
+    done = kubectl(f"verify {WEB} -n shop --watch", {"words": POD, "file": "pod-web.json"})
+    assert (done.code, "--watch: goes on until Ctrl-C" in done.err) == (2, True), done.err
+    assert not [words for words in kubectl.calls if words[0] in ("exec", "debug")]
+
+
 def test_a_service_whose_endpoints_may_not_be_read_is_not_taken_for_a_host(kubectl):
     done = kubectl(f"explain {WEB} -n shop --to db:5432 --source manifest", {"words": POD, "file": "pod-web.json"}, SERVICE[0])
     assert (done.code, "endpointslices" in done.err, "Forbidden" in done.err, "no host" in done.err) == (1, True, True, False), done.err

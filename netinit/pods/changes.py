@@ -1,0 +1,72 @@
+"""Waiting until something changes in a pod that decides about packets."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from pathlib import Path
+from typing import Self
+
+from netinit.base.errors import NamespaceError, NetinitError
+from netinit.kernel import notifications
+from netinit.kernel.pods import OpenPod
+from netinit.options import Options
+
+_SETTLE = 0.05  # seconds from a notification to the end of `wait`: a program that makes rules makes several
+_MOST_PAUSE = 2.0  # seconds, where the pod changes all the time
+_SLICE = 1.0  # seconds between two looks whether the pod is still there: the sockets keep its namespace in being
+
+
+class Changes:
+    """The changes in the namespace that the options name (default: this process's), by `with`. NamespaceError.
+
+    `begin_look` before each look, `wait` after it: whatever changes after the beginning ends the waiting.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._path = ""
+        self._pause = _SETTLE
+        try:
+            if not (options.pid or options.netns):
+                self._sockets = notifications.subscribe()
+                return
+            ours, theirs = socket.socketpair()
+            with ours, theirs, OpenPod(pid=options.pid, netns=options.netns) as pod:
+                channel = theirs.fileno()
+                pod.visit(lambda: notifications.send_sockets(channel, notifications.subscribe()), holding=(channel,))
+                self._sockets = notifications.receive_sockets(ours)
+                self._path = pod.path
+                self._identity = _identity(pod.path)
+        except OSError as error:
+            raise NetinitError(f"changes cannot be watched: {error.strerror}; NET_ADMIN is needed for it") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        notifications.close(self._sockets)
+
+    def begin_look(self) -> None:
+        """What has changed until now is part of the look that follows."""
+        notifications.drain(self._sockets)
+
+    def wait(self) -> None:
+        """Returns when something has changed since `begin_look`, later where that is so all the time. NamespaceError: it is gone."""
+        poller = select.poll()
+        for one in self._sockets:
+            poller.register(one, select.POLLIN)
+        at_once = bool(poller.poll(0))
+        self._pause = min(_MOST_PAUSE, 2 * self._pause) if at_once else _SETTLE
+        while not poller.poll(_SLICE * 1000):
+            if self._path and _identity(self._path) != self._identity:
+                raise NamespaceError(f"{self._path}: the pod is gone")
+        time.sleep(self._pause)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
