@@ -6,8 +6,36 @@ import struct
 from collections.abc import Callable
 from sys import byteorder
 
-from netinit.base.net import FAMILIES, FULL_MASK, IPV4, IPV6, Family, Network
+from netinit.base.net import FAMILIES, FULL_MASK, Family, Network
 from netinit.base.records import Record
+from netinit.rules.expressions.numbers import (
+    CT_DIRECTION,
+    CT_MARK,
+    CT_STATE,
+    CT_STATUS,
+    ETHERTYPES,
+    FIB_ADDRTYPE,
+    FIB_DADDR,
+    FIB_SADDR,
+    FIELDS,
+    INTERFACE_NAME,
+    META_IIF,
+    META_IIFNAME,
+    META_L4PROTO,
+    META_MARK,
+    META_NFPROTO,
+    META_OIF,
+    META_OIFNAME,
+    META_PROTOCOL,
+    META_SKGID,
+    META_SKUID,
+    NETWORK_HEADER,
+    PORTS,
+    STATES,
+    STATUSES,
+    TCP_FLAGS_AT,
+    TRANSPORT_HEADER,
+)
 from netinit.rules.expressions.registers import CT, FIB, META, PAYLOAD, Operand
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
@@ -19,25 +47,8 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.xtables.matches import ADDRESS_TYPES, TCP_FLAGS
-from netinit.rules.xtables.names import protocol_name
+from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, protocol_name
 
-# NFT_META_*, NFT_CT_*, NFT_PAYLOAD_* and so on of linux/netfilter/nf_tables.h
-META_PROTOCOL, META_MARK, META_IIF, META_OIF, META_IIFNAME, META_OIFNAME = 1, 3, 4, 5, 6, 7
-META_SKUID, META_SKGID, META_NFPROTO, META_L4PROTO = 10, 11, 15, 16
-CT_STATE, CT_DIRECTION, CT_STATUS, CT_MARK = 0, 1, 2, 3
-NETWORK_HEADER, TRANSPORT_HEADER = 1, 2
-FIB_ADDRTYPE, FIB_SADDR, FIB_DADDR = 3, 1, 2
-ETHERTYPES = {0x0800: IPV4, 0x86DD: IPV6}
-STATES = (("INVALID", 1), ("NEW", 8), ("RELATED", 4), ("ESTABLISHED", 2), ("UNTRACKED", 64))
-STATUSES = (("SNAT", 0x10), ("DNAT", 0x20))  # IPS_SRC_NAT, IPS_DST_NAT
-FIELDS = {
-    IPV4: ((12, 4, "source"), (16, 4, "destination"), (9, 1, "protocol")),
-    IPV6: ((8, 16, "source"), (24, 16, "destination"), (6, 1, "protocol")),
-}  # of the network header: offset, length
-PORTS = ((0, 2, True), (2, 2, False))  # of the transport header: offset, length, whether it is the source's
-TCP_FLAGS_AT = 13
-INTERFACE_NAME = 16
 MOST_NETWORKS = 100_000
 Range = tuple[bytes, bytes]
 

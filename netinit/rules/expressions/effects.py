@@ -7,7 +7,20 @@ from sys import byteorder
 
 from netinit.base.attributes import MalformedError, attributes_of, name, number, signed
 from netinit.base.net import FULL_MASK, IPV4, Family, text_of
-from netinit.rules.expressions.conditions import CT_MARK, META_MARK, NETWORK_HEADER
+from netinit.rules.expressions.numbers import (
+    CT_MARK,
+    CT_ZONE,
+    META_MARK,
+    NETWORK_HEADER,
+    NF_ACCEPT,
+    NF_DROP,
+    NFT_GOTO,
+    NFT_JUMP,
+    NFT_RETURN,
+    REJECT_ICMP,
+    REJECT_ICMPX,
+    REJECT_RESET,
+)
 from netinit.rules.expressions.registers import CONSTANT, CT, META, Operand, Registers
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.targets import (
@@ -25,18 +38,15 @@ from netinit.rules.targets import (
     Tproxy,
     TrackZone,
 )
-from netinit.rules.xtables.targets import WARNING, decode_target
+from netinit.rules.xtables.names import UNREACHABLE, WARNING
+from netinit.rules.xtables.targets import decode_target
 
-NF_DROP, NF_ACCEPT, NFT_JUMP, NFT_GOTO, NFT_RETURN = 0, 1, -3, -4, -5
 VERDICTS: dict[int, Target] = {NF_DROP: Drop(), NF_ACCEPT: Accept(), NFT_RETURN: Return()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: on with the next rule
-CT_ZONE = 17
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # what no rule of ours and no route looks at
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header, in which only DSCP, ECN and the flow label can be set
-UNREACHABLE = {4: 3, 6: 4}  # ICMP codes of "port unreachable"
 ICMPX_PORT_UNREACHABLE = 1
-REJECT_ICMP, REJECT_RESET, REJECT_ICMPX = 0, 1, 2
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 Found = dict[int, bytes]
 Reader = Callable[[Found, Registers, "Family | None"], "Target | None"]

@@ -17,15 +17,9 @@ from netinit.base.snapshot import (
     Snapshot,
 )
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.expressions.conditions import (
-    META_L4PROTO,
-    META_PROTOCOL,
-    Known,
-    RegisterTest,
-    decode_comparison,
-    families_of,
-)
+from netinit.rules.expressions.conditions import Known, RegisterTest, decode_comparison, families_of
 from netinit.rules.expressions.effects import decode_effect, decode_verdict
+from netinit.rules.expressions.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
 from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
@@ -37,8 +31,7 @@ from netinit.rules.xtables.matches import decode_match
 
 MOST_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MOST_VARIANTS = 4096  # rules that one rule with a verdict map may stand for
-OPERATORS = ("==", "!=", "<", "<=", ">", ">=")  # NFT_CMP_EQ and so on
-LENGTHS = {META: {1: 2, 6: 16, 7: 16, 15: 1, 16: 1, 19: 1}, CT: {0: 4, 1: 1, 2: 4, 3: 4}}  # of what is loaded, 4 where it is not here
+LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # of what is loaded, 4 where it is not here
 LIMIT_PACKETS = 0
 COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT
 

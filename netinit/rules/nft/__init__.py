@@ -43,11 +43,14 @@ from netinit.rules.model import (
     Rule,
     Table,
 )
-from netinit.rules.targets import Jump, spell_chain
+from netinit.rules.targets import Jump, Return, Target, spell_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import TypeAlias
+
+    Condition: TypeAlias = "Match | Family | Unless"
 
 DIALECT = "nft"
 PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
@@ -65,6 +68,32 @@ HOOKS = {
     (FILTER, FORWARD): "type filter hook forward priority filter; policy accept;",
     (FILTER, OUTPUT): "type filter hook output priority filter; policy accept;",
 }
+
+
+class Unless(Record):
+    """One of the expressions under which a match does not hold, see Match.nft_unless."""
+
+    match: Match
+    part: int
+
+    def nft(self) -> str:
+        """The expression."""
+        return self.match.nft_unless()[self.part]
+
+
+class NftStep(Record):
+    """One rule of nft: its conditions in order (a family: its packets alone), then what it does. `rule` is the planned one."""
+
+    conditions: tuple[Condition, ...]
+    target: Target
+    part: int = 0  # which of the rules that the target takes, see Target.nft
+    rule: Rule
+
+    def text(self, *, comments: bool = False) -> str:
+        """The rule as nft lists it."""
+        words = [f"meta nfproto {one.name.lower()} " if isinstance(one, Family) else f"{one.nft()} " for one in self.conditions]
+        comment = f' comment "{self.rule.comment}"' if comments else ""
+        return f"{''.join(words)}counter {self.target.nft(self.rule.families[0])[self.part]}{comment}"
 
 
 class WrittenNftRule(Record):
@@ -90,42 +119,52 @@ def write_plan(plan: Plan, *, comments: bool = False) -> Written:
 
 
 def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
-    entering = _families_entering(table)
-    chains: dict[str, WrittenNftChain] = {}
-    for chain in table.chains:
-        rules: list[WrittenNftRule] = []
-        for rule in (*chain.inserted, *chain.rules):
-            words = _write_matches(rule, entering[chain.name])
-            comment = f' comment "{rule.comment}"' if comments else ""
-            last = next((match for match in rule.matches if match.nft_chain), None)
-            if last:
-                name, finish = _write_chain_of(last, rule, comment)
-                chains[name] = finish
-                statements: tuple[str, ...] = (f"jump {name}",)
-            else:
-                statements = rule.target.nft(rule.families[0])
-            rules += [WrittenNftRule(text=f"{words}counter {statement}{comment}", rule=rule) for statement in statements]
-        chains[spell_chain(chain.name)] = WrittenNftChain(hook=_hook(table.name, chain.name), rules=tuple(rules))
+    chains = {}
+    for name, (hook, steps) in plan_steps(table).items():
+        rules = [WrittenNftRule(text=step.text(comments=comments), rule=step.rule) for step in steps]
+        chains[name] = WrittenNftChain(hook=hook, rules=tuple(rules))
     return chains
 
 
-def _write_matches(rule: Rule, entering: frozenset[Family]) -> str:
-    """The rule's conditions but that of a chain of its own, each followed by a blank; the interface first, as Istio has it."""
-    interfaces = [match.nft() for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
-    others = [match.nft() for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)]
+def plan_steps(table: Table) -> dict[str, tuple[str, list[NftStep]]]:
+    """The chains of a table as nft has them: where each is hooked in, and its rules."""
+    entering = _families_entering(table)
+    chains: dict[str, tuple[str, list[NftStep]]] = {}
+    for chain in table.chains:
+        steps: list[NftStep] = []
+        for rule in (*chain.inserted, *chain.rules):
+            conditions = _plan_conditions(rule, entering[chain.name])
+            last = next((match for match in rule.matches if match.nft_chain), None)
+            if last:
+                name, finish = _plan_chain_of(last, rule)
+                chains[name] = "", finish
+                steps.append(NftStep(conditions=conditions, target=Jump(chain=name), rule=rule))
+            else:
+                count = len(rule.target.nft(rule.families[0]))
+                steps += [NftStep(conditions=conditions, target=rule.target, part=part, rule=rule) for part in range(count)]
+        chains[spell_chain(chain.name)] = _hook(table.name, chain.name), steps
+    return chains
+
+
+def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition, ...]:
+    """The rule's conditions but that of a chain of its own; the interface first, as Istio has it."""
+    interfaces = [match for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
+    others: list[Condition] = [
+        match for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)
+    ]
     limited = rule.target.nft_spells_family or not entering <= set(rule.families)
     if limited and not any(isinstance(match, (Source, Destination)) for match in rule.matches):
-        others.insert(0, f"meta nfproto {rule.families[0].name.lower()}")
-    return "".join([f"{word} " for word in interfaces + others])
+        others.insert(0, rule.families[0])
+    return (*interfaces, *others)
 
 
-def _write_chain_of(last: Match, rule: Rule, comment: str) -> tuple[str, WrittenNftChain]:
-    """The name of the chain in which a rule is finished whose `last` match is tested there, and that chain."""
+def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
+    """The name of the chain in which a rule is finished whose `last` match is tested there, and that chain's rules."""
     (target,) = rule.target.nft(rule.families[0])
-    texts = [f"{unless} counter return{comment}" for unless in last.nft_unless()]
-    texts.append(f"{last.nft()} counter {target}{comment}")
-    name = f"{target.rpartition(' ')[2]}-{last.nft_chain}"
-    return name, WrittenNftChain(hook="", rules=tuple([WrittenNftRule(text=text, rule=rule) for text in texts]))
+    exceptions = [Unless(match=last, part=part) for part in range(len(last.nft_unless()))]
+    steps = [NftStep(conditions=(unless,), target=Return(), rule=rule) for unless in exceptions]
+    steps.append(NftStep(conditions=(last,), target=rule.target, rule=rule))
+    return f"{target.rpartition(' ')[2]}-{last.nft_chain}", steps
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:

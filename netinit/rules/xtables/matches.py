@@ -18,15 +18,11 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.packet import MOST_MULTIPORTS, Owner, Port
+from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS
 
 MAX_PORT = 0xFFFF
-TCP_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # by bit
 STATE_BITS = (("INVALID", 1), ("NEW", 8), ("RELATED", 4), ("ESTABLISHED", 2))  # XT_CONNTRACK_STATE_BIT, as iptables lists them
 CONNTRACK_BITS = (*STATE_BITS, ("UNTRACKED", 256), ("SNAT", 64), ("DNAT", 128))
-ADDRESS_TYPES = (
-    "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT",
-    "XRESOLVE",
-)  # RTN_*, by number  # fmt: skip
 DIRECTION = 1 << 12  # XT_CONNTRACK_DIRECTION: inverted, it is REPLY
 STATE_ALIAS = 1 << 13  # XT_CONNTRACK_STATE_ALIAS: written as `-m state`
 LIMIT_SCALE = 10_000  # XT_LIMIT_SCALE: a credit is a ten thousandth of a second

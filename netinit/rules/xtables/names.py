@@ -1,7 +1,14 @@
-"""Names of transport protocols, as iptables lists them (/etc/protocols)."""
+"""Names and numbers that both interfaces of netfilter share: protocols as iptables lists them (/etc/protocols), and bits."""
 
 from __future__ import annotations
 
+TCP_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # by bit
+UNREACHABLE = {4: 3, 6: 4}  # ICMP codes of "port unreachable", and the numbers of these rejections
+WARNING = 4  # the level of a report that nobody asked another for
+ADDRESS_TYPES = (
+    "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT",
+    "XRESOLVE",
+)  # RTN_*, by number  # fmt: skip
 _NAMES = {
     1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
     58: "ipv6-icmp", 89: "ospf", 103: "pim", 112: "vrrp", 115: "l2tp", 132: "sctp", 136: "udplite",
@@ -11,3 +18,11 @@ _NAMES = {
 def protocol_name(number: int) -> str:
     """The name of a protocol, or its number where it has none here."""
     return _NAMES.get(number, str(number))
+
+
+def protocol_number(name: str) -> int:
+    """The number of a protocol that `protocol_name` names. ValueError."""
+    for number, known in _NAMES.items():
+        if known == name:
+            return number
+    return int(name)

@@ -10,6 +10,7 @@ from netinit.base.net import FULL_MASK, IPV4, Family, text_of
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.targets import OBSERVING
 from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
+from netinit.rules.xtables.names import UNREACHABLE, WARNING
 
 MAP_ADDRESSES, MAP_PORTS = 1, 2  # NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED
 REJECTIONS = {
@@ -22,8 +23,6 @@ REJECTIONS = {
         "icmp6-reject-route",
     ),
 }  # enum ipt_reject_with, ip6t_reject_with; empty for "port unreachable", which is usual, and for an echo reply  # fmt: skip
-USUAL_REJECTION = {4: 3, 6: 4}
-WARNING = 4  # the level of LOG that iptables does not list
 NOTRACK, ZONE = 1, 2
 Reader = Callable[[bytes, Family], "Target | None"]
 
@@ -125,7 +124,7 @@ def _read_tproxy(info: bytes, family: Family) -> Target | None:
 def _read_reject(info: bytes, family: Family) -> Target | None:
     kind = unpack_from("=I", info)[0]
     names = REJECTIONS[family.version]
-    if kind == USUAL_REJECTION[family.version]:
+    if kind == UNREACHABLE[family.version]:
         return Reject()
     return Reject(message=names[kind]) if kind < len(names) and names[kind] else None
 

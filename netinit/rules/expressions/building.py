@@ -1,0 +1,192 @@
+"""Expressions of nf_tables as bytes, each with its attributes in the order in which the kernel dumps them.
+
+So what is built can be sent to the kernel, and compared with what the kernel holds byte by byte once `settle` has taken out what
+no program chooses: counters' values and the numbers of anonymous sets.
+"""
+
+from __future__ import annotations
+
+from _struct import pack, unpack_from
+
+from netinit.base.attributes import HEADER, write_attribute
+from netinit.base.snapshot import SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, NftElement, NftSet
+from netinit.rules.expressions.numbers import NFT_GOTO, NFT_JUMP, OPERATORS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Ranges = Sequence[tuple[bytes, bytes]]
+
+LIST_ELEMENT, NAME, DATA, VALUE, VERDICT = 1, 1, 2, 1, 2  # NFTA_LIST_ELEM, NFTA_EXPR_*, NFTA_DATA_*
+REGISTER = pack(">I", 1)  # NFT_REG_1: no rule here needs a second one
+NO_REGISTER = pack(">I", 0)
+COUNTER, LOOKUP = b"counter\0", b"lookup\0"
+NAME_AT = 2 * HEADER  # of an expression's name, in its list element
+COUNTS = 2 * (HEADER + 8)  # NFTA_COUNTER_BYTES and _PACKETS
+ANONYMOUS = b"__set"
+_made: dict[tuple[object, ...], bytes] = {}
+
+
+def expression(name: bytes, *attributes: tuple[int, bytes]) -> bytes:
+    """An expression as an element of NFTA_RULE_EXPRESSIONS."""
+    key = (name, attributes)
+    found = _made.get(key)
+    if found is None:
+        body = b"".join([write_attribute(kind, payload) for kind, payload in attributes])
+        found = _made[key] = write_attribute(LIST_ELEMENT, write_attribute(NAME, name + b"\0") + write_attribute(DATA, body))
+    return found
+
+
+def be32(number: int) -> bytes:
+    """A number as nf_tables' attributes have it; negative ones as verdicts are."""
+    return pack(">I", number & 0xFFFFFFFF)
+
+
+def data(value: bytes) -> bytes:
+    """A value in NFTA_DATA_VALUE."""
+    return write_attribute(VALUE, value)
+
+
+class RuleBuilder:
+    """The expressions of one rule. Sets that it needs are appended to `sets`, numbered as they come."""
+
+    def __init__(self, family: int, table: str, sets: list[NftSet]) -> None:
+        self.parts: list[bytes] = []
+        self.family = family
+        self.table = table
+        self.sets = sets
+
+    def block(self) -> bytes:
+        """All of them."""
+        return b"".join(self.parts)
+
+    def add(self, name: bytes, *attributes: tuple[int, bytes]) -> None:
+        """Appends an expression."""
+        self.parts.append(expression(name, *attributes))
+
+    # ---- what is loaded ----------------------------------------------------------------------------------------------
+
+    def load_meta(self, key: int) -> None:
+        """Something about the packet, NFT_META_*."""
+        self.add(b"meta", (2, be32(key)), (1, REGISTER))
+
+    def load_ct(self, key: int) -> None:
+        """Something about its connection, NFT_CT_*."""
+        self.add(b"ct", (1, REGISTER), (2, be32(key)))
+
+    def load_payload(self, base: int, offset: int, length: int) -> None:
+        """Bytes of a header."""
+        self.add(b"payload", (1, REGISTER), (2, be32(base)), (3, be32(offset)), (4, be32(length)))
+
+    def load_socket(self, key: int) -> None:
+        """Something about a socket that is open for the packet."""
+        self.add(b"socket", (1, be32(key)), (2, REGISTER))
+
+    def load_fib(self, result: int, flags: int) -> None:
+        """What the routing tables say of the packet."""
+        self.add(b"fib", (1, REGISTER), (2, be32(result)), (3, be32(flags)))
+
+    def mask(self, mask: bytes, xor: bytes | None = None) -> None:
+        """Clears the bits that are not in the mask, then turns those of `xor`."""
+        xor = bytes(len(mask)) if xor is None else xor
+        self.add(
+            b"bitwise", (1, REGISTER), (2, REGISTER), (3, be32(len(mask))), (6, NO_REGISTER), (4, data(mask)), (5, data(xor))
+        )
+
+    def swap(self, length: int) -> None:
+        """Into network byte order."""
+        self.add(b"byteorder", (1, REGISTER), (2, REGISTER), (3, be32(1)), (4, be32(length)), (5, be32(length)))
+
+    # ---- what is compared --------------------------------------------------------------------------------------------
+
+    def compare(self, operator: str, value: bytes) -> None:
+        """The rule ends here where the register does not compare so."""
+        self.add(b"cmp", (1, REGISTER), (2, be32(OPERATORS.index(operator))), (3, data(value)))
+
+    def compare_ranges(self, ranges: Ranges, negated: bool, key_type: int) -> None:
+        """The register lies in one of the ranges: compared at once where it is one, else looked up in a set."""
+        low, high = ranges[0]
+        if len(ranges) > 1:
+            self._look_up(ranges, negated, key_type)
+        elif low == high:
+            self.compare("!=" if negated else "==", low)
+        elif negated:
+            self.add(b"range", (1, REGISTER), (2, be32(1)), (3, data(low)), (4, data(high)))
+        else:
+            self.compare(">=", low)
+            self.compare("<=", high)
+
+    def _look_up(self, ranges: Ranges, negated: bool, key_type: int) -> None:
+        name = f"__set{len(self.sets)}"
+        size = len(ranges[0][0])
+        flags = SET_ANONYMOUS | SET_CONSTANT
+        if all(low == high for low, high in ranges):
+            elements = [NftElement(key=low) for low, _ in ranges]
+        else:
+            flags |= SET_INTERVAL
+            elements = intervals(ranges)
+        self.sets.append(
+            NftSet(
+                family=self.family, table=self.table, name=name, flags=flags, key_type=key_type, key_length=size,
+                elements=tuple(elements),
+            )
+        )  # fmt: skip
+        self.add(b"lookup", (1, name.encode() + b"\0"), (2, REGISTER), (5, be32(1 if negated else 0)))
+
+    # ---- what is done ------------------------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """A counter."""
+        self.add(b"counter", (1, bytes(8)), (2, bytes(8)))
+
+    def put(self, value: bytes) -> None:
+        """A constant, into the register."""
+        self.add(b"immediate", (1, REGISTER), (2, data(value)))
+
+    def decide(self, code: int, chain: str = "") -> None:
+        """A verdict; with the chain that it leads to."""
+        verdict = write_attribute(1, be32(code))
+        if code in (NFT_JUMP, NFT_GOTO):
+            verdict += write_attribute(2, chain.encode("utf-8", "surrogateescape") + b"\0")
+        self.add(b"immediate", (1, NO_REGISTER), (2, write_attribute(VERDICT, verdict)))
+
+
+def intervals(ranges: Ranges) -> list[NftElement]:
+    """The elements of a set of intervals: where each begins, and where none goes on; the first of all keys is always there."""
+    size = len(ranges[0][0])
+    elements: list[NftElement] = []
+    behind = 0
+    for low, high in sorted(ranges):
+        first = int.from_bytes(low, "big")
+        if first > behind or (first and not elements):
+            elements.append(NftElement(key=behind.to_bytes(size, "big"), flags=1))
+        elements.append(NftElement(key=low))
+        behind = int.from_bytes(high, "big") + 1
+    if behind < 1 << 8 * size:
+        elements.append(NftElement(key=behind.to_bytes(size, "big"), flags=1))
+    return elements
+
+
+def settle(block: bytes, rename: Callable[[bytes], bytes] | None = None) -> bytes:
+    """The expressions with counters at zero; `rename` gives the names of anonymous sets (numbers of any length) new ones."""
+    parts: list[bytes] = []
+    at, copied = 0, 0
+    while at + NAME_AT + len(COUNTER) <= len(block):
+        length = unpack_from("=H", block, at)[0] + 3 & ~3
+        if length < HEADER:
+            break  # no expression: compared as it is
+        behind = at + NAME_AT + len(COUNTER) + HEADER
+        if block.startswith(COUNTER, at + NAME_AT) and length >= behind - at + COUNTS:
+            parts += block[copied : behind + HEADER], bytes(8), block[behind + HEADER + 8 : behind + 2 * HEADER + 8], bytes(8)
+            copied = behind + COUNTS
+        elif rename and block.startswith(LOOKUP, at + NAME_AT) and block.startswith(ANONYMOUS, behind + HEADER):
+            size = unpack_from("=H", block, behind)[0]
+            old = block[behind + HEADER : behind + size].rstrip(b"\0")
+            others = block[behind + (size + 3 & ~3) : at + length]
+            attributes = write_attribute(NAME, rename(old) + b"\0") + others
+            parts += block[copied:at], write_attribute(LIST_ELEMENT, write_attribute(NAME, LOOKUP) + write_attribute(DATA, attributes))
+            copied = at + length
+        at += length
+    parts.append(block[copied:])
+    return b"".join(parts)

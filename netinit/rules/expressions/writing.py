@@ -1,0 +1,338 @@
+"""Matches and targets written as expressions of nf_tables in the form that nft gives them (1.0.6 to 1.1).
+
+Beside each writer of a match stands in `conditions` its reader, beside each of a target that of `effects`; both use the layouts
+in `numbers`. What a match depends on (a family, a protocol) is compared once, before the first that needs it.
+"""
+
+from __future__ import annotations
+
+from _struct import pack
+
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, bounds_of, join_ranges, merge_networks
+from netinit.base.snapshot import IP, IP6, NftSet
+from netinit.rules.expressions.building import RuleBuilder, be32
+from netinit.rules.expressions.numbers import (
+    CT_DIRECTION,
+    CT_MARK,
+    CT_STATE,
+    CT_STATUS,
+    CT_ZONE,
+    FIELDS,
+    INTERFACE_NAME,
+    META_IIFNAME,
+    META_L4PROTO,
+    META_MARK,
+    META_NFPROTO,
+    META_OIFNAME,
+    META_SKGID,
+    META_SKUID,
+    NETWORK_HEADER,
+    NF_ACCEPT,
+    NF_DROP,
+    NFT_GOTO,
+    NFT_JUMP,
+    NFT_RETURN,
+    PORTS,
+    REJECT_ICMP,
+    REJECT_RESET,
+    SOCKET_TRANSPARENT,
+    SOCKET_WILDCARD,
+    STATES,
+    STATUSES,
+    TCP_FLAGS_AT,
+    TRANSPORT_HEADER,
+    TYPE_INTERFACE,
+    TYPE_IPV4,
+    TYPE_IPV6,
+    TYPE_SERVICE,
+)
+from netinit.rules.matches.context import ConnectionDirection, ConnectionState, Limit, Mark, Socket, TcpFlags
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.nft import Unless
+from netinit.rules.targets import (
+    Accept,
+    Drop,
+    Jump,
+    LogTarget,
+    Redirect,
+    Reject,
+    RestoreMark,
+    Return,
+    SaveMark,
+    SetMark,
+    Target,
+    Tproxy,
+    TrackZone,
+    spell_chain,
+)
+from netinit.rules.xtables.names import TCP_FLAGS, UNREACHABLE, WARNING, protocol_number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from netinit.rules.nft import Condition
+
+EQUAL, UNEQUAL = "==", "!="
+
+
+class NativeWriter(RuleBuilder):
+    """Writes matches and targets. What a match depends on is compared once in a rule."""
+
+    def __init__(self, family: int, table: str, sets: list[NftSet]) -> None:
+        super().__init__(family, table, sets)
+        self._only: Family | None = {IP: IPV4, IP6: IPV6}.get(family)
+        self._protocol = ""
+
+    def write(self, condition: Condition) -> None:
+        """A condition. ValueError for one that nft has no expression for."""
+        if isinstance(condition, Family):
+            self.limit_family(condition)
+            return
+        writer = _CONDITIONS.get(type(condition))
+        if writer is None:
+            raise ValueError(f"{type(condition).__name__}: nft has no expression for it")
+        writer(self, condition)
+
+    def finish(self, target: Target, part: int, family: Family) -> None:
+        """What a target does; `part` says which of the rules that it takes. ValueError as `write`."""
+        writer = _TARGETS.get(type(target))
+        if writer is None:
+            raise ValueError(f"{type(target).__name__}: nft has no expression for it")
+        writer(self, target, part, family)
+
+    def limit_family(self, family: Family) -> None:
+        """Packets of this family alone."""
+        if self._only is not family:
+            self._only = family
+            self.load_meta(META_NFPROTO)
+            self.compare(EQUAL, bytes((family.number,)))
+
+    def limit_protocol(self, name: str) -> None:
+        """Packets of this protocol alone."""
+        if self._protocol != name:
+            self._protocol = name
+            self.load_meta(META_L4PROTO)
+            self.compare(EQUAL, bytes((protocol_number(name),)))
+
+
+def _operator(negated: bool) -> str:
+    return UNEQUAL if negated else EQUAL
+
+
+def _write_address(writer: NativeWriter, match: Source | Destination) -> None:
+    family = match.networks[0].family
+    writer.limit_family(family)
+    which = "source" if isinstance(match, Source) else "destination"
+    ((offset, size),) = [(offset, size) for offset, size, what in FIELDS[family] if what == which]
+    networks = merge_networks(match.networks, family)
+    (low, high) = networks[0]
+    more = high - low
+    if len(networks) == 1 and not more & more + 1 and not low & more:  # one network, or an address
+        length = family.bits - more.bit_length()
+        taken = size if length % 8 or not length else length // 8
+        writer.load_payload(NETWORK_HEADER, offset, taken)
+        if length % 8 or not length:
+            writer.mask(((1 << family.bits) - 1 - more).to_bytes(size, "big"))
+        writer.compare(_operator(match.negated), low.to_bytes(size, "big")[:taken])
+        return
+    writer.load_payload(NETWORK_HEADER, offset, size)
+    ranges = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in networks]
+    writer.compare_ranges(ranges, match.negated, TYPE_IPV4 if family is IPV4 else TYPE_IPV6)
+
+
+def _write_interface(writer: NativeWriter, match: InInterface | OutInterface) -> None:
+    writer.load_meta(META_IIFNAME if isinstance(match, InInterface) else META_OIFNAME)
+    ranges = [_name_range(name) for name in dict.fromkeys(match.names)]
+    (low, high) = ranges[0]
+    if len(ranges) == 1 and low != high:  # the beginning of a name
+        writer.compare(_operator(match.negated), low.rstrip(b"\0"))
+    else:
+        writer.compare_ranges(ranges, match.negated, TYPE_INTERFACE)
+
+
+def _name_range(name: str) -> tuple[bytes, bytes]:
+    """The names from the first to the last that is meant, `eth+` being all that begin with these letters. ValueError for `+`."""
+    packed = name.encode("utf-8", "surrogateescape")
+    if packed == b"+":
+        raise ValueError("any interface: nft has no expression for it")
+    if not packed.endswith(b"+"):
+        return packed.ljust(INTERFACE_NAME, b"\0"), packed.ljust(INTERFACE_NAME, b"\0")
+    return packed[:-1].ljust(INTERFACE_NAME, b"\0"), packed[:-1].ljust(INTERFACE_NAME, b"\xff")
+
+
+def _write_protocol(writer: NativeWriter, match: Protocol) -> None:
+    if match.negated:
+        writer.load_meta(META_L4PROTO)
+        writer.compare(UNEQUAL, bytes((protocol_number(match.name),)))
+    else:
+        writer.limit_protocol(match.name)
+
+
+def _write_port(writer: NativeWriter, match: Port) -> None:
+    writer.limit_protocol(match.protocol)
+    ((offset, size),) = [(offset, size) for offset, size, is_source in PORTS if is_source is match.source]
+    writer.load_payload(TRANSPORT_HEADER, offset, size)
+    ranges = sorted({bounds_of(port) for port in match.ports})
+    if match.has_ranges:
+        ranges = join_ranges(ranges)
+    packed = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in ranges]
+    writer.compare_ranges(packed, match.negated, TYPE_SERVICE)
+
+
+def _write_tcp_flags(writer: NativeWriter, match: TcpFlags) -> None:
+    writer.limit_protocol("tcp")
+    writer.load_payload(TRANSPORT_HEADER, TCP_FLAGS_AT, 1)
+    mask, flags = (sum([1 << TCP_FLAGS.index(name) for name in names]) for names in (match.mask, match.flags))
+    writer.mask(bytes((mask,)))
+    writer.compare(_operator(match.negated), bytes((flags,)))
+
+
+def _write_owner(writer: NativeWriter, match: Owner) -> None:
+    writer.load_meta(META_SKUID if match.kind == "uid" else META_SKGID)
+    if match.last is None:
+        writer.compare(_operator(match.negated), pack("=I", match.number))
+    else:
+        writer.swap(4)
+        writer.compare_ranges([(be32(match.number), be32(match.last))], match.negated, 0)
+
+
+def _write_mark(writer: NativeWriter, match: Mark) -> None:
+    if match.connection:
+        writer.load_ct(CT_MARK)
+    else:
+        writer.load_meta(META_MARK)
+    if match.mask != FULL_MASK:
+        writer.mask(pack("=I", match.mask))
+    writer.compare(_operator(match.negated), pack("=I", match.value))
+
+
+def _write_state(writer: NativeWriter, match: ConnectionState) -> None:
+    """One of the states, or of the translations. ValueError for both: nft has no one expression for them."""
+    asked = [
+        (key, sum([bit for name, bit in known if name in match.states]))
+        for key, known in ((CT_STATE, STATES), (CT_STATUS, STATUSES))
+        if any(name in match.states for name, _ in known)
+    ]
+    if len(asked) > 1 and not match.negated:
+        raise ValueError(f"{' or '.join(match.states)}: nft has no one expression for both")
+    for key, bits in asked:
+        writer.load_ct(key)
+        writer.mask(pack("=I", bits))
+        writer.compare(_operator(not match.negated), bytes(4))
+
+
+def _write_direction(writer: NativeWriter, match: ConnectionDirection) -> None:
+    writer.load_ct(CT_DIRECTION)
+    writer.compare(EQUAL, b"\1" if match.direction == "REPLY" else b"\0")
+
+
+def _write_socket(writer: NativeWriter, _: Socket) -> None:
+    writer.load_socket(SOCKET_TRANSPARENT)
+    writer.compare("<=", b"\1")  # of every socket that is found
+
+
+def _write_wildcard(writer: NativeWriter, _: Unless) -> None:
+    writer.load_socket(SOCKET_WILDCARD)
+    writer.compare(EQUAL, b"\1")
+
+
+def _write_limit(writer: NativeWriter, match: Limit) -> None:
+    plain = be32(0)  # packets, none of it turned round
+    writer.add(b"limit", (1, pack(">Q", match.rate)), (2, pack(">Q", 1)), (3, be32(match.burst)), (4, plain), (5, plain))
+
+
+_CONDITIONS: dict[type, Callable[..., None]] = {
+    Source: _write_address, Destination: _write_address, InInterface: _write_interface, OutInterface: _write_interface,
+    Protocol: _write_protocol, Port: _write_port, TcpFlags: _write_tcp_flags, Owner: _write_owner, Mark: _write_mark,
+    ConnectionState: _write_state, ConnectionDirection: _write_direction, Socket: _write_socket, Unless: _write_wildcard,
+    Limit: _write_limit,
+}  # fmt: skip
+
+
+# ---- targets: the writer, the target, which of its rules, the family -----------------------------------------------------
+
+
+def _finish_verdict(writer: NativeWriter, target: Target, _: int, __: Family) -> None:
+    writer.decide({Accept: NF_ACCEPT, Drop: NF_DROP, Return: NFT_RETURN}[type(target)])
+
+
+def _finish_jump(writer: NativeWriter, target: Jump, _: int, __: Family) -> None:
+    writer.decide(NFT_GOTO if target.goto else NFT_JUMP, spell_chain(target.chain))
+
+
+def _finish_redirect(writer: NativeWriter, target: Redirect, _: int, __: Family) -> None:
+    writer.put(pack(">H", target.port))
+    writer.add(b"redir", (1, be32(1)), (2, be32(1)), (3, be32(2)))
+
+
+def _finish_reject(writer: NativeWriter, target: Reject, _: int, family: Family) -> None:
+    if target.message == "tcp-reset":
+        writer.add(b"reject", (1, be32(REJECT_RESET)))
+    elif target.message:
+        raise ValueError(f"reject with {target.message}: not written as expressions")
+    else:
+        writer.add(b"reject", (1, be32(REJECT_ICMP)), (2, bytes((UNREACHABLE[family.version],))))
+
+
+def _finish_tproxy(writer: NativeWriter, target: Tproxy, part: int, family: Family) -> None:
+    """The second rule drops what found no transparent socket."""
+    if part:
+        writer.decide(NF_DROP)
+        return
+    writer.put(pack(">H", target.port))
+    writer.add(b"tproxy", (1, be32(family.number)), (3, be32(1)))
+    _set_meta_mark(writer, target.mark)
+    writer.decide(NF_ACCEPT)
+
+
+def _set_meta_mark(writer: NativeWriter, value: int) -> None:
+    writer.put(pack("=I", value))
+    _store_mark(writer, connection=False)
+
+
+def _store_mark(writer: NativeWriter, *, connection: bool) -> None:
+    if connection:
+        writer.add(b"ct", (4, be32(1)), (2, be32(CT_MARK)))
+    else:
+        writer.add(b"meta", (2, be32(META_MARK)), (3, be32(1)))
+
+
+def _load_mark(writer: NativeWriter, *, connection: bool) -> None:
+    if connection:
+        writer.load_ct(CT_MARK)
+    else:
+        writer.load_meta(META_MARK)
+
+
+def _finish_mark(writer: NativeWriter, target: SetMark, _: int, __: Family) -> None:
+    if target.mask == FULL_MASK:
+        writer.put(pack("=I", target.value))
+    else:
+        _load_mark(writer, connection=target.connection)
+        writer.mask(pack("=I", FULL_MASK & ~target.mask), pack("=I", target.value))
+    _store_mark(writer, connection=target.connection)
+
+
+def _finish_copy(writer: NativeWriter, target: SaveMark | RestoreMark, _: int, __: Family) -> None:
+    is_saved = isinstance(target, SaveMark)
+    _load_mark(writer, connection=not is_saved)
+    _store_mark(writer, connection=is_saved)
+
+
+def _finish_zone(writer: NativeWriter, target: TrackZone, _: int, __: Family) -> None:
+    writer.put(pack("=H", target.zone))
+    writer.add(b"ct", (4, be32(1)), (2, be32(CT_ZONE)))
+
+
+def _finish_log(writer: NativeWriter, target: LogTarget, _: int, __: Family) -> None:
+    prefix = target.prefix.encode("utf-8", "surrogateescape") + b"\0"
+    where = (1, pack(">H", target.group)) if target.group else (5, be32(WARNING))
+    writer.add(b"log", (2, prefix), where)
+
+
+_TARGETS: dict[type, Callable[..., None]] = {
+    Accept: _finish_verdict, Drop: _finish_verdict, Return: _finish_verdict, Jump: _finish_jump, Redirect: _finish_redirect,
+    Reject: _finish_reject, Tproxy: _finish_tproxy, SetMark: _finish_mark, SaveMark: _finish_copy, RestoreMark: _finish_copy,
+    TrackZone: _finish_zone, LogTarget: _finish_log,
+}  # fmt: skip

@@ -1,0 +1,49 @@
+"""Rules as bytes: what is encoded decodes to the same rule, and what no program chooses does not count."""
+
+from __future__ import annotations
+
+import pytest
+
+from goldens import BEHAVIOURS, options_of
+from netinit.base.snapshot import INET, HeldChain, NftRule, Snapshot
+from netinit.rules.expressions.building import RuleBuilder, expression, settle
+from netinit.rules.expressions.native import encode_live, encode_plan, find_unequal
+from netinit.rules.layouts import plan
+
+PLANS = {behaviour: plan(options_of(behaviour)) for behaviour in BEHAVIOURS}
+
+
+def snapshot_of(made) -> Snapshot:
+    """A snapshot that holds the plan's tables, with counters that have counted."""
+    tables = encode_plan(made)
+    rules = [
+        NftRule(family=INET, table=name, chain=chain, handle=number, expressions=rule.expressions)
+        for name, table in tables.items() for chain, rules in table.chains.items() for number, rule in enumerate(rules)
+    ]  # fmt: skip
+    chains = [HeldChain(family=INET, table=name, name=chain) for name, table in tables.items() for chain in table.chains]
+    return Snapshot(chains=tuple(chains), rules=tuple(rules), sets=tuple(one for table in tables.values() for one in table.sets))
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_a_plan_that_was_encoded_is_equal_to_itself_and_to_no_other(behaviour):
+    held = snapshot_of(PLANS[behaviour])
+    for name, table in encode_plan(PLANS[behaviour]).items():
+        assert find_unequal(table, encode_live(held, name, table.chains)) == []
+    changed = held.rules[-1].replace(expressions=held.rules[-1].expressions[:-1] + b"\xfe")
+    other = held.replace(rules=(*held.rules[:-1], changed))
+    tables = encode_plan(PLANS[behaviour])
+    assert [find_unequal(table, encode_live(other, name, table.chains)) for name, table in tables.items()][-1] == [changed.chain]
+
+
+def test_counters_and_the_numbers_of_sets_do_not_count():
+    builder = RuleBuilder(INET, "t", [])
+    builder.count()
+    builder.decide(1)
+    counted = expression(b"counter", (1, b"\1" * 8), (2, b"\2" * 8)) + builder.parts[1]
+    assert settle(counted) == builder.block() != counted
+    builder.load_meta(6)
+    builder.compare_ranges([(b"a" * 16, b"a" * 16), (b"b" * 16, b"b" * 16)], negated=False, key_type=41)
+    block = builder.block()
+    renumbered = settle(block, lambda name: {b"__set0": b"__set123"}[name])
+    assert renumbered != block
+    assert settle(renumbered, lambda name: {b"__set123": b"__set0"}[name]) == block
