@@ -49,9 +49,13 @@ def data(value: bytes) -> bytes:
 
 
 class RuleBuilder:
-    """The expressions of one rule. Sets that it needs are appended to `sets`, numbered as they come."""
+    """The expressions of one rule. Sets that it needs are appended to `sets`, numbered as they come.
 
-    def __init__(self, family: int, table: str, sets: list[NftSet]) -> None:
+    `splits_ranges`: a range is two comparisons, as nft writes it up to 1.0; one expression, as newer ones and iptables-nft do.
+    """
+
+    def __init__(self, family: int, table: str, sets: list[NftSet], *, splits_ranges: bool = True) -> None:
+        self._splits_ranges = splits_ranges
         self.parts: list[bytes] = []
         self.family = family
         self.table = table
@@ -111,8 +115,9 @@ class RuleBuilder:
             self._look_up(ranges, negated, key_type)
         elif low == high:
             self.compare("!=" if negated else "==", low)
-        elif negated:
-            self.add(b"range", (1, REGISTER), (2, be32(1)), (3, data(low)), (4, data(high)))
+        elif negated or not self._splits_ranges:
+            operator = be32(1 if negated else 0)  # NFT_RANGE_NEQ, NFT_RANGE_EQ
+            self.add(b"range", (1, REGISTER), (2, operator), (3, data(low)), (4, data(high)))
         else:
             self.compare(">=", low)
             self.compare("<=", high)

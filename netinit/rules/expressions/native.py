@@ -12,6 +12,7 @@ from netinit.base.snapshot import INET, NftElement, NftSet, Snapshot
 from netinit.rules.expressions.building import ANONYMOUS, settle
 from netinit.rules.expressions.writing import NativeWriter
 from netinit.rules.nft import plan_steps
+from netinit.rules.targets import Jump, spell_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ class EncodedTable(Record):
     sets: tuple[NftSet, ...]
 
 
-def encode_plan(plan: Plan) -> dict[str, EncodedTable]:
-    """The plan's tables by name, as `nft -f -` programs them."""
+def encode_plan(plan: Plan, *, splits_ranges: bool = True) -> dict[str, EncodedTable]:
+    """The plan's tables by name, as `nft -f -` programs them; nft 1.1 with `splits_ranges=False`, see RuleBuilder."""
     encoded = {}
     for table in plan.tables:
         name = plan.nft_prefix + table.name
         sets: list[NftSet] = []
         chains = {
-            chain: tuple([EncodedRule(expressions=_encode_step(step, name, sets), rule=step.rule) for step in steps])
+            chain: tuple([_encode_step(step, name, sets, splits_ranges=splits_ranges) for step in steps])
             for chain, (_, steps) in plan_steps(table).items()
         }
         encoded[name] = EncodedTable(chains=chains, sets=tuple(sets))
@@ -90,13 +91,16 @@ def _by_key(element: NftElement) -> tuple[bytes, int]:
     return element.key, -element.flags
 
 
-def _encode_step(step: NftStep, table: str, sets: list[NftSet]) -> bytes:
-    writer = NativeWriter(INET, table, sets)
+def _encode_step(step: NftStep, table: str, sets: list[NftSet], *, splits_ranges: bool) -> EncodedRule:
+    writer = NativeWriter(INET, table, sets, splits_ranges=splits_ranges)
     for condition in step.conditions:
         writer.write(condition)
     writer.count()
-    writer.finish(step.target, step.part, step.rule.families[0])
-    return writer.block()
+    target = step.target
+    if isinstance(target, Jump):
+        target = Jump(chain=spell_chain(target.chain), goto=target.goto)
+    writer.finish(target, step.part, step.rule.families[0])
+    return EncodedRule(expressions=writer.block(), rule=step.rule)
 
 
 def encode_rule(rule: Rule, family: int, table: str, sets: list[NftSet]) -> bytes:

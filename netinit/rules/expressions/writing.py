@@ -63,7 +63,6 @@ from netinit.rules.targets import (
     Target,
     Tproxy,
     TrackZone,
-    spell_chain,
 )
 from netinit.rules.xtables.names import TCP_FLAGS, UNREACHABLE, WARNING, protocol_number
 
@@ -79,8 +78,8 @@ EQUAL, UNEQUAL = "==", "!="
 class NativeWriter(RuleBuilder):
     """Writes matches and targets. What a match depends on is compared once in a rule."""
 
-    def __init__(self, family: int, table: str, sets: list[NftSet]) -> None:
-        super().__init__(family, table, sets)
+    def __init__(self, family: int, table: str, sets: list[NftSet], *, splits_ranges: bool = True) -> None:
+        super().__init__(family, table, sets, splits_ranges=splits_ranges)
         self._only: Family | None = {IP: IPV4, IP6: IPV6}.get(family)
         self._protocol = ""
 
@@ -258,7 +257,7 @@ def _finish_verdict(writer: NativeWriter, target: Target, _: int, __: Family) ->
 
 
 def _finish_jump(writer: NativeWriter, target: Jump, _: int, __: Family) -> None:
-    writer.decide(NFT_GOTO if target.goto else NFT_JUMP, spell_chain(target.chain))
+    writer.decide(NFT_GOTO if target.goto else NFT_JUMP, target.chain)
 
 
 def _finish_redirect(writer: NativeWriter, target: Redirect, _: int, __: Family) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.rules.matches import PROTOCOL, XtMatch
+from netinit.rules.matches import PROTOCOL, Match, XtMatch
+from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
 
@@ -107,6 +108,36 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
         return [text.rstrip() for text in texts]
     ending = f"{rule.target.option} {target}"
     return [text + ending for text in texts]
+
+
+def unfold(rules: Iterable[Rule], family: Family) -> Iterator[tuple[tuple[Match, ...], Rule]]:
+    """The matches of each of iptables' rules, in the order of its listing, and the planned rule: one for each text above."""
+    waiting: list[tuple[Rule, list[tuple[Match, ...]]]] = []
+    for rule in rules:
+        if family not in rule.families:
+            continue
+        waiting.append((rule, _unfold_rule(rule)))
+        if rule.paired:
+            continue
+        for alternatives in zip(*[each for _, each in waiting], strict=True):
+            for (source, _), matches in zip(waiting, alternatives, strict=True):
+                yield matches, source
+        waiting = []
+
+
+def _unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
+    words = [(match.xt().place, match) for match in rule.matches]
+    protocols = [protocol for _, match in words if (protocol := match.xt().protocol)]
+    if protocols and not any(place == PROTOCOL for place, _ in words):
+        words.append((PROTOCOL, Protocol(name=protocols[0])))
+    found: list[tuple[Match, ...]] = [()]
+    for _, match in sorted(words, key=_first):
+        found = [(*before, one) if one else before for before in found for one in match.each()]
+    return found
+
+
+def _first(word: tuple[int, Match]) -> int:
+    return word[0]
 
 
 def _append(text: str, alternative: str) -> str:

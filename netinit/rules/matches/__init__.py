@@ -38,6 +38,10 @@ class Match(Record):
     def xt(self) -> XtMatch:
         """The match in iptables' spelling."""
 
+    def each(self) -> tuple[Match | None, ...]:
+        """The match in iptables' rules: one for each alternative of `xt`, None for one that is listed as no match at all."""
+        return (self,)
+
     @abstractmethod
     def nft(self) -> str:
         """The match as nft lists it: one expression, sets for lists."""

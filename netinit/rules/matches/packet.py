@@ -21,6 +21,8 @@ from netinit.rules.matches import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.selection import Chosen, PacketSet
 
@@ -36,6 +38,11 @@ class Source(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=SOURCE, alternatives=_spell_addresses("-s", self.networks, self.negated))
+
+    def each(self) -> tuple[Match | None, ...]:
+        return tuple([
+            Source(networks=(one,), negated=self.negated) if self.negated or one.length else None for one in self.networks
+        ])
 
     def nft(self) -> str:
         return _spell_networks("saddr", self.networks, self.negated)
@@ -59,6 +66,11 @@ class Destination(Match):
     def xt(self) -> XtMatch:
         return XtMatch(place=DESTINATION, alternatives=_spell_addresses("-d", self.networks, self.negated))
 
+    def each(self) -> tuple[Match | None, ...]:
+        return tuple([
+            Destination(networks=(one,), negated=self.negated) if self.negated or one.length else None for one in self.networks
+        ])
+
     def nft(self) -> str:
         return _spell_networks("daddr", self.networks, self.negated)
 
@@ -81,6 +93,9 @@ class InInterface(Match):
     def xt(self) -> XtMatch:
         return XtMatch(place=IN_INTERFACE, alternatives=spell_each("-i", self.names, self.negated))
 
+    def each(self) -> tuple[Match | None, ...]:
+        return tuple([InInterface(names=(name,), negated=self.negated) for name in self.names])
+
     def nft(self) -> str:
         return _spell_interfaces("iifname", self.names, self.negated)
 
@@ -102,6 +117,9 @@ class OutInterface(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=OUT_INTERFACE, alternatives=spell_each("-o", self.names, self.negated))
+
+    def each(self) -> tuple[Match | None, ...]:
+        return tuple([OutInterface(names=(name,), negated=self.negated) for name in self.names])
 
     def nft(self) -> str:
         return _spell_interfaces("oifname", self.names, self.negated)
@@ -155,17 +173,24 @@ class Port(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        option = "--sport" if self.source else "--dport"
-        texts = [f"{low}:{high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
-        lists = [texts] if self.negated else _fill_multiports(texts) if self.has_ranges else [[text] for text in texts]
-        no = "! " if self.negated else ""
-        alternatives = tuple(
-            [
-                f"-m multiport {no}{option}s {','.join(one)}" if len(one) > 1 else f"-m {self.protocol} {no}{option} {one[0]}"
-                for one in lists
-            ]
-        )
-        return XtMatch(place=EXTENSION, alternatives=alternatives, protocol=self.protocol)
+        option = f"{'! ' if self.negated else ''}{'--sport' if self.source else '--dport'}"
+        alternatives = []
+        for group in self._groups():
+            texts = [f"{low}:{high}" if low < high else str(low) for low, high in map(bounds_of, group)]
+            module = "multiport" if len(texts) > 1 else self.protocol
+            alternatives.append(f"-m {module} {option}{'s' if len(texts) > 1 else ''} {','.join(texts)}")
+        return XtMatch(place=EXTENSION, alternatives=tuple(alternatives), protocol=self.protocol)
+
+    def each(self) -> tuple[Match | None, ...]:
+        return tuple([
+            Port(protocol=self.protocol, ports=tuple(group), source=self.source, negated=self.negated) for group in self._groups()
+        ])
+
+    def _groups(self) -> Sequence[Sequence[int | tuple[int, int]]]:
+        """The ports that stand in one match of iptables."""
+        if self.negated:
+            return [self.ports]
+        return _fill_multiports(self.ports) if self.has_ranges else [(port,) for port in self.ports]
 
     @property
     def has_ranges(self) -> bool:
@@ -235,16 +260,17 @@ class Owner(Match):
         return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
 
 
-def _fill_multiports(texts: list[str]) -> list[list[str]]:
+def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | tuple[int, int]]]:
     """The ports and ranges in lists that multiport takes: 15 ports, of which a range is two."""
-    lists: list[list[str]] = []
+    lists: list[list[int | tuple[int, int]]] = []
     left = 0
-    for text in texts:
-        size = 2 if ":" in text else 1
+    for port in ports:
+        low, high = bounds_of(port)
+        size = 2 if low < high else 1
         if left < size:
             lists.append([])
             left = MOST_MULTIPORTS
-        lists[-1].append(text)
+        lists[-1].append(port)
         left -= size
     return lists
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from struct import unpack_from
 
+from netinit.base.net import MAX_PORT
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
     AddressType,
@@ -18,14 +19,9 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.packet import MOST_MULTIPORTS, Owner, Port
+from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS
 
-MAX_PORT = 0xFFFF
-STATE_BITS = (("INVALID", 1), ("NEW", 8), ("RELATED", 4), ("ESTABLISHED", 2))  # XT_CONNTRACK_STATE_BIT, as iptables lists them
-CONNTRACK_BITS = (*STATE_BITS, ("UNTRACKED", 256), ("SNAT", 64), ("DNAT", 128))
-DIRECTION = 1 << 12  # XT_CONNTRACK_DIRECTION: inverted, it is REPLY
-STATE_ALIAS = 1 << 13  # XT_CONNTRACK_STATE_ALIAS: written as `-m state`
-LIMIT_SCALE = 10_000  # XT_LIMIT_SCALE: a credit is a ten thousandth of a second
 Ports = tuple[int, int]
 Reader = Callable[[bytes, str], "list[Match] | None"]
 
@@ -51,33 +47,33 @@ def _ports(protocol: str, ends: Ports, *, source: bool, negated: bool) -> list[M
 
 
 def _read_tcp(info: bytes, _: str) -> list[Match] | None:
-    first, last, low, high, option, mask, flags, inverted = unpack_from("=4H4B", info)
+    first, last, low, high, option, mask, flags, inverted = unpack_from(structs.TCP, info)
     if inverted & ~7 or option or flags & ~mask or mask & ~0x3F or first > last or low > high:
         return None
-    found = _ports("tcp", (first, last), source=True, negated=bool(inverted & 1))
-    found += _ports("tcp", (low, high), source=False, negated=bool(inverted & 2))
-    if mask or inverted & 4:
+    found = _ports("tcp", (first, last), source=True, negated=bool(inverted & structs.SOURCE_INVERTED))
+    found += _ports("tcp", (low, high), source=False, negated=bool(inverted & structs.DESTINATION_INVERTED))
+    if mask or inverted & structs.FLAGS_INVERTED:
         if not mask:
             return None
         names = [tuple([name for bit, name in enumerate(TCP_FLAGS) if bits >> bit & 1]) for bits in (mask, flags)]
-        found.append(TcpFlags(mask=names[0], flags=names[1], negated=bool(inverted & 4)))
+        found.append(TcpFlags(mask=names[0], flags=names[1], negated=bool(inverted & structs.FLAGS_INVERTED)))
     return found
 
 
 def _read_udp(info: bytes, _: str) -> list[Match] | None:
-    first, last, low, high, inverted = unpack_from("=4HB", info)
+    first, last, low, high, inverted = unpack_from(structs.UDP, info)
     if inverted & ~3 or first > last or low > high:
         return None
     return [
-        *_ports("udp", (first, last), source=True, negated=bool(inverted & 1)),
-        *_ports("udp", (low, high), source=False, negated=bool(inverted & 2)),
+        *_ports("udp", (first, last), source=True, negated=bool(inverted & structs.SOURCE_INVERTED)),
+        *_ports("udp", (low, high), source=False, negated=bool(inverted & structs.DESTINATION_INVERTED)),
     ]
 
 
 def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
-    side, count = unpack_from("=2B", info)
-    numbers, flags = unpack_from("=15H", info, 2), unpack_from("=15B", info, 32)
-    inverted = unpack_from("=B", info, 47)[0]
+    side, count = unpack_from(structs.MULTIPORT, info)
+    numbers, flags = unpack_from("=15H", info, structs.MULTIPORT_NUMBERS), unpack_from("=15B", info, structs.MULTIPORT_RANGES)
+    inverted = unpack_from("=B", info, structs.MULTIPORT_INVERTED)[0]
     if side > 1 or not 0 < count <= MOST_MULTIPORTS or protocol not in ("tcp", "udp"):
         return None
     ports: list[int | tuple[int, int]] = []
@@ -91,15 +87,16 @@ def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
         else:
             ports.append(numbers[at])
             at += 1
-    return [Port(protocol=protocol, ports=tuple(ports), source=side == 0, negated=bool(inverted))]
+    return [Port(protocol=protocol, ports=tuple(ports), source=structs.MULTIPORT_SIDES[side], negated=bool(inverted))]
 
 
 def _read_owner(info: bytes, _: str) -> list[Match] | None:
-    first_user, last_user, first_group, last_group, asked, inverted = unpack_from("=4I2B", info)
+    first_user, last_user, first_group, last_group, asked, inverted = unpack_from(structs.OWNER, info)
     if asked & ~3 or inverted & ~asked:
         return None
     found: list[Match] = []
-    for bit, kind, low, high in ((1, "uid", first_user, last_user), (2, "gid", first_group, last_group)):
+    for kind, low, high in (("uid", first_user, last_user), ("gid", first_group, last_group)):
+        bit = structs.OWNER_BITS[kind]
         if asked & bit:
             last = None if low == high else high
             found.append(Owner(kind=kind, number=low, last=last, negated=bool(inverted & bit)))
@@ -107,29 +104,29 @@ def _read_owner(info: bytes, _: str) -> list[Match] | None:
 
 
 def _read_mark(info: bytes, _: str) -> list[Match] | None:
-    value, mask, inverted = unpack_from("=2IB", info)
+    value, mask, inverted = unpack_from(structs.MARK, info)
     return [Mark(value=value, mask=mask, negated=bool(inverted))]
 
 
 def _read_connmark(info: bytes, _: str) -> list[Match] | None:
-    value, mask, inverted = unpack_from("=2IB", info)
+    value, mask, inverted = unpack_from(structs.MARK, info)
     return [Mark(value=value, mask=mask, connection=True, negated=bool(inverted))]
 
 
 def _read_conntrack(info: bytes, _: str) -> list[Match] | None:
     """Struct xt_conntrack_mtinfo2 and 3 where nothing but the state or the direction is asked."""
-    asked, inverted, bits = unpack_from("=3H", info, 146)
-    if asked == DIRECTION and not inverted & ~DIRECTION:
+    asked, inverted, bits = unpack_from(structs.CONNTRACK, info, structs.CONNTRACK_AT)
+    if asked == structs.DIRECTION and not inverted & ~structs.DIRECTION:
         return [ConnectionDirection(direction="REPLY" if inverted else "ORIGINAL")]
-    if asked & ~STATE_ALIAS != 1 or inverted & ~1:
+    if asked & ~structs.STATE_ALIAS != structs.STATE or inverted & ~structs.STATE:
         return None
-    states = _states(bits, CONNTRACK_BITS)
-    module = "state" if asked & STATE_ALIAS else "conntrack"
+    states = _states(bits, structs.CONNTRACK_BITS)
+    module = "state" if asked & structs.STATE_ALIAS else "conntrack"
     return [ConnectionState(states=states, module=module, negated=bool(inverted))] if states else None
 
 
 def _read_state(info: bytes, _: str) -> list[Match] | None:
-    states = _states(unpack_from("=I", info)[0], (*STATE_BITS, ("UNTRACKED", 64)))
+    states = _states(unpack_from("=I", info)[0], (*structs.STATE_BITS, ("UNTRACKED", 64)))
     return [ConnectionState(states=states, module="state")] if states else None
 
 
@@ -143,11 +140,11 @@ def _read_socket(info: bytes, _: str) -> list[Match] | None:
 
 
 def _read_address_type(info: bytes, _: str) -> list[Match] | None:
-    source, destination, flags = unpack_from("=2HI", info)
+    source, destination, flags = unpack_from(structs.ADDRESS_TYPE, info)
     if flags & ~3:  # limited to an interface
         return None
     found: list[Match] = []
-    for side, bits, bit in (("source", source, 1), ("destination", destination, 2)):
+    for (side, bit), bits in zip(structs.SIDES, (source, destination), strict=True):
         types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if bits >> number & 1])
         if bits >> len(ADDRESS_TYPES):
             return None
@@ -158,12 +155,12 @@ def _read_address_type(info: bytes, _: str) -> list[Match] | None:
 
 def _read_limit(info: bytes, _: str) -> list[Match] | None:
     """A limit that iptables lists by the second."""
-    period, burst = unpack_from("=2I", info)
+    period, burst = unpack_from(structs.LIMIT, info)
     for seconds in (3600, 60, 1):
-        scale = LIMIT_SCALE * seconds
+        scale = structs.LIMIT_SCALE * seconds
         if not period or period > scale or scale // period < scale % period:
             return None
-    return [Limit(rate=LIMIT_SCALE // period, burst=burst)]
+    return [Limit(rate=structs.LIMIT_SCALE // period, burst=burst)]
 
 
 _READERS: dict[tuple[str, int], Reader] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from struct import unpack_from
 
-from netinit.base.net import IPV4, IPV6, Family, Network
+from netinit.base.net import Family, Network
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules.foreign_targets import Observe, UnknownTarget
@@ -20,15 +20,25 @@ from netinit.rules.model import Rule
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
 from netinit.rules.xtables.matches import decode_match
 from netinit.rules.xtables.names import protocol_name
+from netinit.rules.xtables.structs import (
+    ACCEPTING,
+    DROPPING,
+    ENTRY_FORMS,
+    ERROR_TARGET,
+    EXTENSION_HEADER,
+    HOOK_NAMES,
+    INVERTED_DESTINATION,
+    INVERTED_IN,
+    INVERTED_OUT,
+    INVERTED_PROTOCOL,
+    INVERTED_SOURCE,
+    NAME,
+    RETURNING,
+    EntryForm,
+)
 from netinit.rules.xtables.targets import decode_target
 
-HOOK_NAMES = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target: size, name, revision
-NAME = slice(2, 31)
-ERROR_TARGET = "ERROR"
-ACCEPTING, DROPPING = -2, -1  # verdicts: -NF_ACCEPT - 1, -NF_DROP - 1
-VERDICTS: dict[int, Target] = {ACCEPTING: Accept(), DROPPING: Drop(), -5: Return()}
-INVERTED_IN, INVERTED_OUT, INVERTED_SOURCE, INVERTED_DESTINATION, INVERTED_PROTOCOL = 1, 2, 8, 16, 64  # IPT_INV_*
+VERDICTS: dict[int, Target] = {ACCEPTING: Accept(), DROPPING: Drop(), RETURNING: Return()}
 
 
 class EntryRule(Record):
@@ -46,24 +56,6 @@ class LegacyChain(Record):
     policy: str = ""
 
 
-class _Form(Record):
-    """Where things are in a family's entry."""
-
-    family: Family
-    address: int  # bytes of an address
-    packet: int  # size of struct ipt_ip, ip6t_ip6
-    header: int  # size of struct ipt_entry, ip6t_entry
-    counters: int
-    goto: int  # the flag of -g
-    allowed: int  # flags that are understood
-
-
-_FORMS = {
-    4: _Form(family=IPV4, address=4, packet=84, header=112, counters=96, goto=2, allowed=2),
-    6: _Form(family=IPV6, address=16, packet=136, header=168, counters=152, goto=4, allowed=5),  # 1: IP6T_F_PROTO
-}
-
-
 def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
     """The chains of a table, built-in ones first as the kernel has them. ValueError where the blob is not one of its own."""
     try:
@@ -75,7 +67,7 @@ def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
 class _TableReader:
     def __init__(self, table: LegacyTable) -> None:
         self._entries = table.entries
-        self._form = _FORMS[table.version]
+        self._form = ENTRY_FORMS[table.version]
         self._hooks = {table.hook_entries[hook]: hook for hook in range(5) if table.valid_hooks >> hook & 1}
         self._names: dict[int, str] = {}  # of the chains, by the offset at which jumps enter them
 
@@ -160,13 +152,13 @@ class _TableReader:
         return self._entries[at : at + EXTENSION_HEADER][NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
-def _read_head(head: bytes, form: _Form) -> tuple[list[Match], str, int]:
+def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
     """The matches that every entry has room for, the protocol, and the flags."""
     size = form.address
     words = [head[at : at + size] for at in range(0, 4 * size, size)]
     names = 4 * size
-    protocol, inverted_at = unpack_from("=H", head, names + 64)[0], names + 67 if size == 4 else names + 68  # noqa: PLR2004
-    flags, inverted = head[inverted_at - 1], head[inverted_at]
+    protocol = unpack_from("=H", head, names + 64)[0]
+    flags, inverted = head[form.flags], head[form.flags + 1]
     matches: list[Match] = []
     matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & INVERTED_SOURCE))
     matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & INVERTED_DESTINATION))

@@ -10,20 +10,10 @@ from netinit.base.net import FULL_MASK, IPV4, Family, text_of
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.targets import OBSERVING
 from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
+from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import UNREACHABLE, WARNING
 
-MAP_ADDRESSES, MAP_PORTS = 1, 2  # NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED
-REJECTIONS = {
-    4: (
-        "icmp-net-unreachable", "icmp-host-unreachable", "icmp-proto-unreachable", "", "", "icmp-net-prohibited",
-        "icmp-host-prohibited", "tcp-reset", "icmp-admin-prohibited",
-    ),
-    6: (
-        "icmp6-no-route", "icmp6-adm-prohibited", "", "icmp6-addr-unreachable", "", "", "tcp-reset", "icmp6-policy-fail",
-        "icmp6-reject-route",
-    ),
-}  # enum ipt_reject_with, ip6t_reject_with; empty for "port unreachable", which is usual, and for an echo reply  # fmt: skip
-NOTRACK, ZONE = 1, 2
+NOTRACK = 1  # XT_CT_NOTRACK
 Reader = Callable[[bytes, Family], "Target | None"]
 
 
@@ -44,21 +34,21 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
 def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
     """The one address and the one port of a range of addresses; None for a wider one, or for more that is asked."""
     if family is IPV4 and not revision:  # struct nf_nat_ipv4_multi_range_compat
-        count, flags, first, last = unpack_from("=2I4s4s", info)
-        low, high = unpack_from(">2H", info, 16)
+        count, flags, first, last = unpack_from(structs.MULTI_RANGE, info)
+        low, high = unpack_from(structs.PORTS, info, structs.MULTI_RANGE_PORTS)
         if count != 1:
             return None
     else:  # struct nf_nat_range, nf_nat_range2
-        flags, first, last = unpack_from("=I16s16s", info)
-        low, high = unpack_from(">2H", info, 36)
+        flags, first, last = unpack_from(structs.RANGE, info)
+        low, high = unpack_from(structs.PORTS, info, structs.RANGE_PORTS)
         size = family.bits // 8
         first, last = first[:size], last[:size]
-    if flags & ~(MAP_ADDRESSES | MAP_PORTS):
+    if flags & ~(structs.MAP_ADDRESSES | structs.MAP_PORTS):
         return None
-    if (flags & MAP_ADDRESSES and first != last) or (flags & MAP_PORTS and low != high):
+    if (flags & structs.MAP_ADDRESSES and first != last) or (flags & structs.MAP_PORTS and low != high):
         return None
-    address = text_of(int.from_bytes(first, "big"), family) if flags & MAP_ADDRESSES else ""
-    return address, low if flags & MAP_PORTS else 0
+    address = text_of(int.from_bytes(first, "big"), family) if flags & structs.MAP_ADDRESSES else ""
+    return address, low if flags & structs.MAP_PORTS else 0
 
 
 def _read_redirect(info: bytes, family: Family) -> Target | None:
@@ -75,32 +65,32 @@ def _read_dnat(revision: int) -> Reader:
 
 
 def _read_mark(info: bytes, _: Family) -> Target | None:
-    value, mask = unpack_from("=2I", info)
+    value, mask = unpack_from(structs.SET_MARK, info)
     return SetMark(value=value, mask=mask)
 
 
 def _read_connmark(info: bytes, _: Family) -> Target | None:
-    return _change_connmark(*unpack_from("=3IB", info))
+    return _change_connmark(*unpack_from(structs.CONNMARK, info))
 
 
 def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
     """Struct xt_connmark_tginfo2, which may shift the mark."""
-    value, mask, mark_mask, _, shift, mode = unpack_from("=3I3B", info)
+    value, mask, mark_mask, _, shift, mode = unpack_from(structs.CONNMARK_SHIFTED, info)
     return None if shift else _change_connmark(value, mask, mark_mask, mode)
 
 
 def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target | None:
-    if mode == 0:
+    if mode == structs.CONNMARK_SET:
         return SetMark(value=value, mask=mask, connection=True)
     if (mask, mark_mask) != (FULL_MASK, FULL_MASK):
         return None
-    return {1: SaveMark(), 2: RestoreMark()}.get(mode)
+    return {structs.CONNMARK_SAVE: SaveMark(), structs.CONNMARK_RESTORE: RestoreMark()}.get(mode)
 
 
 def _read_ct(info: bytes, _: Family) -> Target | None:
     """A zone or none at all; helpers, events and timeouts do not decide where packets go, but are not understood here."""
-    flags, zone, events, expectations = unpack_from("=2H2I", info)
-    if flags & 1:
+    flags, zone, events, expectations = unpack_from(structs.CT, info)
+    if flags & NOTRACK:
         return Untrack()
     if flags or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
         return None
@@ -113,7 +103,7 @@ def _read_ct_first(info: bytes, family: Family) -> Target | None:
 
 def _read_tproxy(info: bytes, family: Family) -> Target | None:
     """Struct xt_tproxy_target_info with an address of IPv4, or _v1 with one of either family."""
-    mask, mark = unpack_from("=2I", info)
+    mask, mark = unpack_from(structs.TPROXY, info)
     size = 16 if len(info) >= 26 else 4  # noqa: PLR2004 - of struct xt_tproxy_target_info_v1
     address, port = info[8 : 8 + size][: family.bits // 8], unpack_from(">H", info, 8 + size)[0]
     if mask != FULL_MASK or address.strip(b"\0") or not port:
@@ -122,20 +112,20 @@ def _read_tproxy(info: bytes, family: Family) -> Target | None:
 
 
 def _read_reject(info: bytes, family: Family) -> Target | None:
-    kind = unpack_from("=I", info)[0]
-    names = REJECTIONS[family.version]
+    kind = unpack_from(structs.REJECT, info)[0]
+    names = structs.REJECTIONS[family.version]
     if kind == UNREACHABLE[family.version]:
         return Reject()
     return Reject(message=names[kind]) if kind < len(names) and names[kind] else None
 
 
 def _read_log(info: bytes, _: Family) -> Target | None:
-    level, flags, prefix = unpack_from("=2B30s", info)
+    level, flags, prefix = unpack_from(structs.LOG, info)
     return LogTarget(prefix=_text(prefix)) if (level, flags) == (WARNING, 0) and prefix.strip(b"\0") else None
 
 
 def _read_nflog(info: bytes, _: Family) -> Target | None:
-    length, group, threshold, flags, _, prefix = unpack_from("=I4H64s", info)
+    length, group, threshold, flags, _, prefix = unpack_from(structs.NFLOG, info)
     if length or threshold > 1 or flags or not group or not prefix.strip(b"\0"):
         return None
     return LogTarget(prefix=_text(prefix), group=group)

@@ -1,0 +1,153 @@
+"""A plan's tables as expressions in the form that iptables-nft gives them, with the structs of its extensions where it keeps them.
+
+    encode_plan(plan, family, comments=...)    by table and chain: the expressions of each rule
+
+Equal to what iptables-nft-restore programs, version by version: see `CompatForm`. Foreign rules stand between ours in the same chains,
+so rules are compared one by one, each after `building.settle`.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import IPV4
+from netinit.base.records import Record
+from netinit.base.snapshot import IP, IP6
+from netinit.rules.expressions.numbers import FIELDS, META_IIFNAME, META_OIFNAME, NETWORK_HEADER
+from netinit.rules.expressions.writing import EQUAL, UNEQUAL, NativeWriter
+from netinit.rules.iptables.modules import take_module
+from netinit.rules.iptables.write import unfold
+from netinit.rules.matches.context import Limit, Mark, TcpFlags
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.targets import Accept, Drop, Jump, LogTarget, Return
+from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
+from netinit.rules.xtables.names import protocol_number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from netinit.base.net import Family
+    from netinit.base.snapshot import NftSet
+    from netinit.rules.matches import Match
+    from netinit.rules.model import Plan, Rule
+    from netinit.rules.targets import Target
+
+PROTOCOL_FIELD = next((offset, size) for offset, size, what in FIELDS[IPV4] if what == "protocol")
+VERDICTS = (Accept, Drop, Return, Jump)
+
+
+INTERFACES_FIRST = (InInterface, OutInterface, Protocol, Source, Destination)
+ADDRESSES_FIRST = (Source, Destination, InInterface, OutInterface, Protocol)
+
+
+class CompatForm(Record):
+    """What a version of iptables-nft writes as expressions of nf_tables' own, and in which order; else the struct of an extension."""
+
+    addresses_first: bool = False  # before the interfaces and the protocol
+    reads_protocol: bool = False  # of IPv4 in its header
+    has_own_ports: bool = True  # and flags of TCP
+    has_own_mark: bool = True
+    has_own_group_log: bool = True
+
+
+FORM = CompatForm()
+FORMS = {
+    (1, 8, 7): CompatForm(has_own_ports=False, has_own_mark=False, has_own_group_log=False), (1, 8, 9): FORM,
+    (1, 8, 11): CompatForm(addresses_first=True, reads_protocol=True),
+}  # by the first version seen with it: 1.8.7, 1.8.9, 1.8.11 and 1.8.13 were compared  # fmt: skip
+
+
+def form_of(version: tuple[int, ...]) -> CompatForm:
+    """The form of a version of iptables: that of the newest one compared which is not newer."""
+    known = [one for one in FORMS if one <= version] or [min(FORMS)]
+    return FORMS[max(known)]
+
+
+def encode_plan(
+    plan: Plan, family: Family, *, comments: bool = False, form: CompatForm = FORM
+) -> dict[str, dict[str, tuple[tuple[bytes, Rule], ...]]]:
+    """The plan's rules of one family, by table and chain, each with the planned rule: what stands in for iptables' own text."""
+    return {
+        table.name: {
+            chain.name: tuple([
+                (encode_rule(matches, rule.target, family, rule.comment if comments else "", form), rule)
+                for matches, rule in unfold((*chain.inserted, *chain.rules), family)
+            ])
+            for chain in table.chains
+        }
+        for table in plan.tables
+    }  # fmt: skip
+
+
+def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "", form: CompatForm = FORM) -> bytes:
+    """One rule of iptables. ValueError where iptables has no match or target for it."""
+    writer = _CompatWriter(family, form)
+    rest = list(matches)
+    for kind in ADDRESSES_FIRST if form.addresses_first else INTERFACES_FIRST:
+        for match in [one for one in rest if isinstance(one, kind)]:
+            writer.write(match)
+            if not isinstance(match, Protocol):
+                rest.remove(match)
+    while rest:
+        writer.write_extension(take_module(rest))
+    if comment:
+        writer.add_struct(b"match", encode_comment(comment))
+    writer.count()
+    own = isinstance(target, LogTarget) and target.group and form.has_own_group_log
+    if own or isinstance(target, VERDICTS):
+        writer.finish(target, 0, family)
+    elif target.xt(family):
+        writer.add_struct(b"target", encode_target(target, family))
+    return writer.block()
+
+
+class _CompatWriter(NativeWriter):
+    def __init__(self, family: Family, form: CompatForm) -> None:
+        sets: list[NftSet] = []  # iptables has none
+        super().__init__(IP if family.version == 4 else IP6, "", sets, splits_ranges=False)  # noqa: PLR2004 - the version's number
+        self._form = form
+
+    def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
+        """An extension's struct, NFTA_MATCH_* or NFTA_TARGET_*."""
+        name, revision, info = struct
+        self.add(kind, (1, name.encode() + b"\0"), (2, revision.to_bytes(4, "big")), (3, info))
+
+    def write(self, condition: object) -> None:
+        """What every rule of iptables has room for."""
+        if isinstance(condition, InInterface | OutInterface):
+            self.load_meta(META_IIFNAME if isinstance(condition, InInterface) else META_OIFNAME)
+            name = condition.names[0].encode("utf-8", "surrogateescape")
+            value = name.removesuffix(b"+") if name.endswith(b"+") else name + b"\0"
+            self.compare(UNEQUAL if condition.negated else EQUAL, value)
+        elif isinstance(condition, Protocol) and self._form.reads_protocol and self.family == IP:
+            self.load_payload(NETWORK_HEADER, *PROTOCOL_FIELD)
+            self.compare(UNEQUAL if condition.negated else EQUAL, bytes((protocol_number(condition.name),)))
+            self._protocol = "" if condition.negated else condition.name
+        else:
+            super().write(condition)  # type: ignore[arg-type] # a condition of nft too
+
+    def write_extension(self, matches: list[Match]) -> None:
+        """A module's match."""
+        asked = [one for one in matches if not isinstance(one, Protocol)]
+        if not asked:
+            if any(isinstance(one, Protocol) and one.module for one in matches):
+                self.add_struct(b"match", encode_match(matches))
+        elif self._is_own(asked):
+            for match in sorted(asked, key=_order):
+                super().write(match)
+        else:
+            self.add_struct(b"match", encode_match(asked))
+
+    def _is_own(self, matches: list[Match]) -> bool:
+        """Whether this version writes expressions of nf_tables' own for a module."""
+        if isinstance(matches[0], Limit):
+            return True
+        if isinstance(matches[0], Mark):
+            return self._form.has_own_mark and not matches[0].connection
+        return self._form.has_own_ports and all(
+            isinstance(one, TcpFlags) or (isinstance(one, Port) and len(one.ports) == 1) for one in matches
+        )
+
+
+def _order(match: Match) -> int:
+    """The flags come first, then the source's ports, then the destination's."""
+    return 0 if isinstance(match, TcpFlags) else 1 if isinstance(match, Port) and match.source else 2
