@@ -1,13 +1,17 @@
 """Snapshots as data: what the kernel held once, written down so that decoding is tested without privileges.
 
-    python tests/recorded.py          records the rule sets below again; root, iptables and nft are needed
+    python tests/recorded.py [ROOT ...]    records all rule sets again; root, iptables, nft and ipset are needed
 
-Bytes are hexadecimal. A file names the programs that made its rules.
+Bytes are hexadecimal. A file names the programs that made its rules. Rules of products are in unit/rules/products, in the words of
+iptables-restore and nft; each version of a program has a file of what it made of them. ROOT is a folder with the programs of another
+version and their libraries, as `dpkg-deb -x` unpacks Debian's packages; this machine's own are recorded in any case.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import sys
 from pathlib import Path
 
 from netinit.base import snapshot as records
@@ -17,6 +21,10 @@ from netinit.base.snapshot import Snapshot
 FOLDER = Path(__file__).parent / "unit" / "rules" / "recorded"
 NAMES = tuple(path.stem for path in sorted(FOLDER.glob("*.json")))
 BYTES = "hex:"
+PRODUCTS = FOLDER.parent / "products"
+RECORDINGS = tuple(path.name.removesuffix(".json.gz") for path in sorted(FOLDER.glob("*.json.gz")))  # program and version
+ADDRESS_SETS = ("cali40masq-ipam-pools", "cali40all-ipam-pools", "cali40all-hosts-net", "cilium_node_set_v4")
+FORMS = "every known form"
 
 # Rules of others, in every form that the decoders know beside those of the layouts.
 FOREIGN = {
@@ -109,12 +117,60 @@ def read(name: str) -> Snapshot:
     return found
 
 
+def read_products(recording: str) -> dict[str, Snapshot]:
+    """What one version of a program made of each product's rules."""
+    held = json.loads(gzip.decompress((FOLDER / f"{recording}.json.gz").read_bytes()))
+    return {product: from_data(snapshot) for product, snapshot in held.items()}
+
+
+def record_products(root: Path) -> None:
+    """Records what a root's programs make of the products' rules, and of every known form."""
+    from netinit.kernel.snapshot.reading import read_snapshot
+    from netinit.lab import NetworkNamespace
+
+    inside = [] if root == Path("/") else ["chroot", str(root)]
+    texts = {
+        suffix: {path.stem: path.read_text() for path in sorted(PRODUCTS.glob(f"*.{suffix}"))} for suffix in ("rules", "nft")
+    }
+    texts["rules"][FORMS], texts["nft"][FORMS] = forms(), NATIVE
+    for name, suffix in (("iptables-nft", "rules"), ("iptables-legacy", "rules"), ("nft", "nft")):
+        made = {}
+        for product, text in texts[suffix].items():
+            with NetworkNamespace("record") as namespace:
+                given = root / "tmp" / "netinit-rules"
+                given.write_text(text)
+                for one in ADDRESS_SETS if "--match-set" in text else ():
+                    namespace.run(["ipset", "create", one, "hash:net"], check=True)
+                command = ["nft", "-f"] if name == "nft" else [f"{name}-restore"]
+                done = namespace.run([*inside, f"/usr/sbin/{command[0]}", *command[1:], "/tmp/netinit-rules"])
+                given.unlink()
+                if done.returncode:
+                    print(f"{root} {name} {product}: {done.stderr.strip()[:200]}")
+                    continue
+                found = namespace.call(read_snapshot)
+                version = namespace.run([*inside, f"/usr/sbin/{command[0]}", "--version"], check=True).stdout.split()[1].strip("v")
+            made[product] = to_data(
+                Snapshot(
+                    generation=1, tables=found.tables, chains=found.chains, rules=found.rules, sets=found.sets,
+                    objects=found.objects, legacy=found.legacy, links=found.links,
+                )
+            )  # fmt: skip
+        packed = gzip.compress(json.dumps(made, separators=(",", ":")).encode(), mtime=0)
+        (FOLDER / f"{name}-{version}.json.gz").write_bytes(packed)
+        print(f"{name} {version}: {len(made)} rule sets, {len(packed)} bytes")
+
+
+def forms() -> str:
+    """The rules of others, for iptables-restore."""
+    return "".join(["\n".join([f"*{table}", ":ELSEWHERE - [0:0]", *rules, "COMMIT", ""]) for table, rules in FOREIGN.items()])
+
+
 def record() -> None:
     """Makes the rule sets again and writes down what the kernel holds then: rules, sets and devices."""
     from netinit.kernel.snapshot.reading import read_snapshot
     from netinit.lab import NetworkNamespace
 
-    text = "".join(["\n".join([f"*{table}", ":ELSEWHERE - [0:0]", *rules, "COMMIT", ""]) for table, rules in FOREIGN.items()])
+    text = forms()
     makers = {
         "iptables-nft": (["iptables-nft-restore"], text, ["iptables-nft", "--version"]),
         "iptables-legacy": (["iptables-legacy-restore"], text, ["iptables-legacy", "--version"]),
@@ -134,3 +190,5 @@ def record() -> None:
 
 if __name__ == "__main__":
     record()
+    for folder in ["/", *sys.argv[1:]]:
+        record_products(Path(folder))

@@ -13,10 +13,17 @@ if TYPE_CHECKING:
     from netinit.rules.traversal import Traversal, Verdict
 
 
-class _AsWritten(Target):
-    """A target of foreign rules that is kept as it was written; it has no other spelling."""
+class AsWritten(Target):
+    """A target of foreign rules that is kept as it was written; it has no other spelling.
+
+    `kept` is what the kernel has of it: expressions, or the name, revision and struct of an extension; two are equal without it.
+    """
 
     text: str
+    kept: bytes | tuple[str, int, bytes] = b""
+
+    def _values(self) -> tuple[object, ...]:
+        return (self.text,)
 
     def xt(self, family: Family) -> str:
         return self.text
@@ -25,7 +32,7 @@ class _AsWritten(Target):
         return (self.text,)
 
 
-class Observe(_AsWritten):
+class Observe(AsWritten):
     """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
 
     only_observes = True
@@ -40,7 +47,7 @@ class Observe(_AsWritten):
         return self.text.partition(" ")[0] or "count"
 
 
-class SourceNat(_AsWritten):
+class SourceNat(AsWritten):
     """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
 
     tracks = True
@@ -92,7 +99,7 @@ class Untrack(Target):
         return "leave its connection untracked, out of reach of NAT"
 
 
-class UnknownTarget(_AsWritten):
+class UnknownTarget(AsWritten):
     """A target that this project does not know, as listed."""
 
     tracks = True  # it may: nothing is assumed

@@ -209,13 +209,15 @@ class Tproxy(Capture):
 
     name = "TPROXY"
     mark: int
+    address: str = ""  # of the socket: any, or this one of foreign rules
 
     def xt(self, family: Family) -> str:
-        return f"TPROXY --on-port {self.port} --on-ip {family.any_address} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
+        where = self.address or family.any_address
+        return f"TPROXY --on-port {self.port} --on-ip {where} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
         """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
-        return (f"tproxy {family.nft} to :{self.port} meta mark set {self.mark:#010x} accept", "drop")
+        return (f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept", "drop")
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.hand_over(self.port, self.mark)

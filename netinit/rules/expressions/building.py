@@ -43,6 +43,13 @@ def be32(number: int) -> bytes:
     return pack(">I", number & 0xFFFFFFFF)
 
 
+def compare_register(register: bytes, low: bytes, high: bytes) -> bytes:
+    """The expression that compares a register with a value, or with a range."""
+    if low == high:
+        return expression(b"cmp", (1, register), (2, be32(0)), (3, data(low)))
+    return expression(b"range", (1, register), (2, be32(0)), (3, data(low)), (4, data(high)))
+
+
 def data(value: bytes) -> bytes:
     """A value in NFTA_DATA_VALUE."""
     return write_attribute(VALUE, value)
@@ -56,6 +63,7 @@ class RuleBuilder:
 
     def __init__(self, family: int, table: str, sets: list[NftSet], *, splits_ranges: bool = True) -> None:
         self._splits_ranges = splits_ranges
+        self.is_mixed = True  # packets of both families come this far
         self.parts: list[bytes] = []
         self.family = family
         self.table = table

@@ -13,9 +13,10 @@ from netinit.base.records import Record
 from netinit.base.snapshot import IP, IP6
 from netinit.rules.expressions.numbers import FIELDS, META_IIFNAME, META_OIFNAME, NETWORK_HEADER
 from netinit.rules.expressions.writing import EQUAL, UNEQUAL, NativeWriter
+from netinit.rules.foreign_targets import AsWritten
 from netinit.rules.iptables.modules import take_module
 from netinit.rules.iptables.write import unfold
-from netinit.rules.matches.context import Limit, Mark, TcpFlags
+from netinit.rules.matches.context import Limit, Mark, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, LogTarget, Return
 from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
@@ -93,7 +94,7 @@ def encode_rule(matches: Iterable[Match], target: Target, family: Family, commen
         writer.add_struct(b"match", encode_comment(comment))
     writer.count()
     own = isinstance(target, LogTarget) and target.group and form.has_own_group_log
-    if own or isinstance(target, VERDICTS):
+    if own or isinstance(target, (*VERDICTS, AsWritten)):
         writer.finish(target, 0, family)
     elif target.xt(family):
         writer.add_struct(b"target", encode_target(target, family))
@@ -105,11 +106,6 @@ class _CompatWriter(NativeWriter):
         sets: list[NftSet] = []  # iptables has none
         super().__init__(IP if family.version == 4 else IP6, "", sets, splits_ranges=False)  # noqa: PLR2004 - the version's number
         self._form = form
-
-    def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
-        """An extension's struct, NFTA_MATCH_* or NFTA_TARGET_*."""
-        name, revision, info = struct
-        self.add(kind, (1, name.encode() + b"\0"), (2, revision.to_bytes(4, "big")), (3, info))
 
     def write(self, condition: object) -> None:
         """What every rule of iptables has room for."""
@@ -128,7 +124,9 @@ class _CompatWriter(NativeWriter):
     def write_extension(self, matches: list[Match]) -> None:
         """A module's match."""
         asked = [one for one in matches if not isinstance(one, Protocol)]
-        if not asked:
+        if asked and isinstance(asked[0], UnknownMatch):
+            super().write(asked[0])
+        elif not asked:
             if any(isinstance(one, Protocol) and one.module for one in matches):
                 self.add_struct(b"match", encode_match(matches))
         elif self._is_own(asked):

@@ -10,6 +10,7 @@ from netinit.base.net import FULL_MASK, IPV4, Family, text_of
 from netinit.rules.expressions.numbers import (
     CT_MARK,
     CT_ZONE,
+    ICMPX_PORT_UNREACHABLE,
     META_MARK,
     NETWORK_HEADER,
     NF_ACCEPT,
@@ -46,7 +47,6 @@ GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: on with the next rule
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # what no rule of ours and no route looks at
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header, in which only DSCP, ECN and the flow label can be set
-ICMPX_PORT_UNREACHABLE = 1
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 Found = dict[int, bytes]
 Reader = Callable[[Found, Registers, "Family | None"], "Target | None"]
@@ -119,7 +119,15 @@ def _redirect(found: Found, registers: Registers, _: Family | None) -> Target | 
 def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | None:
     """The socket alone; the mark is an expression of its own."""
     port = _port(registers, found.get(3)) if 3 in found else None  # noqa: PLR2004 - NFTA_TPROXY_REG_PORT
-    return None if not port or 2 in found else Tproxy(port=port, mark=0)  # noqa: PLR2004 - NFTA_TPROXY_REG_ADDR
+    if not port:
+        return None
+    address = ""
+    if 2 in found:  # noqa: PLR2004 - NFTA_TPROXY_REG_ADDR
+        value = _constant(registers, found[2])
+        if value is None or len(value) not in (4, 16):
+            return None
+        address = _address(value)
+    return Tproxy(port=port, mark=0, address=address)
 
 
 def _set_meta(found: Found, registers: Registers, _: Family | None) -> Target | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from sys import byteorder
 
 from netinit.base.attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
@@ -16,9 +17,11 @@ from netinit.base.snapshot import (
     NftSet,
     Snapshot,
 )
+from netinit.rules.expressions.building import compare_register
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
 from netinit.rules.expressions.conditions import Known, RegisterTest, decode_comparison, families_of
 from netinit.rules.expressions.effects import decode_effect, decode_verdict
+from netinit.rules.expressions.keeping import FILLS, RegisterCode, keep_match, keep_target
 from netinit.rules.expressions.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
 from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
 from netinit.rules.foreign_targets import Observe, UnknownTarget
@@ -33,6 +36,8 @@ MOST_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MOST_VARIANTS = 4096  # rules that one rule with a verdict map may stand for
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # of what is loaded, 4 where it is not here
 LIMIT_PACKETS = 0
+OTHER_LOADS = ("rt", "hash", "osf", "tunnel", "xfrm")  # what no rule of ours looks at
+ENDING = ("dynset", "quota", "connlimit")  # end a rule where a limit is reached, or a set is full
 COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT
 
 
@@ -83,18 +88,18 @@ def decode_rule(rule: NftRule, around: References) -> DecodedRule:
     return DecodedRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, comment=comment)
 
 
-def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
+def _split(block: bytes) -> list[tuple[str, dict[int, bytes], bytes]]:
     found = []
     for _, body in split_attributes(block):
         expression = attributes_of(body)
-        found.append((name(expression[1]), attributes_of(expression.get(2, b""))))
+        found.append((name(expression[1]), attributes_of(expression.get(2, b"")), body))
     if len(found) > MOST_EXPRESSIONS:
         raise MalformedError(f"{len(found)} expressions in one rule")
     return found
 
 
 def _decode_variants(
-    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References
+    rule: NftRule, expressions: list[tuple[str, dict[int, bytes], bytes]], around: References
 ) -> tuple[list[Rule], int | None, str]:
     """The rule, or those that it stands for: each place with a choice doubles and so on."""
     done: list[Rule] = []
@@ -135,15 +140,27 @@ class _Walk:
         self._matches: list[Match] = []
         self._compared: list[tuple[int, int, RegisterTest]] = []  # the last one, and from where to where its matches stand
         self._targets: list[Target] = []
+        self._kept = RegisterCode()
+        self._removed = b""  # expressions of matches that the current one replaced
 
-    def go(self, expressions: list[tuple[str, dict[int, bytes]]]) -> None:
+    def go(self, expressions: list[tuple[str, dict[int, bytes], bytes]]) -> None:
         """Walks all of them. MalformedError, KeyError, _SeveralWays."""
-        for kind, found in expressions:
+        for kind, found, body in expressions:
             handler = getattr(self, f"_on_{kind}", None)
+            old, targets, self._removed = [*self._matches], len(self._targets), b""
             if handler is not None:
                 handler(found)
+            elif kind in OTHER_LOADS:
+                self._load_other(kind, found.get(FILLS[kind]))
+            elif kind in ENDING:
+                self._matches.append(UnknownMatch(text=kind))
             else:
                 self._act(kind, found)
+            code = self._kept.code(kind, found, body)
+            known = {id(one) for one in old}
+            self._matches = [one if id(one) in known else keep_match(one, self._removed + code) for one in self._matches]
+            self._targets[targets:] = [keep_target(one, code) for one in self._targets[targets:]]
+            self._kept.note(kind, found, code)
 
     def rule(self) -> Rule:
         """The rule that was walked."""
@@ -200,9 +217,6 @@ class _Walk:
     def _load_other(self, kind: str, register: bytes | None) -> None:
         self._registers.store(register, Operand(source=OTHER, key=(kind,), length=4))
 
-    def _on_rt(self, found: dict[int, bytes]) -> None:
-        self._load_other("rt", found.get(1))
-
     def _on_exthdr(self, found: dict[int, bytes]) -> None:
         if 1 in found:
             self._load_other("exthdr", found[1])
@@ -210,19 +224,11 @@ class _Walk:
             self._targets.append(Observe(text="tcp option set"))
 
     def _on_numgen(self, found: dict[int, bytes]) -> None:
-        self._load_other("numgen", found.get(1))
-
-    def _on_hash(self, found: dict[int, bytes]) -> None:
-        self._load_other("hash", found.get(2))
-
-    def _on_osf(self, found: dict[int, bytes]) -> None:
-        self._load_other("osf", found.get(1))
-
-    def _on_tunnel(self, found: dict[int, bytes]) -> None:
-        self._load_other("tunnel", found.get(2))
-
-    def _on_xfrm(self, found: dict[int, bytes]) -> None:
-        self._load_other("xfrm", found.get(1))
+        if number(found.get(2)) == 1:  # NFTA_NG_MODULUS: one of one
+            first = number(found.get(4)).to_bytes(4, byteorder)
+            self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=4, data=first))
+        else:
+            self._load_other("numgen", found.get(1))
 
     def _load(self, source: str, register: bytes, key: int, *more: int) -> None:
         length = LENGTHS.get(source, {}).get(key, 4)
@@ -272,6 +278,9 @@ class _Walk:
 
     def _compare(self, compared: RegisterTest) -> None:
         """Adds the matches of a comparison; two of one operand, a range's ends, become one."""
+        constant = compared.operand.data if compared.operand.source == CONSTANT and not compared.negated else None
+        if constant is not None and all(low <= constant <= high for low, high in compared.ranges):
+            return  # it always holds
         families = families_of(compared)
         if families is not None:
             self.families = tuple([one for one in self.families if one in families])
@@ -282,8 +291,13 @@ class _Walk:
             joined = intersect(last, compared) if behind == start > before else None
             if joined is not None:
                 compared, start = joined, before
+                self._removed = b"".join([
+                    one.kept for one in self._matches[before:] if isinstance(one, UnknownMatch) and isinstance(one.kept, bytes)
+                ])
                 del self._matches[before:]
         found = decode_comparison(compared, self._known)
+        if len(found) > 1 and any(isinstance(one, UnknownMatch) for one in found):
+            found = compared.unknown()  # not one by one: the expressions are kept as they are
         self._matches += found
         self._compared = [(start, len(self._matches), compared)]
         if len(found) == 1 and isinstance(found[0], Protocol) and not found[0].negated:
@@ -348,7 +362,10 @@ class _Walk:
         if len(fields) > 1 and not element.key_end:
             self._compare_fields(fields, element.key)
         elif len(fields) == 1:
+            start = len(self._matches)
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
+            code = self._kept.code_of(found[2]) + compare_register(found[2], *ends)
+            self._matches[start:] = [keep_match(one, code) for one in self._matches[start:]]
         else:
             self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
         target = decode_verdict(element.verdict)
@@ -369,15 +386,6 @@ class _Walk:
         matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol)
         self._matches += matches
         self.comment = comment or self.comment
-
-    def _on_dynset(self, _: dict[int, bytes]) -> None:
-        self._matches.append(UnknownMatch(text="dynset"))  # it may have a limit, and ends the rule where the set is full
-
-    def _on_quota(self, _: dict[int, bytes]) -> None:
-        self._matches.append(UnknownMatch(text="quota"))
-
-    def _on_connlimit(self, _: dict[int, bytes]) -> None:
-        self._matches.append(UnknownMatch(text="connlimit"))
 
 
 def _read_comment(userdata: bytes) -> str:

@@ -10,13 +10,16 @@ from _struct import pack
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, bounds_of, join_ranges, merge_networks
 from netinit.base.snapshot import IP, IP6, NftSet
+from netinit.rules.expressions.actions import TARGETS
 from netinit.rules.expressions.building import RuleBuilder, be32
 from netinit.rules.expressions.numbers import (
     CT_DIRECTION,
     CT_MARK,
     CT_STATE,
     CT_STATUS,
-    CT_ZONE,
+    FIB_ADDRTYPE,
+    FIB_DADDR,
+    FIB_SADDR,
     FIELDS,
     INTERFACE_NAME,
     META_IIFNAME,
@@ -27,44 +30,36 @@ from netinit.rules.expressions.numbers import (
     META_SKGID,
     META_SKUID,
     NETWORK_HEADER,
-    NF_ACCEPT,
-    NF_DROP,
-    NFT_GOTO,
-    NFT_JUMP,
-    NFT_RETURN,
     PORTS,
-    REJECT_ICMP,
-    REJECT_RESET,
     SOCKET_TRANSPARENT,
     SOCKET_WILDCARD,
     STATES,
     STATUSES,
     TCP_FLAGS_AT,
     TRANSPORT_HEADER,
+    TYPE_FIB,
     TYPE_INTERFACE,
     TYPE_IPV4,
     TYPE_IPV6,
     TYPE_SERVICE,
 )
-from netinit.rules.matches.context import ConnectionDirection, ConnectionState, Limit, Mark, Socket, TcpFlags
+from netinit.rules.foreign_targets import AsWritten, Several
+from netinit.rules.matches.context import (
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    TcpFlags,
+    UnknownMatch,
+)
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.nft import Unless
 from netinit.rules.targets import (
-    Accept,
-    Drop,
-    Jump,
-    LogTarget,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
     Target,
-    Tproxy,
-    TrackZone,
 )
-from netinit.rules.xtables.names import TCP_FLAGS, UNREACHABLE, WARNING, protocol_number
+from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,12 +76,16 @@ class NativeWriter(RuleBuilder):
     def __init__(self, family: int, table: str, sets: list[NftSet], *, splits_ranges: bool = True) -> None:
         super().__init__(family, table, sets, splits_ranges=splits_ranges)
         self._only: Family | None = {IP: IPV4, IP6: IPV6}.get(family)
+        self.is_mixed = self._only is None
         self._protocol = ""
 
     def write(self, condition: Condition) -> None:
         """A condition. ValueError for one that nft has no expression for."""
         if isinstance(condition, Family):
             self.limit_family(condition)
+            return
+        if isinstance(condition, UnknownMatch):
+            self.write_kept(b"match", condition.kept, condition.text)
             return
         writer = _CONDITIONS.get(type(condition))
         if writer is None:
@@ -95,15 +94,38 @@ class NativeWriter(RuleBuilder):
 
     def finish(self, target: Target, part: int, family: Family) -> None:
         """What a target does; `part` says which of the rules that it takes. ValueError as `write`."""
-        writer = _TARGETS.get(type(target))
+        if isinstance(target, Several):
+            for one in target.targets:
+                self.finish(one, 0, family)
+            return
+        if isinstance(target, AsWritten):
+            if target.text:  # else it only counts
+                self.write_kept(b"target", target.kept, target.text)
+            return
+        writer = TARGETS.get(type(target))
         if writer is None:
             raise ValueError(f"{type(target).__name__}: nft has no expression for it")
         writer(self, target, part, family)
 
+    def write_kept(self, kind: bytes, kept: bytes | tuple[str, int, bytes], text: str) -> None:
+        """What was not decoded, as it was. ValueError where nothing is kept."""
+        if not kept:
+            raise ValueError(f"{text}: not understood, and not kept")
+        if isinstance(kept, bytes):
+            if kept not in self.parts:  # a verdict map that is not read is a match and a target
+                self.parts.append(kept)
+        else:
+            self.add_struct(kind, kept)
+
+    def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
+        """The struct of an extension of iptables, NFTA_MATCH_* or NFTA_TARGET_*."""
+        name, revision, info = struct
+        self.add(kind, (1, name.encode() + b"\0"), (2, be32(revision)), (3, info))
+
     def limit_family(self, family: Family) -> None:
         """Packets of this family alone."""
         if self._only is not family:
-            self._only = family
+            self._only, self.is_mixed = family, False
             self.load_meta(META_NFPROTO)
             self.compare(EQUAL, bytes((family.number,)))
 
@@ -241,97 +263,15 @@ def _write_limit(writer: NativeWriter, match: Limit) -> None:
     writer.add(b"limit", (1, pack(">Q", match.rate)), (2, pack(">Q", 1)), (3, be32(match.burst)), (4, plain), (5, plain))
 
 
+def _write_address_type(writer: NativeWriter, match: AddressType) -> None:
+    writer.load_fib(FIB_ADDRTYPE, FIB_SADDR if match.side == "source" else FIB_DADDR)
+    numbers = [pack("=I", ADDRESS_TYPES.index(name)) for name in match.types]
+    writer.compare_ranges([(one, one) for one in numbers], match.negated, TYPE_FIB)
+
+
 _CONDITIONS: dict[type, Callable[..., None]] = {
     Source: _write_address, Destination: _write_address, InInterface: _write_interface, OutInterface: _write_interface,
     Protocol: _write_protocol, Port: _write_port, TcpFlags: _write_tcp_flags, Owner: _write_owner, Mark: _write_mark,
     ConnectionState: _write_state, ConnectionDirection: _write_direction, Socket: _write_socket, Unless: _write_wildcard,
-    Limit: _write_limit,
-}  # fmt: skip
-
-
-# ---- targets: the writer, the target, which of its rules, the family -----------------------------------------------------
-
-
-def _finish_verdict(writer: NativeWriter, target: Target, _: int, __: Family) -> None:
-    writer.decide({Accept: NF_ACCEPT, Drop: NF_DROP, Return: NFT_RETURN}[type(target)])
-
-
-def _finish_jump(writer: NativeWriter, target: Jump, _: int, __: Family) -> None:
-    writer.decide(NFT_GOTO if target.goto else NFT_JUMP, target.chain)
-
-
-def _finish_redirect(writer: NativeWriter, target: Redirect, _: int, __: Family) -> None:
-    writer.put(pack(">H", target.port))
-    writer.add(b"redir", (1, be32(1)), (2, be32(1)), (3, be32(2)))
-
-
-def _finish_reject(writer: NativeWriter, target: Reject, _: int, family: Family) -> None:
-    if target.message == "tcp-reset":
-        writer.add(b"reject", (1, be32(REJECT_RESET)))
-    elif target.message:
-        raise ValueError(f"reject with {target.message}: not written as expressions")
-    else:
-        writer.add(b"reject", (1, be32(REJECT_ICMP)), (2, bytes((UNREACHABLE[family.version],))))
-
-
-def _finish_tproxy(writer: NativeWriter, target: Tproxy, part: int, family: Family) -> None:
-    """The second rule drops what found no transparent socket."""
-    if part:
-        writer.decide(NF_DROP)
-        return
-    writer.put(pack(">H", target.port))
-    writer.add(b"tproxy", (1, be32(family.number)), (3, be32(1)))
-    _set_meta_mark(writer, target.mark)
-    writer.decide(NF_ACCEPT)
-
-
-def _set_meta_mark(writer: NativeWriter, value: int) -> None:
-    writer.put(pack("=I", value))
-    _store_mark(writer, connection=False)
-
-
-def _store_mark(writer: NativeWriter, *, connection: bool) -> None:
-    if connection:
-        writer.add(b"ct", (4, be32(1)), (2, be32(CT_MARK)))
-    else:
-        writer.add(b"meta", (2, be32(META_MARK)), (3, be32(1)))
-
-
-def _load_mark(writer: NativeWriter, *, connection: bool) -> None:
-    if connection:
-        writer.load_ct(CT_MARK)
-    else:
-        writer.load_meta(META_MARK)
-
-
-def _finish_mark(writer: NativeWriter, target: SetMark, _: int, __: Family) -> None:
-    if target.mask == FULL_MASK:
-        writer.put(pack("=I", target.value))
-    else:
-        _load_mark(writer, connection=target.connection)
-        writer.mask(pack("=I", FULL_MASK & ~target.mask), pack("=I", target.value))
-    _store_mark(writer, connection=target.connection)
-
-
-def _finish_copy(writer: NativeWriter, target: SaveMark | RestoreMark, _: int, __: Family) -> None:
-    is_saved = isinstance(target, SaveMark)
-    _load_mark(writer, connection=not is_saved)
-    _store_mark(writer, connection=is_saved)
-
-
-def _finish_zone(writer: NativeWriter, target: TrackZone, _: int, __: Family) -> None:
-    writer.put(pack("=H", target.zone))
-    writer.add(b"ct", (4, be32(1)), (2, be32(CT_ZONE)))
-
-
-def _finish_log(writer: NativeWriter, target: LogTarget, _: int, __: Family) -> None:
-    prefix = target.prefix.encode("utf-8", "surrogateescape") + b"\0"
-    where = (1, pack(">H", target.group)) if target.group else (5, be32(WARNING))
-    writer.add(b"log", (2, prefix), where)
-
-
-_TARGETS: dict[type, Callable[..., None]] = {
-    Accept: _finish_verdict, Drop: _finish_verdict, Return: _finish_verdict, Jump: _finish_jump, Redirect: _finish_redirect,
-    Reject: _finish_reject, Tproxy: _finish_tproxy, SetMark: _finish_mark, SaveMark: _finish_copy, RestoreMark: _finish_copy,
-    TrackZone: _finish_zone, LogTarget: _finish_log,
+    Limit: _write_limit, AddressType: _write_address_type,
 }  # fmt: skip

@@ -257,9 +257,16 @@ class Limit(Match):
 
 
 class UnknownMatch(Match):
-    """A match that this project does not know, as listed: kept to the letter, never assumed to hold or not to hold."""
+    """A match that this project does not know, as listed: kept to the letter, never assumed to hold or not to hold.
+
+    `kept` is what the kernel has of it: expressions, or the name, revision and struct of an extension; two are equal without it.
+    """
 
     text: str
+    kept: bytes | tuple[str, int, bytes] = b""
+
+    def _values(self) -> tuple[object, ...]:
+        return (self.text,)
 
     def xt(self) -> XtMatch:
         return XtMatch(place=EXTENSION, alternatives=(self.text,))

@@ -1,4 +1,4 @@
-"""EntryChain of the older interface as bytes: rules written as iptables-legacy programs them, and a table's blob split into its chains.
+"""Entries of the older interface as bytes: rules as iptables-legacy programs them, and a table's blob split into its chains.
 
     encode_plan(plan, family, comments=...)    by table and chain: the entry of each rule
     split_table(table)                         the same of the kernel's table, so that both compare with `==`
@@ -9,6 +9,7 @@ What the kernel or a place in the table chooses (counters, the hooks that lead t
 
 from __future__ import annotations
 
+from _struct import error as struct_error
 from _struct import pack, pack_into, unpack_from
 
 from netinit.base.net import Family
@@ -155,6 +156,13 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
 
 def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
     """The table's chains. ValueError where the blob is not one of its own."""
+    try:
+        return _split(table)
+    except (struct_error, IndexError) as error:
+        raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+
+
+def _split(table: LegacyTable) -> tuple[EntryChain, ...]:
     form = ENTRY_FORMS[table.version]
     hooks = {table.hook_entries[hook]: hook for hook in range(len(HOOK_NAMES)) if table.valid_hooks >> hook & 1}
     found: list[tuple[str, int, list[int]]] = []

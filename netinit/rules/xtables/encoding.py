@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.net import FULL_MASK, IPV4, MAX_PORT, Family, bounds_of
+from netinit.base.net import FULL_MASK, IPV4, MAX_PORT, Family, bounds_of, number_of
+from netinit.rules.foreign_targets import AsWritten, DestinationNat, Untrack
 from netinit.rules.matches.context import (
     AddressType,
     ConnectionDirection,
@@ -13,6 +14,7 @@ from netinit.rules.matches.context import (
     Mark,
     Socket,
     TcpFlags,
+    UnknownMatch,
 )
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 def encode_match(matches: Sequence[Match], family: Family = IPV4) -> Struct:
     """One match of iptables; several only where they are one of the module tcp's. ValueError where there is none."""
+    if isinstance(matches[0], UnknownMatch) and isinstance(matches[0].kept, tuple):
+        return matches[0].kept
     writer = _MATCHES.get(type(matches[0]))
     if writer is None:
         raise ValueError(f"{type(matches[0]).__name__}: iptables has no module for it")
@@ -38,6 +42,8 @@ def encode_match(matches: Sequence[Match], family: Family = IPV4) -> Struct:
 
 def encode_target(target: Target, family: Family) -> Struct:
     """A target that is an extension. ValueError for others."""
+    if isinstance(target, AsWritten) and isinstance(target.kept, tuple):
+        return target.kept
     writer = _TARGETS.get(type(target))
     if writer is None:
         raise ValueError(f"{type(target).__name__}: iptables has no extension for it")
@@ -141,6 +147,13 @@ def _write_redirect(target: Redirect, family: Family) -> Struct:
     return "REDIRECT", 0, pack(structs.RANGE, structs.MAP_PORTS, b"", b"") + ports
 
 
+def _write_dnat(target: DestinationNat, family: Family) -> Struct:
+    flags = (structs.MAP_ADDRESSES if target.address else 0) | (structs.MAP_PORTS if target.port else 0)
+    address = number_of(target.address).to_bytes(family.bits // 8, "big") if target.address else b""
+    ports = pack(structs.PORTS, target.port, target.port)
+    return "DNAT", 2, pack(structs.RANGE, flags, address, address) + ports
+
+
 def _write_set_mark(target: SetMark, _: Family) -> Struct:
     if target.connection:
         return _connmark(target.value, target.mask, structs.CONNMARK_SET)
@@ -151,8 +164,9 @@ def _connmark(value: int, mask: int, mode: int) -> Struct:
     return "CONNMARK", 2, pack(structs.CONNMARK_SHIFTED, value, mask, FULL_MASK, 0, 0, mode)
 
 
-def _write_tproxy(target: Tproxy, _: Family) -> Struct:
-    info = pack(structs.TPROXY, FULL_MASK, target.mark) + bytes(16) + pack(">H", target.port)
+def _write_tproxy(target: Tproxy, family: Family) -> Struct:
+    address = number_of(target.address).to_bytes(family.bits // 8, "big") if target.address else b""
+    info = pack(structs.TPROXY, FULL_MASK, target.mark) + address.ljust(16, b"\0") + pack(">H", target.port)
     return "TPROXY", 1, info
 
 
@@ -174,5 +188,5 @@ _TARGETS: dict[type, Callable[..., Struct]] = {
     SaveMark: lambda _, __: _connmark(0, FULL_MASK, structs.CONNMARK_SAVE),
     RestoreMark: lambda _, __: _connmark(0, FULL_MASK, structs.CONNMARK_RESTORE),
     TrackZone: lambda target, _: ("CT", 2, pack(structs.CT, 0, target.zone, 0, 0)), Tproxy: _write_tproxy, Reject: _write_reject,
-    LogTarget: _write_log,
+    LogTarget: _write_log, DestinationNat: _write_dnat, Untrack: lambda _, __: ("CT", 2, pack(structs.CT, 1, 0, 0, 0)),
 }  # fmt: skip

@@ -35,7 +35,7 @@ def decode_match(name: str, revision: int, info: bytes, protocol: str) -> tuple[
         found = reader(info, protocol) if reader else None
     except struct.error:  # shorter than the struct
         found = None
-    return ([UnknownMatch(text=f"-m {name}")] if found is None else found), ""
+    return ([UnknownMatch(text=f"-m {name}", kept=(name, revision, info))] if found is None else found), ""
 
 
 def _ports(protocol: str, ends: Ports, *, source: bool, negated: bool) -> list[Match]:

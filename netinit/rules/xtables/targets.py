@@ -27,8 +27,9 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
     if found is not None:
         return found
     if name in OBSERVING:
-        return Observe(text=name)
-    return SourceNat(text=name) if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
+        return Observe(text=name, kept=(name, revision, info))
+    kind = SourceNat if name in ("SNAT", "MASQUERADE") else UnknownTarget
+    return kind(text=name, kept=(name, revision, info))
 
 
 def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
@@ -106,9 +107,9 @@ def _read_tproxy(info: bytes, family: Family) -> Target | None:
     mask, mark = unpack_from(structs.TPROXY, info)
     size = 16 if len(info) >= 26 else 4  # noqa: PLR2004 - of struct xt_tproxy_target_info_v1
     address, port = info[8 : 8 + size][: family.bits // 8], unpack_from(">H", info, 8 + size)[0]
-    if mask != FULL_MASK or address.strip(b"\0") or not port:
+    if mask != FULL_MASK or not port:
         return None
-    return Tproxy(port=port, mark=mark)
+    return Tproxy(port=port, mark=mark, address=text_of(int.from_bytes(address, "big"), family) if any(address) else "")
 
 
 def _read_reject(info: bytes, family: Family) -> Target | None:

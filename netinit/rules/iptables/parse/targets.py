@@ -88,9 +88,12 @@ def _read_tproxy(options: dict[str, str], _: str, family: Family) -> Target | No
     mark = read_masked(options.get("--tproxy-mark", ""))
     if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
         return None
-    if options.get("--on-ip", family.any_address) != family.any_address:
+    address = options.get("--on-ip", family.any_address)
+    try:
+        address = "" if address == family.any_address else parse_address(address)
+    except ValueError:
         return None
-    return Tproxy(port=port, mark=mark[0])
+    return Tproxy(port=port, mark=mark[0], address=address)
 
 
 def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | None:

@@ -1,0 +1,158 @@
+"""Targets written as expressions of nf_tables, beside their readers in `effects`.
+
+Each function takes the writer, the target, which of the rules that the target takes it is, and the family.
+"""
+
+from __future__ import annotations
+
+from _struct import pack
+
+from netinit.base.net import FULL_MASK, IPV4, Family, family_of, number_of
+from netinit.rules.expressions.building import RuleBuilder, be32, data
+from netinit.rules.expressions.numbers import (
+    CT_MARK,
+    CT_ZONE,
+    ICMPX_PORT_UNREACHABLE,
+    META_MARK,
+    NF_ACCEPT,
+    NF_DROP,
+    NFT_GOTO,
+    NFT_JUMP,
+    NFT_RETURN,
+    REJECT_ICMP,
+    REJECT_ICMPX,
+    REJECT_RESET,
+)
+from netinit.rules.foreign_targets import DestinationNat, Untrack
+from netinit.rules.targets import (
+    Accept,
+    Drop,
+    Jump,
+    LogTarget,
+    Redirect,
+    Reject,
+    RestoreMark,
+    Return,
+    SaveMark,
+    SetMark,
+    Target,
+    Tproxy,
+    TrackZone,
+)
+from netinit.rules.xtables.names import UNREACHABLE, WARNING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECOND = be32(2)  # NFT_REG_2
+ICMP_CODE = "icmp code "  # what effects calls a rejection that iptables has no name for
+
+
+def _finish_verdict(writer: RuleBuilder, target: Target, _: int, __: Family) -> None:
+    writer.decide({Accept: NF_ACCEPT, Drop: NF_DROP, Return: NFT_RETURN}[type(target)])
+
+
+def _finish_jump(writer: RuleBuilder, target: Jump, _: int, __: Family) -> None:
+    writer.decide(NFT_GOTO if target.goto else NFT_JUMP, target.chain)
+
+
+def _finish_redirect(writer: RuleBuilder, target: Redirect, _: int, __: Family) -> None:
+    writer.put(pack(">H", target.port))
+    writer.add(b"redir", (1, be32(1)), (2, be32(1)), (3, be32(2)))
+
+
+def _finish_reject(writer: RuleBuilder, target: Reject, _: int, family: Family) -> None:
+    if target.message == "tcp-reset":
+        writer.add(b"reject", (1, be32(REJECT_RESET)))
+    elif target.message.startswith(ICMP_CODE):
+        writer.add(b"reject", (1, be32(REJECT_ICMP)), (2, bytes((int(target.message.removeprefix(ICMP_CODE)),))))
+    elif target.message:
+        raise ValueError(f"reject with {target.message}: nft has another name for it")
+    elif writer.is_mixed:
+        writer.add(b"reject", (1, be32(REJECT_ICMPX)), (2, bytes((ICMPX_PORT_UNREACHABLE,))))
+    else:
+        writer.add(b"reject", (1, be32(REJECT_ICMP)), (2, bytes((UNREACHABLE[family.version],))))
+
+
+def _finish_tproxy(writer: RuleBuilder, target: Tproxy, part: int, family: Family) -> None:
+    """The second rule drops what found no transparent socket."""
+    if part:
+        writer.decide(NF_DROP)
+        return
+    if target.address:
+        writer.put(number_of(target.address).to_bytes(family.bits // 8, "big"))
+        writer.add(b"immediate", (1, SECOND), (2, data(pack(">H", target.port))))
+        writer.add(b"tproxy", (1, be32(family.number)), (2, be32(1)), (3, SECOND))
+    else:
+        writer.put(pack(">H", target.port))
+        writer.add(b"tproxy", (1, be32(family.number)), (3, be32(1)))
+    _set_meta_mark(writer, target.mark)
+    writer.decide(NF_ACCEPT)
+
+
+def _set_meta_mark(writer: RuleBuilder, value: int) -> None:
+    writer.put(pack("=I", value))
+    _store_mark(writer, connection=False)
+
+
+def _store_mark(writer: RuleBuilder, *, connection: bool) -> None:
+    if connection:
+        writer.add(b"ct", (4, be32(1)), (2, be32(CT_MARK)))
+    else:
+        writer.add(b"meta", (2, be32(META_MARK)), (3, be32(1)))
+
+
+def _load_mark(writer: RuleBuilder, *, connection: bool) -> None:
+    if connection:
+        writer.load_ct(CT_MARK)
+    else:
+        writer.load_meta(META_MARK)
+
+
+def _finish_mark(writer: RuleBuilder, target: SetMark, _: int, __: Family) -> None:
+    if target.mask == FULL_MASK:
+        writer.put(pack("=I", target.value))
+    else:
+        _load_mark(writer, connection=target.connection)
+        writer.mask(pack("=I", FULL_MASK & ~target.mask), pack("=I", target.value))
+    _store_mark(writer, connection=target.connection)
+
+
+def _finish_copy(writer: RuleBuilder, target: SaveMark | RestoreMark, _: int, __: Family) -> None:
+    is_saved = isinstance(target, SaveMark)
+    _load_mark(writer, connection=not is_saved)
+    _store_mark(writer, connection=is_saved)
+
+
+def _finish_zone(writer: RuleBuilder, target: TrackZone, _: int, __: Family) -> None:
+    writer.put(pack("=H", target.zone))
+    writer.add(b"ct", (4, be32(1)), (2, be32(CT_ZONE)))
+
+
+def _finish_log(writer: RuleBuilder, target: LogTarget, _: int, __: Family) -> None:
+    prefix = target.prefix.encode("utf-8", "surrogateescape") + b"\0"
+    where = (1, pack(">H", target.group)) if target.group else (5, be32(WARNING))
+    writer.add(b"log", (2, prefix), where)
+
+
+def _finish_nat(writer: RuleBuilder, target: DestinationNat, _: int, __: Family) -> None:
+    attributes = [(1, be32(1))]  # NFT_NAT_DNAT
+    if target.address:
+        family = family_of(target.address)
+        writer.put(number_of(target.address).to_bytes(family.bits // 8, "big"))
+        attributes += [(2, be32(family.number)), (3, be32(1)), (4, be32(1))]
+    else:
+        attributes.append((2, be32(IPV4.number)))
+    if target.port:
+        writer.add(b"immediate", (1, SECOND), (2, data(pack(">H", target.port))))
+        attributes += [(5, SECOND), (6, SECOND)]
+    writer.add(b"nat", *attributes, (7, be32(3 if target.port else 1)))
+
+
+TARGETS: dict[type, Callable[..., None]] = {
+    Accept: _finish_verdict, Drop: _finish_verdict, Return: _finish_verdict, Jump: _finish_jump, Redirect: _finish_redirect,
+    Reject: _finish_reject, Tproxy: _finish_tproxy, SetMark: _finish_mark, SaveMark: _finish_copy, RestoreMark: _finish_copy,
+    TrackZone: _finish_zone, LogTarget: _finish_log, DestinationNat: _finish_nat,
+    Untrack: lambda writer, _, __, ___: writer.add(b"notrack"),
+}  # fmt: skip
