@@ -45,6 +45,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SOCKET_ALONE = 2  # as `part`: TPROXY without its mark and verdict
 SECOND = be32(2)  # NFT_REG_2
 ICMP_CODE = "icmp code "  # what effects calls a rejection that iptables has no name for
 
@@ -77,7 +78,7 @@ def _finish_reject(writer: RuleBuilder, target: Reject, _: int, family: Family) 
 
 def _finish_tproxy(writer: RuleBuilder, target: Tproxy, part: int, family: Family) -> None:
     """The second rule drops what found no transparent socket."""
-    if part:
+    if part == 1:
         writer.decide(NF_DROP)
         return
     if target.address:
@@ -87,8 +88,9 @@ def _finish_tproxy(writer: RuleBuilder, target: Tproxy, part: int, family: Famil
     else:
         writer.put(pack(">H", target.port))
         writer.add(b"tproxy", (1, be32(family.number)), (3, be32(1)))
-    _set_meta_mark(writer, target.mark)
-    writer.decide(NF_ACCEPT)
+    if part != SOCKET_ALONE:
+        _set_meta_mark(writer, target.mark)
+        writer.decide(NF_ACCEPT)
 
 
 def _set_meta_mark(writer: RuleBuilder, value: int) -> None:

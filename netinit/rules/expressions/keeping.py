@@ -13,7 +13,7 @@ READS: dict[str, tuple[int, ...]] = {
     "cmp": (1,), "range": (1,), "bitwise": (1,), "byteorder": (1,), "meta": (3,), "ct": (4,), "payload": (5,), "exthdr": (7,),
     "nat": (3, 4, 5, 6), "redir": (1, 2), "masq": (2, 3), "tproxy": (2, 3), "dup": (1, 2), "fwd": (1, 2), "hash": (1,),
 }  # fmt: skip
-READS_ALL = ("lookup", "dynset", "objref")  # keys may take several
+READS_ALL = {"lookup": 2, "dynset": 4, "objref": 3}  # keys may take several registers; the first one's attribute
 FILLS = {
     "meta": 1, "ct": 1, "payload": 1, "fib": 1, "socket": 2, "rt": 1, "exthdr": 1, "numgen": 1, "hash": 2, "osf": 1, "tunnel": 2,
     "xfrm": 1, "immediate": 1, "bitwise": 2, "byteorder": 2, "lookup": 3,
@@ -28,9 +28,11 @@ class RegisterCode:
         self._code: dict[bytes, bytes] = {}  # by register
 
     def code(self, kind: str, found: dict[int, bytes], body: bytes) -> bytes:
-        """An expression with those that it depends on."""
-        registers = [*self._code] if kind in READS_ALL else [found[one] for one in READS.get(kind, ()) if one in found]
-        before = [self._code.get(register, b"") for register in dict.fromkeys(registers)]
+        """An expression with those that it depends on; nothing where it reads a register that none has filled."""
+        registers = [found[one] for one in (READS_ALL.get(kind, 0), *READS.get(kind, ())) if one in found]
+        if any(register not in self._code for register in registers):
+            return b""
+        before = [self._code[register] for register in (self._code if kind in READS_ALL else dict.fromkeys(registers))]
         return b"".join(before) + write_attribute(LIST_ELEMENT, body)
 
     def code_of(self, register: bytes) -> bytes:

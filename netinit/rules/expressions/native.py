@@ -109,6 +109,8 @@ def encode_rule(rule: Rule, family: int, table: str, sets: list[NftSet]) -> byte
     if family == INET and len(rule.families) == 1:
         writer.write(rule.families[0])
     for match in rule.matches:
+        if match.nft_chain:
+            raise ValueError(f"{type(match).__name__}: nft takes a chain of its own for it")
         writer.write(match)
     writer.count()
     writer.finish(rule.target, 0, rule.families[0])

@@ -8,15 +8,7 @@ from sys import byteorder
 from netinit.base.attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.records import Record
-from netinit.base.snapshot import (
-    ELEMENT_CATCHALL,
-    IP,
-    IP6,
-    SET_MAP,
-    NftRule,
-    NftSet,
-    Snapshot,
-)
+from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
 from netinit.rules.expressions.building import compare_register
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
 from netinit.rules.expressions.conditions import Known, RegisterTest, decode_comparison, families_of
@@ -141,6 +133,7 @@ class _Walk:
         self._compared: list[tuple[int, int, RegisterTest]] = []  # the last one, and from where to where its matches stand
         self._targets: list[Target] = []
         self._kept = RegisterCode()
+        self._is_variant = False  # the current expression stands for several rules
         self._removed = b""  # expressions of matches that the current one replaced
 
     def go(self, expressions: list[tuple[str, dict[int, bytes], bytes]]) -> None:
@@ -148,6 +141,7 @@ class _Walk:
         for kind, found, body in expressions:
             handler = getattr(self, f"_on_{kind}", None)
             old, targets, self._removed = [*self._matches], len(self._targets), b""
+            self._is_variant = False
             if handler is not None:
                 handler(found)
             elif kind in OTHER_LOADS:
@@ -157,8 +151,9 @@ class _Walk:
             else:
                 self._act(kind, found)
             code = self._kept.code(kind, found, body)
+            kept = b"" if self._is_variant else self._removed + code  # one of several ways is not the whole expression
             known = {id(one) for one in old}
-            self._matches = [one if id(one) in known else keep_match(one, self._removed + code) for one in self._matches]
+            self._matches = [one if id(one) in known else keep_match(one, kept) for one in self._matches]
             self._targets[targets:] = [keep_target(one, code) for one in self._targets[targets:]]
             self._kept.note(kind, found, code)
 
@@ -220,8 +215,8 @@ class _Walk:
     def _on_exthdr(self, found: dict[int, bytes]) -> None:
         if 1 in found:
             self._load_other("exthdr", found[1])
-        else:  # a TCP option is written or removed: no rule of ours looks at any
-            self._targets.append(Observe(text="tcp option set"))
+        else:
+            self._targets.append(Observe(text="tcp option set"))  # or removed: no rule of ours looks at any
 
     def _on_numgen(self, found: dict[int, bytes]) -> None:
         if number(found.get(2)) == 1:  # NFTA_NG_MODULUS: one of one
@@ -331,6 +326,7 @@ class _Walk:
                 return
             at = self._choose(len(found_ranges)) if len(found_ranges) != 1 else 0
             self._compare_fields(fields, found_ranges[at][0])
+            self._is_variant = True
             return
         operand = fields[0]
         if found_ranges is None:
@@ -359,12 +355,14 @@ class _Walk:
             self._unknown(f"in the verdict map {held.name}", found)
             return
         element, ends = elements[self._choose(len(elements))]
+        self._is_variant = True
         if len(fields) > 1 and not element.key_end:
             self._compare_fields(fields, element.key)
         elif len(fields) == 1:
             start = len(self._matches)
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
-            code = self._kept.code_of(found[2]) + compare_register(found[2], *ends)
+            loaded = self._kept.code_of(found[2])
+            code = loaded + compare_register(found[2], *ends) if loaded else b""
             self._matches[start:] = [keep_match(one, code) for one in self._matches[start:]]
         else:
             self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))

@@ -10,7 +10,7 @@ from _struct import pack
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, bounds_of, join_ranges, merge_networks
 from netinit.base.snapshot import IP, IP6, NftSet
-from netinit.rules.expressions.actions import TARGETS
+from netinit.rules.expressions.actions import SOCKET_ALONE, TARGETS
 from netinit.rules.expressions.building import RuleBuilder, be32
 from netinit.rules.expressions.numbers import (
     CT_DIRECTION,
@@ -58,6 +58,7 @@ from netinit.rules.matches.packet import Destination, InInterface, OutInterface,
 from netinit.rules.nft import Unless
 from netinit.rules.targets import (
     Target,
+    Tproxy,
 )
 from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, protocol_number
 
@@ -96,10 +97,15 @@ class NativeWriter(RuleBuilder):
         """What a target does; `part` says which of the rules that it takes. ValueError as `write`."""
         if isinstance(target, Several):
             for one in target.targets:
-                self.finish(one, 0, family)
+                if isinstance(one, Tproxy) and one.mark:
+                    from netinit.rules.xtables.encoding import encode_target
+
+                    self.add_struct(b"target", encode_target(one, family))
+                else:
+                    self.finish(one, SOCKET_ALONE, family)  # of TPROXY: its mark and verdict are targets of their own
             return
         if isinstance(target, AsWritten):
-            if target.text:  # else it only counts
+            if target.text or not target.only_observes:  # else it only counts
                 self.write_kept(b"target", target.kept, target.text)
             return
         writer = TARGETS.get(type(target))
@@ -120,7 +126,7 @@ class NativeWriter(RuleBuilder):
     def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
         """The struct of an extension of iptables, NFTA_MATCH_* or NFTA_TARGET_*."""
         name, revision, info = struct
-        self.add(kind, (1, name.encode() + b"\0"), (2, be32(revision)), (3, info))
+        self.add(kind, (1, name.encode("utf-8", "surrogateescape") + b"\0"), (2, be32(revision)), (3, info))
 
     def limit_family(self, family: Family) -> None:
         """Packets of this family alone."""

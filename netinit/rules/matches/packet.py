@@ -306,7 +306,7 @@ def _spell_interface(name: str) -> str:
 
 def _as_number(name: str) -> int:
     """The name as the kernel compares it in a set: a number, here of the byte order of nearly all machines."""
-    return int.from_bytes(name.encode(), "little")
+    return int.from_bytes(name.encode("utf-8", "surrogateescape"), "little")
 
 
 def _lies_in(address: int | None, networks: tuple[Network, ...]) -> bool | None:

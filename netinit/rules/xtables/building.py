@@ -9,8 +9,8 @@ What the kernel or a place in the table chooses (counters, the hooks that lead t
 
 from __future__ import annotations
 
-from _struct import error as struct_error
 from _struct import pack, pack_into, unpack_from
+from struct import error as struct_error
 
 from netinit.base.net import Family
 from netinit.base.records import Record
