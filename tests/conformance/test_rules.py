@@ -7,7 +7,7 @@ import pytest
 from netinit.base.net import FAMILIES
 from netinit.lab import Pod
 from netinit.options import Options
-from programming import VARIANTS, apply_in, listing, load, needs
+from programming import VARIANTS, apply_in, differences_in, listing, load, needs, run_tool
 from rules_data import read_cases, read_options
 
 pytestmark = pytest.mark.netns
@@ -56,3 +56,29 @@ def test_the_classic_example_reads_to_the_letter(pod_v4only, variant):
     apply_in(pod_v4only, options)
 
     assert pod_v4only.run([variant, "-w", "-t", "nat", "-S"], check=True).stdout == CLASSIC_EXAMPLE
+
+
+# Where netinit's native rules decide otherwise than Istio's: TPROXY without a socket drops, INVALID is not asked of TCP alone, and
+# rules for servers of one family are of that family. The order of queries to two families' servers decides nothing.
+OTHERWISE = {"dns-uid-gid", "drop-invalid", "inbound-ports-wildcard-tproxy", "ip-range", "tproxy"}
+
+
+def test_native_tables_of_istio_are_as_planned_and_stay_as_they_are(conformance, require_netns):
+    needs("nftables")
+    other = set()
+    for case in read_cases(conformance):
+        options = read_options(case, backend="nftables", istio_exact=True)
+        options = options if case["ipv6"] else options.replace(ipv6="inet")
+        with Pod() as pod:
+            pod.run(["nft", "-f", "-"], stdin=case["nft"], check=True)
+            found = [one for one in differences_in(pod, options) if " routing: " not in str(one)]
+            if found:
+                other.add(case["name"])
+                continue
+            before = pod.run(["nft", "list", "ruleset"], check=True).stdout
+            apply_in(pod, options)
+            assert pod.run(["nft", "list", "ruleset"], check=True).stdout == before, case["name"]
+            without = run_tool(pod, "verify")
+            assert without.returncode == 0, (case["name"], without.stdout)
+            assert "foreign" not in run_tool(pod, "audit").stdout, case["name"]
+    assert other == OTHERWISE

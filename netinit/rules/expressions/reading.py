@@ -337,6 +337,7 @@ class _Walk:
         elif operand.source == META and operand.key in ((META_L4PROTO,), (META_PROTOCOL,)) and len(found_ranges) > 1 and not negated:
             at = self._choose(len(found_ranges))
             self._compare(RegisterTest(operand=operand, ranges=(found_ranges[at],)))
+            self._is_variant = True
         else:
             self._compare(RegisterTest(operand=operand, ranges=tuple(found_ranges), negated=negated))
 
@@ -361,7 +362,7 @@ class _Walk:
         elif len(fields) == 1:
             start = len(self._matches)
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
-            loaded = self._kept.code_of(found[2])
+            loaded = b"" if fields[0].key == ("register",) else self._kept.code_of(found[2])
             code = loaded + compare_register(found[2], *ends) if loaded else b""
             self._matches[start:] = [keep_match(one, code) for one in self._matches[start:]]
         else:

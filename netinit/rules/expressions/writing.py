@@ -79,6 +79,7 @@ class NativeWriter(RuleBuilder):
         self._only: Family | None = {IP: IPV4, IP6: IPV6}.get(family)
         self.is_mixed = self._only is None
         self._protocol = ""
+        self._unknown: list[bytes] = []  # what was written of unknown matches
 
     def write(self, condition: Condition) -> None:
         """A condition. ValueError for one that nft has no expression for."""
@@ -118,8 +119,10 @@ class NativeWriter(RuleBuilder):
         if not kept:
             raise ValueError(f"{text}: not understood, and not kept")
         if isinstance(kept, bytes):
-            if kept not in self.parts:  # a verdict map that is not read is a match and a target
+            if kind == b"match" or kept not in self._unknown:  # a verdict map that is not read is a match and a target
                 self.parts.append(kept)
+            if kind == b"match":
+                self._unknown.append(kept)
         else:
             self.add_struct(kind, kept)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Any
 
 from netinit.base.errors import ParseError
@@ -40,6 +41,7 @@ class ListedNftTable(Record):
 
 
 Listing = dict[str, ListedNftTable]  # table -> its contents
+Key = tuple[frozenset[str], str]  # of a rule: its conditions, and the rest
 
 
 def parse_listing(text: str) -> Listing:
@@ -285,6 +287,8 @@ def _compare_chain(table: str, chain: str, wanted: WrittenNftChain, live: Listed
     texts = [written.text.partition(' comment "')[0] for written in wanted.rules]
     keys = [_key(table, text, [*VERSIONS, *_conditions(one.rule)]) for text, one in zip(texts, wanted.rules, strict=True)]
     listed = [_key(table, text, conditions) for text, conditions in zip(live.rules, live.conditions, strict=True)]
+    if keys != listed and _one_by_one(keys) == _one_by_one(listed):
+        return
     missing: list[int] = []
     extra: list[int] = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, keys, listed, autojunk=False).get_opcodes():
@@ -317,7 +321,7 @@ def _conditions(rule: Rule) -> list[str]:
     return [text for match in rule.matches for text in (match.nft(), *match.nft_unless())]
 
 
-def _key(table: str, text: str, conditions: Iterable[str]) -> tuple[object, ...]:
+def _key(table: str, text: str, conditions: Iterable[str]) -> Key:
     """What rules that do the same have in common: conditions in any order, and what follows, without a counter.
 
     The tables of Istio's node agent leave out the family where it is one alone; that counts for none in these.
@@ -331,6 +335,38 @@ def _key(table: str, text: str, conditions: Iterable[str]) -> tuple[object, ...]
     if table.startswith(NFT_AMBIENT):
         found.difference_update(VERSIONS)
     return frozenset(found), rest.replace(" counter ", " ", 1)
+
+
+def _one_by_one(keys: Iterable[Key]) -> list[Key]:
+    """The rules with a list as one rule an element, as Istio writes them; those that look at the same and do the same in one order.
+
+    What comes of a packet is the same: neither which of them it meets nor in which order decides, since all do the same.
+    """
+    units: list[Key] = []
+    run: list[Key] = []
+    for conditions, rest in keys:
+        each = [frozenset(one) for one in product(*[_elements(condition) for condition in conditions])]
+        if run and (rest != run[0][1] or _left_sides(each[0]) != _left_sides(run[0][0])):
+            units += sorted(run, key=_by_conditions)
+            run = []
+        run += [(one, rest) for one in each]
+    return units + sorted(run, key=_by_conditions)
+
+
+def _elements(condition: str) -> list[str]:
+    """The condition for each element of its list; a negated list is one."""
+    left, opens, elements = condition.partition("{ ")
+    if not opens or left.endswith("!= "):
+        return [condition]
+    return [f"{left}{element}" for element in elements.removesuffix(" }").split(", ")]
+
+
+def _left_sides(conditions: frozenset[str]) -> list[str]:
+    return sorted([condition.rpartition(" ")[0] for condition in conditions])
+
+
+def _by_conditions(key: Key) -> list[str]:
+    return sorted(key[0])
 
 
 def _skeleton(text: str) -> str:

@@ -22,7 +22,7 @@ from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_INBOUND, MANGLE, NAT, OWNED_CHAINS, PREROUTING
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_DROP, ISTIO_INBOUND, MANGLE, NAT, OWNED_CHAINS, PREROUTING
 from netinit.rules.recover.layouts import read_fields
 from netinit.rules.targets import Return
 
@@ -141,7 +141,7 @@ def _rules_of(made: Plan) -> dict[Family, Chains]:
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
     """Whether any rule is there that `--istio-exact` leaves out."""
     return any(
-        chains.get((FILTER, name)) for chains in rules.values() for name in untranslated.CHAINS
+        chains.get((FILTER, name)) for chains in rules.values() for name in (*untranslated.CHAINS, ISTIO_DROP)
     ) or any(
         isinstance(match, TcpFlags)
         for chains in rules.values()
