@@ -44,7 +44,8 @@ class RegisterCode:
         register = found.get(FILLS.get(kind, 0), b"")
         if register.strip(b"\0"):
             self._code.pop(register, None)  # the order is that of filling
-            self._code[register] = code
+            if code:
+                self._code[register] = code
 
 
 def keep_match(match: Match, code: bytes) -> Match:
