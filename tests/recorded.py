@@ -156,6 +156,10 @@ def record_products(root: Path) -> None:
                 )
             )  # fmt: skip
         packed = gzip.compress(json.dumps(made, separators=(",", ":")).encode(), mtime=0)
+        others = [path for path in FOLDER.glob(f"{name}-*.json.gz") if path.name != f"{name}-{version}.json.gz"]
+        if len(made) < len(texts[suffix]) or any(path.read_bytes() == packed for path in others):
+            print(f"{name} {version}: not kept, it does not take all rules, or makes what another version made")
+            continue
         (FOLDER / f"{name}-{version}.json.gz").write_bytes(packed)
         print(f"{name} {version}: {len(made)} rule sets, {len(packed)} bytes")
 

@@ -53,8 +53,8 @@ class CompatForm(Record):
 FORM = CompatForm()
 FORMS = {
     (1, 8, 7): CompatForm(has_own_ports=False, has_own_mark=False, has_own_group_log=False), (1, 8, 9): FORM,
-    (1, 8, 11): CompatForm(addresses_first=True, reads_protocol=True),
-}  # by the first version seen with it: 1.8.7, 1.8.9, 1.8.11 and 1.8.13 were compared  # fmt: skip
+    (1, 8, 10): CompatForm(addresses_first=True, reads_protocol=True),
+}  # by the first version seen with it: 1.8.7, 1.8.9 to 1.8.11 and 1.8.13 were compared  # fmt: skip
 
 
 def form_of(version: tuple[int, ...]) -> CompatForm:
