@@ -12,6 +12,8 @@ from netinit.rules.expressions.building import RuleBuilder, be32, data
 from netinit.rules.expressions.numbers import (
     CT_MARK,
     CT_ZONE,
+    ICMP_CODE,
+    ICMPX_CODE,
     ICMPX_PORT_UNREACHABLE,
     META_MARK,
     NF_ACCEPT,
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 
 SOCKET_ALONE = 2  # as `part`: TPROXY without its mark and verdict
 SECOND = be32(2)  # NFT_REG_2
-ICMP_CODE = "icmp code "  # what effects calls a rejection that iptables has no name for
 
 
 def _finish_verdict(writer: RuleBuilder, target: Target, _: int, __: Family) -> None:
@@ -66,8 +67,9 @@ def _finish_redirect(writer: RuleBuilder, target: Redirect, _: int, __: Family) 
 def _finish_reject(writer: RuleBuilder, target: Reject, _: int, family: Family) -> None:
     if target.message == "tcp-reset":
         writer.add(b"reject", (1, be32(REJECT_RESET)))
-    elif target.message.startswith(ICMP_CODE):
-        writer.add(b"reject", (1, be32(REJECT_ICMP)), (2, bytes((int(target.message.removeprefix(ICMP_CODE)),))))
+    elif target.message.startswith((ICMP_CODE, ICMPX_CODE)):
+        kind = REJECT_ICMP if target.message.startswith(ICMP_CODE) else REJECT_ICMPX
+        writer.add(b"reject", (1, be32(kind)), (2, bytes((int(target.message.rpartition(" ")[2]),))))
     elif target.message:
         raise ValueError(f"reject with {target.message}: nft has another name for it")
     elif writer.is_mixed:

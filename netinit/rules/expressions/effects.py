@@ -10,6 +10,8 @@ from netinit.base.net import FULL_MASK, IPV4, Family, text_of
 from netinit.rules.expressions.numbers import (
     CT_MARK,
     CT_ZONE,
+    ICMP_CODE,
+    ICMPX_CODE,
     ICMPX_PORT_UNREACHABLE,
     META_MARK,
     NETWORK_HEADER,
@@ -178,7 +180,7 @@ def _reject(found: Found, _: Registers, family: Family | None) -> Target | None:
         kind == REJECT_ICMP and family and code == UNREACHABLE[family.version]
     ):
         return Reject()
-    return Reject(message=f"icmp code {code}")
+    return Reject(message=f"{ICMPX_CODE if kind == REJECT_ICMPX else ICMP_CODE}{code}")
 
 
 def _log(found: Found, _: Registers, __: Family | None) -> Target | None:

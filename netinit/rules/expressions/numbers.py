@@ -14,6 +14,7 @@ OPERATORS = ("==", "!=", "<", "<=", ">", ">=")  # NFT_CMP_EQ and so on
 NF_DROP, NF_ACCEPT, NFT_JUMP, NFT_GOTO, NFT_RETURN = 0, 1, -3, -4, -5
 REJECT_ICMP, REJECT_RESET, REJECT_ICMPX = 0, 1, 2
 ICMPX_PORT_UNREACHABLE = 1
+ICMP_CODE, ICMPX_CODE = "icmp code ", "icmpx code "  # of rejections that iptables has no name for
 ETHERTYPES = {0x0800: IPV4, 0x86DD: IPV6}
 STATES = (("INVALID", 1), ("NEW", 8), ("RELATED", 4), ("ESTABLISHED", 2), ("UNTRACKED", 64))
 STATUSES = (("SNAT", 0x10), ("DNAT", 0x20))  # IPS_SRC_NAT, IPS_DST_NAT
