@@ -112,7 +112,7 @@ class SetsBackend(RestoreBackend):
         self._threshold = threshold
 
     def observe(self) -> SetsState:
-        return self._as_observed(super().observe())
+        return self._as_observed(self.list_state())
 
     def _as_observed(self, state: XtablesState) -> SetsState:
         sets = self._read_sets()
@@ -123,6 +123,8 @@ class SetsBackend(RestoreBackend):
             texts=state.texts,
             listings=state.listings,
             comments=state.comments,
+            of_nf_tables=state.of_nf_tables,
+            in_use=state.in_use,
             sets=sets,
             owner=owner_of_sets(self.variant),
             threshold=self._threshold,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Change
+    from netinit.backends.held import Chains
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
@@ -112,7 +113,7 @@ class NftVariant(RestoreBackend):
 
     name = "iptables-nft"
     variant = detect.NFT
-
+    of_nf_tables = True
     _chains: frozenset[str] | None = None  # the families that have chains, when the kernel says
 
     def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
@@ -126,6 +127,17 @@ class NftVariant(RestoreBackend):
         from netinit.backends.tally import count_nft_families
 
         return count_nft_families(families, chains)
+
+    def _read_held(self) -> dict[Family, Chains] | None:
+        chains = detect.nft_chains() or ()
+        if not any(chain.name in OWNED_CHAINS for chain in chains):
+            return None
+        from netinit.backends.held import read_nft  # not on a first run
+
+        try:
+            return read_nft(self._families, chains)
+        except OSError:  # more than is read, or nobody may know: the program says so
+            return None
 
     def commit(self, change: Change) -> None:
         """The same, and tables that iptables-nft made for rules of ours go with the last of these."""

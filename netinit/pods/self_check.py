@@ -1,0 +1,87 @@
+"""Whether rules are in force and capture what they should: what `apply` looks at before it reports success.
+
+That a program has committed rules does not say that the kernel asks them: a table may be dormant, a device may be called lo, and
+foreign rules may take packets away before ours see them. In most pods nothing foreign is there, and names and numbers that are
+read in a millisecond prove it (netinit.kernel.plain_namespace). Where they do not, a snapshot is judged as `verify` judges it.
+
+The rules stay where this check fails: they capture what can be captured, and the error keeps the pod from starting. Without them
+every connection would bypass the proxy.
+"""
+
+from __future__ import annotations
+
+from netinit.backends import BACKENDS
+from netinit.base.errors import ApplyError, TooManyPartsError
+from netinit.options import LEGACY_TABLES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from netinit.backends import Comparison
+    from netinit.backends.machine import Machine
+    from netinit.pods.inspect import Observed
+    from netinit.rules.model import Difference, Plan
+    from netinit.simulate.in_force import Departures
+
+MOST_NAMED = 10
+STAY = "the rules are programmed and stay"
+NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
+
+
+class NotInForceError(ApplyError):
+    """Rules are in the kernel, which does not do what they say."""
+
+
+def check(
+    machine: Machine, plan: Plan, chosen: Observed, comparison: Comparison, *, required: bool
+) -> tuple[str, ...] | None:
+    """Warnings of what takes captured packets away, or may; None where nothing but the plan's rules decides.
+
+    `comparison` is what the rules were made from: those of a first run are what was committed, and not compared again.
+    NotInForceError; ApplyError with `required`, where captured packets escape, or may.
+    """
+    try:
+        if _is_plain(machine, plan, chosen, comparison, sure=required):
+            return None
+        found = _judge(machine, plan, chosen.backend.name)
+    except (OSError, TooManyPartsError) as error:
+        why = f"{NOT_KNOWN}: {(isinstance(error, OSError) and error.strerror) or error}"
+        if required:
+            raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
+        return (why,)
+    if found is None:
+        return None
+    from netinit.simulate.in_force import HIDDEN, INACTIVE
+
+    idle = [one for one in found.differences if one.kind == INACTIVE or (one.kind == HIDDEN and not comparison.is_first)]
+    escaping = [one for one in found.differences if one.kind not in (INACTIVE, HIDDEN)]
+    if idle:
+        raise NotInForceError(_name(f"{STAY}, but are not in force:", idle))
+    if escaping and required:
+        raise ApplyError(_name(f"{STAY}, but --require-capture is set, and packets that they should capture may escape:", escaping))
+    return (*[one.describe() for one in escaping], *found.warnings)
+
+
+def _is_plain(machine: Machine, plan: Plan, chosen: Observed, comparison: Comparison, *, sure: bool) -> bool:
+    known = comparison.known_chains()
+    if known is None:
+        return False
+    tables = tuple([route.table for route in plan.routes])
+    own_legacy = BACKENDS[chosen.backend.name].tables == LEGACY_TABLES and comparison.is_whole
+    return machine.is_plain(known, tables=tables, own_legacy=own_legacy, sure=sure)
+
+
+def _judge(machine: Machine, plan: Plan, backend: str) -> Departures | None:
+    """What a snapshot shows; None of a machine that has none. OSError, TooManyPartsError."""
+    snapshot = machine.read_snapshot()
+    if snapshot is None:
+        return None
+    from netinit.simulate.in_force import find_departures  # the prover: 150 ms
+
+    return find_departures(snapshot, plan, backend, ())
+
+
+def _name(what: str, found: Sequence[Difference]) -> str:
+    more = [f"  and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+    return "\n".join([what, *[f"  {one.describe()}" for one in found[:MOST_NAMED]], *more])
