@@ -68,6 +68,7 @@ class Comparison(ABC):
     `differences` say how the live rules differ from the plan, in the order of the rules; empty when they are as planned.
     """
 
+    state: State
     differences: tuple[Difference, ...]
     is_first = False  # no rule of ours was there before
     is_whole = False  # no foreign rule was in the backend's tables either

@@ -106,6 +106,7 @@ class HeldState(State):
 class HeldComparison(Comparison):
     """Rules that are as planned, each of them."""
 
+    state: HeldState
     differences: tuple[Difference, ...] = ()
     is_whole = True
 

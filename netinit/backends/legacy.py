@@ -40,7 +40,7 @@ class LegacyVariant(RestoreBackend):
         return ((),) if tables else ()
 
     def _read_held(self) -> dict[Family, Chains] | None:
-        if not any(detect.legacy_tables(family) for family in self._families):
+        if not any(detect.legacy_tables(family) for family in self._families) or not self.can_list():
             return None
         from netinit.backends.held import read_legacy  # not on a first run
 

@@ -41,6 +41,8 @@ class NftState(State):
 class NftComparison(Comparison):
     """The tables beside the plan in nft's words."""
 
+    state: NftState
+
     def __init__(self, plan: Plan, state: NftState) -> None:
         self.plan = plan
         self.state = state

@@ -80,6 +80,10 @@ class RestoreBackend(XtablesBackend):
             if isinstance(result, BackendUnavailableError) or result.status
         }
 
+    def can_list(self) -> bool:
+        """Whether the programs are there that list what is not as planned."""
+        return all(detect.find_program(self.variant, family, "save") for family in self._families)
+
     def _program(self, family: Family, action: str) -> str:
         path = detect.find_program(self.variant, family, action)
         if not path:
@@ -130,7 +134,7 @@ class NftVariant(RestoreBackend):
 
     def _read_held(self) -> dict[Family, Chains] | None:
         chains = detect.nft_chains() or ()
-        if not any(chain.name in OWNED_CHAINS for chain in chains):
+        if not any(chain.name in OWNED_CHAINS for chain in chains) or not self.can_list():
             return None
         from netinit.backends.held import read_nft  # not on a first run
 

@@ -314,7 +314,7 @@ def _report(
     rules: dict[str, str] = {}
     committed, after = False, None
     try:
-        if chosen.state.foreign:
+        if comparison.state.foreign:
             state = backend.observe()
             after = state.compare(task.plan)
             rules = state.describe()
@@ -329,7 +329,6 @@ def _report(
 
 def _check(outcome: Outcome, chosen: Observed, before: Comparison, after: Comparison | None, task: Task) -> Outcome:
     """The outcome with what foreign rules do to captured packets. NotInForceError; with --require-capture also ApplyError."""
-    found = self_check.check(task.machine, task.plan, chosen, before, required=task.options.require_capture)
-    if found is None:  # the prover was not asked
-        found = tuple([shadow.describe() for shadow in after.shadows()]) if after and chosen.state.foreign else ()
+    shadows = after.shadows() if after else ()
+    found = self_check.check(task.machine, task.plan, chosen.backend.name, before, shadows, required=task.options.require_capture)
     return outcome.replace(warnings=outcome.warnings + found)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from netinit.backends import Comparison
     from netinit.backends.machine import Machine
-    from netinit.pods.inspect import Observed
     from netinit.rules.model import Difference, Plan
     from netinit.simulate.in_force import Departures
 
 MOST_NAMED = 10
+NOT_IN_FORCE = INACTIVE, HIDDEN = ("inactive", "hidden")  # kinds of a Difference, as of netinit.simulate.in_force
 STAY = "the rules are programmed and stay"
 NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
 
@@ -34,52 +34,50 @@ class NotInForceError(ApplyError):
 
 
 def check(
-    machine: Machine, plan: Plan, chosen: Observed, comparison: Comparison, *, required: bool
-) -> tuple[str, ...] | None:
-    """Warnings of what takes captured packets away, or may; None where nothing but the plan's rules decides.
+    machine: Machine, plan: Plan, backend: str, comparison: Comparison, shadows: tuple[Difference, ...], *, required: bool
+) -> tuple[str, ...]:
+    """Warnings of what takes captured packets away, or may; `shadows` are foreign rules that stand before ours in a chain.
 
     `comparison` is what the rules were made from: those of a first run are what was committed, and not compared again.
     NotInForceError; ApplyError with `required`, where captured packets escape, or may.
     """
     try:
-        if _is_plain(machine, plan, chosen, comparison, sure=required):
-            return None
-        found = _judge(machine, plan, chosen.backend.name)
+        found = None if _is_plain(machine, plan, backend, comparison, sure=required) else _judge(machine, plan, backend, shadows)
     except (OSError, TooManyPartsError) as error:
         why = f"{NOT_KNOWN}: {(isinstance(error, OSError) and error.strerror) or error}"
         if required:
             raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
-        return (why,)
-    if found is None:
-        return None
-    from netinit.simulate.in_force import HIDDEN, INACTIVE
-
-    idle = [one for one in found.differences if one.kind == INACTIVE or (one.kind == HIDDEN and not comparison.is_first)]
-    escaping = [one for one in found.differences if one.kind not in (INACTIVE, HIDDEN)]
+        return (*[one.describe() for one in shadows], why)
+    idle = [one for one in found.differences if _is_idle(one, comparison)] if found else []
     if idle:
         raise NotInForceError(_name(f"{STAY}, but are not in force:", idle))
+    escaping = (*shadows, *[one for one in found.differences if one.kind not in NOT_IN_FORCE]) if found else shadows
     if escaping and required:
         raise ApplyError(_name(f"{STAY}, but --require-capture is set, and packets that they should capture may escape:", escaping))
-    return (*[one.describe() for one in escaping], *found.warnings)
+    return (*[one.describe() for one in escaping], *(found.warnings if found else ()))
 
 
-def _is_plain(machine: Machine, plan: Plan, chosen: Observed, comparison: Comparison, *, sure: bool) -> bool:
+def _is_plain(machine: Machine, plan: Plan, backend: str, comparison: Comparison, *, sure: bool) -> bool:
     known = comparison.known_chains()
     if known is None:
         return False
     tables = tuple([route.table for route in plan.routes])
-    own_legacy = BACKENDS[chosen.backend.name].tables == LEGACY_TABLES and comparison.is_whole
+    own_legacy = BACKENDS[backend].tables == LEGACY_TABLES and comparison.is_whole
     return machine.is_plain(known, tables=tables, own_legacy=own_legacy, sure=sure)
 
 
-def _judge(machine: Machine, plan: Plan, backend: str) -> Departures | None:
-    """What a snapshot shows; None of a machine that has none. OSError, TooManyPartsError."""
+def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference, ...]) -> Departures | None:
+    """What a snapshot shows beside the shadows; None of a machine that has none. OSError, TooManyPartsError."""
     snapshot = machine.read_snapshot()
     if snapshot is None:
         return None
     from netinit.simulate.in_force import find_departures  # the prover: 150 ms
 
-    return find_departures(snapshot, plan, backend, ())
+    return find_departures(snapshot, plan, backend, shadows)
+
+
+def _is_idle(one: Difference, comparison: Comparison) -> bool:
+    return one.kind == INACTIVE or (one.kind == HIDDEN and not comparison.is_first)
 
 
 def _name(what: str, found: Sequence[Difference]) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from in_force_cases import CAPTURED, ESCAPES, HARMLESS, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
 from netinit.lab import Pod, start_servers
-from programming import WITHOUT_PROGRAMS, needs, run_tool
+from programming import FOLDERS, needs, run_tool
 
 LIBIPTC = "libiptc"
 CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
@@ -124,19 +124,23 @@ def test_every_backend_looks_at_once_and_again(backend, runs, require_netns):
     assert (required.returncode, says(required, case)) == (1, True), required.stderr
 
 
-@pytest.mark.mounts
 @pytest.mark.parametrize("backend", [NFT, LEGACY])
 @pytest.mark.parametrize("options", [(), ("-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid"),
                                      ("-o", "22,9000", "-x", "10.0.0.0/8,192.0.2.4/32", "-c", "eth7", "--rule-comments")],
                          ids=["redirect", "tproxy", "lists"])  # fmt: skip
-def test_a_second_run_that_has_nothing_to_do_starts_no_program(backend, options, require_netns):
-    """Where no program of iptables is."""
+def test_a_second_run_that_has_nothing_to_do_starts_no_program(backend, options, require_netns, tmp_path):
     needs(backend)
     asked = ("-p", "15001", "-z", "15006", "-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on", *options, "--backend", backend)
+    for program in ("iptables", "ip6tables"):
+        path = tmp_path / f"{program}-{backend.removeprefix('iptables-')}-save"
+        path.write_text(f'#!/bin/sh\necho x >> {tmp_path}/started\nexec /usr/sbin/$(basename $0) "$@"\n')
+        path.chmod(0o755)
     with Pod() as pod:
         done = run_tool(pod, "apply", *asked)
         assert done.returncode == 0, done.stderr
-        again = run_tool(pod, "apply", *asked, prefix=WITHOUT_PROGRAMS)
+        again = run_tool(pod, "apply", *asked, env={"PATH": f"{tmp_path}:{FOLDERS}"})
         assert (again.returncode, "nothing to do" in again.stderr) == (0, True), again.stderr
-        other = run_tool(pod, "apply", *asked, "-o", "23", prefix=WITHOUT_PROGRAMS)
-        assert other.returncode == 1, "what differs is listed by the program, which is not there"
+        assert not (tmp_path / "started").exists()
+        other = run_tool(pod, "apply", *asked, "-q", "23", env={"PATH": f"{tmp_path}:{FOLDERS}"})
+    assert other.returncode == 1, other.stderr
+    assert (tmp_path / "started").exists(), "what differs is listed"
