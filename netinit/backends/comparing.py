@@ -64,12 +64,14 @@ class XtablesComparison(Comparison):
 
     @property
     def is_whole(self) -> bool:  # type: ignore[override] # computed here
-        """No rule was there at all."""
-        return not self.state.in_use
+        """No foreign rule was in the tables."""
+        return not self.state.foreign
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
-        if not self.is_first:
-            return None
+        return self.count_chains() if self.is_first else None
+
+    def count_chains(self) -> dict[Place, KnownChain]:
+        """The plan's chains once the rules are as planned."""
         from netinit.backends.known_chains import of_iptables
 
         return of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}

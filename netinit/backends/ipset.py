@@ -29,6 +29,10 @@ from netinit.rules.iptables.sets import (
 )
 from netinit.rules.model import OWNED_CHAINS, Plan
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel.plain_namespace import KnownChain, Place
+
 PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
 
@@ -82,6 +86,10 @@ class SetsComparison(XtablesComparison):
         if plainly and not _compare_plainly(plan, state).differences:
             found = ()  # the same rules without sets, which capture the same
         self.differences = found
+
+    def known_chains(self) -> dict[Place, KnownChain] | None:
+        """Those of rules as listed, where they are as planned: what a set holds is not read by netlink."""
+        return None if self.differences and not self.is_first else self.count_chains()
 
     def resumable(self) -> bool:
         live = self.state.sets
