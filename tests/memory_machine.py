@@ -181,5 +181,9 @@ class MemoryMachine(Machine):
     def read_snapshot(self) -> None:
         """Nothing: no kernel has these rules."""
 
+    def is_plain(self, known: object, *, tables: object, own_legacy: bool, sure: bool) -> bool:
+        """Always: no kernel has these rules."""
+        return True
+
     def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
         return action(options, "")

@@ -31,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import ABC
 
+    from netinit.kernel.plain_namespace import KnownChain, Place
     from netinit.rules.model import Difference
 else:
     ABC = object  # as of records: abstract methods are the type checker's business
@@ -49,6 +50,8 @@ class State(Record):
     ours: bool  # rules of this project (or of Istio) are there
     foreign: bool  # foreign rules are there
     notices: tuple[str, ...] = ()  # what the operator should know of what was seen
+    in_use: bool = True  # there are rules, or policies that do not accept: empty tables and chains are left over from somebody
+    of_nf_tables: bool = False  # the rules are those of iptables in nf_tables
 
     @abstractmethod
     def compare(self, plan: Plan) -> Comparison:
@@ -65,7 +68,17 @@ class Comparison(ABC):
     `differences` say how the live rules differ from the plan, in the order of the rules; empty when they are as planned.
     """
 
+    state: State
     differences: tuple[Difference, ...]
+    is_first = False  # no rule of ours was there before
+    is_whole = False  # no foreign rule was in the backend's tables either
+
+    def known_chains(self) -> dict[Place, KnownChain] | None:
+        """The plan's chains in nf_tables as the kernel has them once the rules are as planned; None where their rules must be read.
+
+        A rule that listings show as planned may be another one in the kernel: only a first run knows what it has committed.
+        """
+        return None
 
     def differs(self) -> bool:
         """Whether there are any."""
@@ -175,6 +188,16 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
     return made
 
 
+def _may_hold_rules(family: Family, table: str) -> bool:
+    """Whether a legacy table has rules, or this process may not know."""
+    from netinit.kernel.snapshot import legacy_tables  # seldom
+
+    try:
+        return legacy_tables.holds_rules(family, table)
+    except OSError:  # NET_RAW is missing: the programs say so
+        return True
+
+
 def _has_long_list(options: Options) -> bool:
     """Whether a list is long enough for a set, and the program for sets is there."""
     longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
@@ -206,7 +229,8 @@ def is_installed(name: str) -> bool:
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     """The backends whose tables may hold rules: those that are known to be empty need not be looked through.
 
-    Where the kernel does not name its legacy tables, a look creates them: it is only taken when `thorough` is set.
+    Empty legacy tables and chains are nobody's, and only looked through when `thorough` is set; so are tables that the kernel
+    does not name, since a look creates them.
     Where reading will take seconds, a warning says so before.
     """
     chains = detect.nft_chains()
@@ -217,8 +241,9 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     of_nf_tables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
     if of_nf_tables or _has_sets(BACKENDS[IPTABLES_NFT].variant):
         found.append(NF_TABLES)
-    legacy = [detect.legacy_tables(family) for family in FAMILIES]
-    if any(legacy) or (thorough and None in legacy):
+    legacy = [(family, detect.legacy_tables(family)) for family in FAMILIES]
+    unsure = thorough and any(names != () for _, names in legacy)
+    if unsure or any(_may_hold_rules(family, name) for family, names in legacy for name in names or ()):
         found.append(LEGACY_TABLES)
     if chains is not None and any(chain.family == INET and chain.table.startswith(NATIVE_TABLES) for chain in chains):
         found.append(TABLES_OF_OUR_OWN)

@@ -29,6 +29,10 @@ from netinit.rules.iptables.transition import (
 from netinit.rules.iptables.write import Listing, Written, write_plan
 from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel.plain_namespace import KnownChain, Place
+
 
 class FamilyState(Record):
     """One family of a plan beside what is live."""
@@ -53,6 +57,25 @@ class XtablesComparison(Comparison):
             found += compare_listing(one.written, one.listing, one.owned, one.family)
         self.differences = found
 
+    @property
+    def is_first(self) -> bool:  # type: ignore[override] # computed here
+        """No rule of ours was there."""
+        return not self.state.ours
+
+    @property
+    def is_whole(self) -> bool:  # type: ignore[override] # computed here
+        """No foreign rule was in the tables."""
+        return not self.state.foreign
+
+    def known_chains(self) -> dict[Place, KnownChain] | None:
+        return self.count_chains() if self.is_first else None
+
+    def count_chains(self) -> dict[Place, KnownChain]:
+        """The plan's chains once the rules are as planned."""
+        from netinit.backends.known_chains import of_iptables
+
+        return of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
+
     def ours(self) -> dict[str, tuple[str, ...]]:
         return {
             f"{one.family.name} {name} {chain}": tuple(texts)
@@ -75,7 +98,7 @@ class XtablesComparison(Comparison):
         for one in self.by_family:
             skip = () if force else unchanged_tables(one.written, one.listing, one.owned, one.family)
             scripts[one.family.name] = write_transition(
-                target_from_plan(one.written), one.listing, one.owned, skip=skip
+                target_from_plan(one.written), one.listing, one.owned, skip=skip, by_number=force
             )
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 

@@ -29,6 +29,10 @@ from netinit.rules.iptables.sets import (
 )
 from netinit.rules.model import OWNED_CHAINS, Plan
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel.plain_namespace import KnownChain, Place
+
 PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
 
@@ -83,6 +87,10 @@ class SetsComparison(XtablesComparison):
             found = ()  # the same rules without sets, which capture the same
         self.differences = found
 
+    def known_chains(self) -> dict[Place, KnownChain] | None:
+        """Those of rules as listed, where they are as planned: what a set holds is not read by netlink."""
+        return None if self.differences and not self.is_first else self.count_chains()
+
     def resumable(self) -> bool:
         live = self.state.sets
         asked = [
@@ -112,7 +120,7 @@ class SetsBackend(RestoreBackend):
         self._threshold = threshold
 
     def observe(self) -> SetsState:
-        return self._as_observed(super().observe())
+        return self._as_observed(self.list_state())
 
     def _as_observed(self, state: XtablesState) -> SetsState:
         sets = self._read_sets()
@@ -123,6 +131,8 @@ class SetsBackend(RestoreBackend):
             texts=state.texts,
             listings=state.listings,
             comments=state.comments,
+            of_nf_tables=state.of_nf_tables,
+            in_use=state.in_use,
             sets=sets,
             owner=owner_of_sets(self.variant),
             threshold=self._threshold,

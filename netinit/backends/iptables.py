@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from netinit.backends.comparing import XtablesComparison
+    from netinit.backends.held import Chains
+    from netinit.kernel.plain_namespace import KnownChain, Place
     from netinit.rules.census import Census
 
 ATTEMPTS = 5  # to find listing and kernel the same while others change rules
@@ -56,6 +58,8 @@ class XtablesState(State):
 
 class FirstComparison(Comparison):
     """The plan beside a namespace in which nothing is listed: all of it is missing."""
+
+    is_first = is_whole = True
 
     def __init__(self, plan: Plan, state: XtablesState) -> None:
         self.plan = plan
@@ -93,11 +97,19 @@ class FirstComparison(Comparison):
     def removal(self) -> Change:
         return Change(scripts={}, before=self.state, plan=self.plan)
 
+    def known_chains(self) -> dict[Place, KnownChain]:
+        if not self.state.of_nf_tables:
+            return {}
+        from netinit.backends.known_chains import of_iptables
+
+        return of_iptables(self.written)
+
 
 class XtablesBackend(Backend):
     """A backend whose kernel one is listed by iptables-save and changed by iptables-restore's input."""
 
     counts = True  # False: it lists rules without their counters
+    of_nf_tables = False  # True: its rules are in nf_tables
 
     def __init__(
         self,
@@ -125,8 +137,25 @@ class XtablesBackend(Backend):
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commits each family's input; returns the errors by family, empty when all went well."""
 
-    def observe(self) -> XtablesState:
+    def observe(self) -> State:
+        chains = self._read_held()
+        if not chains:
+            return self.list_state()
+        from netinit.backends.held import HeldState  # not on a first run
+
+        in_use = any(rules for by_place in chains.values() for rules in by_place.values())
+        return HeldState(
+            ours=True, foreign=False, in_use=in_use, of_nf_tables=self.of_nf_tables, chains=chains, list_all=self.list_state,
+            comments=self._comments,
+        )  # fmt: skip
+
+    def list_state(self) -> XtablesState:
+        """The live rules as listed by the backend's program."""
         return self._state(*self.look(self._families))
+
+    def _read_held(self) -> dict[Family, Chains] | None:
+        """The rules as the kernel holds them, where some are ours; None where they had better be listed."""
+        return None
 
     def commit(self, change: Change) -> None:
         scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}
@@ -172,15 +201,18 @@ class XtablesBackend(Backend):
         return self.read(families, counted=counted), censuses
 
     def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> XtablesState:
-        ours = foreign = False
+        ours = foreign = in_use = False
         if any(listings.values()):
             from netinit.backends.comparing import find_holders
 
             ours, foreign = find_holders(listings)
+            in_use = any(table.holds_rules for listing in listings.values() for table in listing.values())
         return XtablesState(
             texts=texts,
             listings=listings,
             comments=self._comments,
+            of_nf_tables=self.of_nf_tables,
+            in_use=in_use,
             ours=ours,
             foreign=foreign,
             notices=tuple([notice for family, listing in listings.items() for notice in notice_size(listing, family)]),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Lock
+    from netinit.backends.held import Chains
     from netinit.rules.census import Census
 
 
@@ -37,6 +38,16 @@ class LegacyVariant(RestoreBackend):
         if tables is None:  # what may not read the names must name the tables
             return tuple([("-t", table) for table in TABLES])
         return ((),) if tables else ()
+
+    def _read_held(self) -> dict[Family, Chains] | None:
+        if not any(detect.legacy_tables(family) for family in self._families) or not self.can_list():
+            return None
+        from netinit.backends.held import read_legacy  # not on a first run
+
+        try:
+            return read_legacy(self._families)
+        except (OSError, ValueError):  # nobody may know, or it is not understood: the program says so
+            return None
 
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
         if not any(detect.legacy_tables(family) != () for family in families):

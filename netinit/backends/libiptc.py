@@ -42,6 +42,16 @@ class LibiptcBackend(XtablesBackend):
     name = "libiptc"
     counts = False
 
+    def _read_held(self) -> dict[Family, Chains] | None:
+        if not any(detect.legacy_tables(family) for family in self._families):
+            return None
+        from netinit.backends.held import read_legacy  # not on a first run
+
+        try:
+            return read_legacy(self._families)
+        except (OSError, ValueError):  # nobody may know, or it is not understood: the program says so
+            return None
+
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
         from netinit.backends.tally import count_legacy_families
 
@@ -78,6 +88,7 @@ class LibiptcBackend(XtablesBackend):
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.backends.held import Chains
     from netinit.backends.iptc_tables import Tables
 
     Job = Callable[[Tables], str]

@@ -17,11 +17,12 @@ from netinit.options import Options, Settled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import abstractmethod
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
     from typing import Protocol, TypeVar
 
     from netinit.backends.routes import RouteNetlink
     from netinit.base.snapshot import Snapshot
+    from netinit.kernel.plain_namespace import KnownChain, Place
 
     Result = TypeVar("Result")
 
@@ -69,6 +70,10 @@ if TYPE_CHECKING:
         @abstractmethod
         def read_snapshot(self) -> Snapshot | None:
             """Everything in the namespace that decides about packets; None of a machine whose rules no kernel has. OSError."""
+
+        @abstractmethod
+        def is_plain(self, known: Mapping[Place, KnownChain], *, tables: Collection[int], own_legacy: bool, sure: bool) -> bool:
+            """Whether only these chains decide about packets: see netinit.kernel.plain_namespace. OSError."""
 
         @abstractmethod
         def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
@@ -132,6 +137,11 @@ class ThisMachine(Machine):
         from netinit.kernel.snapshot.reading import read_snapshot  # not what a pod's start needs
 
         return read_snapshot()
+
+    def is_plain(self, known: Mapping[Place, KnownChain], *, tables: Collection[int], own_legacy: bool, sure: bool) -> bool:
+        from netinit.kernel import plain_namespace
+
+        return plain_namespace.is_plain(known, tables=tables, own_legacy=own_legacy, sure=sure)
 
     def inside(
         self,

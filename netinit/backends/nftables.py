@@ -18,6 +18,7 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, miss_all, render_replacement
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.nft_tables import Listed
+    from netinit.kernel.plain_namespace import KnownChain, Place
     from netinit.rules.nft.reading import Tables
 
 FROM_INPUT = ("-f", "-")
@@ -39,6 +40,8 @@ class NftState(State):
 
 class NftComparison(Comparison):
     """The tables beside the plan in nft's words."""
+
+    state: NftState
 
     def __init__(self, plan: Plan, state: NftState) -> None:
         self.plan = plan
@@ -80,6 +83,18 @@ class NftComparison(Comparison):
 
     def removal(self) -> Change:
         return self._make_change(render_replacement("", self._tables()))
+
+    @property
+    def is_first(self) -> bool:  # type: ignore[override] # computed here
+        """None of our tables was there."""
+        return not self.state.ours
+
+    def known_chains(self) -> dict[Place, KnownChain] | None:
+        if self.state.ours and self.differences:
+            return None
+        from netinit.backends.known_chains import of_own_tables
+
+        return of_own_tables(self.written)
 
     def _tables(self) -> tuple[str, ...]:
         return self.state.listed.tables if self.state.listed else ()

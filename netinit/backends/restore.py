@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Change
+    from netinit.backends.held import Chains
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
@@ -79,6 +80,10 @@ class RestoreBackend(XtablesBackend):
             if isinstance(result, BackendUnavailableError) or result.status
         }
 
+    def can_list(self) -> bool:
+        """Whether the programs are there that list what is not as planned."""
+        return all(detect.find_program(self.variant, family, "save") for family in self._families)
+
     def _program(self, family: Family, action: str) -> str:
         path = detect.find_program(self.variant, family, action)
         if not path:
@@ -112,7 +117,7 @@ class NftVariant(RestoreBackend):
 
     name = "iptables-nft"
     variant = detect.NFT
-
+    of_nf_tables = True
     _chains: frozenset[str] | None = None  # the families that have chains, when the kernel says
 
     def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
@@ -126,6 +131,17 @@ class NftVariant(RestoreBackend):
         from netinit.backends.tally import count_nft_families
 
         return count_nft_families(families, chains)
+
+    def _read_held(self) -> dict[Family, Chains] | None:
+        chains = detect.nft_chains() or ()
+        if not any(chain.name in OWNED_CHAINS for chain in chains) or not self.can_list():
+            return None
+        from netinit.backends.held import read_nft  # not on a first run
+
+        try:
+            return read_nft(self._families, chains)
+        except OSError:  # more than is read, or nobody may know: the program says so
+            return None
 
     def commit(self, change: Change) -> None:
         """The same, and tables that iptables-nft made for rules of ours go with the last of these."""

@@ -104,6 +104,8 @@ class NftChain(Record):
     name: str
     hooked: bool  # a base chain
     hook: int = -1  # its number in linux/netfilter.h, of another family's in linux/netfilter_netdev.h and so on
+    kind: str = ""  # filter, nat or route
+    priority: int = 0
     uses: int = 0
     handle: int = 0  # rises with everything that is made in its table
     accepts: bool = True  # the policy of a base chain is ACCEPT
@@ -273,16 +275,17 @@ def list_nft_chains() -> tuple[NftChain, ...]:
         attributes = read_attributes(body, NETFILTER_SIZE)
         table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
         uses = big(attributes.get(NFTA_CHAIN_USE))
-        hooked = NFTA_CHAIN_HOOK in attributes
-        hook = read_attributes(attributes[NFTA_CHAIN_HOOK], 0).get(NFTA_HOOK_HOOKNUM, b"") if hooked else b""
-        number = big(hook) if hook else -1
-        handle = big(attributes.get(NFTA_CHAIN_HANDLE))
-        accepts = big(attributes.get(NFTA_CHAIN_POLICY, b"\1")) == NF_ACCEPT
+        hook = read_attributes(attributes.get(NFTA_CHAIN_HOOK, b""), 0)
         found.append(
             NftChain(
-                family=body[0], table=table, name=name, hooked=hooked, hook=number, uses=uses, handle=handle, accepts=accepts
+                family=body[0], table=table, name=name, hooked=bool(hook), uses=uses,
+                hook=big(hook[NFTA_HOOK_HOOKNUM]) if NFTA_HOOK_HOOKNUM in hook else -1,
+                kind=read_name(attributes.get(NFTA_CHAIN_TYPE, b"")),
+                priority=int.from_bytes(hook.get(NFTA_HOOK_PRIORITY, b""), "big", signed=True),
+                handle=big(attributes.get(NFTA_CHAIN_HANDLE)),
+                accepts=big(attributes.get(NFTA_CHAIN_POLICY, b"\1")) == NF_ACCEPT,
             )
-        )
+        )  # fmt: skip
     return tuple(found)
 
 

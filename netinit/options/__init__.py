@@ -181,6 +181,10 @@ class Options(Interception):
         "--reset-existing", kinds.SWITCH, default=False, annotated=True,
         help_text="End TCP connections that are older than the rules and would be captured by them; without it their number is"
         " reported.")
+    require_capture: bool = ours(
+        "--require-capture", kinds.SWITCH, default=False, annotated=True,
+        help_text="Fail where foreign rules, routes or programs take packets away that the rules should capture, or may; without it"
+        " they are a warning. The rules stay.")
     config: str = ours(
         "--config", kinds.PATH, default="",
         help_text="A file of options, YAML or JSON, with the long names of flags as keys; flags and variables go before it.")

@@ -6,9 +6,8 @@ put back before the error is raised.
 
 from __future__ import annotations
 
-from netinit.backends import Backend, Change, Comparison, Lock, State, routes
+from netinit.backends import Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
-from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import (
     AS_BEFORE,
     SIGNALS,
@@ -21,20 +20,22 @@ from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import LOOP_MARK, Options, Settled
+from netinit.options import Options
+from netinit.pods import self_check
 from netinit.pods.inspect import Observed, Survey, describe_leftover
+from netinit.pods.self_check import NotInForceError
+from netinit.pods.steps import Task, bring_about, commit, route, routes_towards
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from netinit.base.logs import Log
 
 NFT_DIALECT = "nft"
-INTERIM_BIT = 1 << 20  # of a firewall mark
 
 
 class Outcome(Record):
@@ -52,27 +53,6 @@ class Outcome(Record):
     options: Options | None = None  # as settled by the pod's addresses and name servers
     notes: tuple[str, ...] = ()
     unended: str = ""  # what --reset-existing could not do
-
-
-class Task(Record):
-    """What is to be brought about, and where."""
-
-    settled: Settled
-    plan: Plan
-    final: bool
-    machine: Machine
-    signals: Signals | None
-
-    @property
-    def options(self) -> Options:
-        """The options without open questions."""
-        return self.settled.options
-
-    def on(self, backend: str) -> Task:
-        """The same by a backend, which has a say in what --ipv6 auto comes to."""
-        settled = self.settled.on(backend)
-        same = settled.options is self.options
-        return self if same else self.replace(settled=settled, plan=plan_for(settled.options))
 
 
 def main(options: Options, log: Log) -> int:
@@ -232,8 +212,8 @@ def remove(
             for backend, _ in removals:
                 run.hold(backend.lock())
             for backend, change in removals:
-                _commit(run, backend, change)
-            _route(run, steps, machine)  # after the rules, whose marked packets would else go astray
+                commit(run, backend, change)
+            route(run, steps, machine)  # after the rules, whose marked packets would else go astray
         return Outcome(
             backend=", ".join([holder.backend.name for holder in holders]),
             changed=bool(steps or holders),
@@ -281,25 +261,36 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
+    """Brings the plan about and checks it; rules that are not in force are programmed anew with --reconcile."""
+    try:
+        return _bring_about_once(chosen, others, task)
+    except NotInForceError:
+        if not task.options.reconcile or task.options.force_apply:
+            raise
+    return _bring_about_once(chosen.replace(state=chosen.backend.observe()), (), task.forced())
+
+
+def _bring_about_once(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
     backend, state, plan = chosen.backend, chosen.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
     differs = bool(leftovers) or comparison.differs()
-    steps = _routes_towards(plan, task)
+    steps = routes_towards(plan, task)
     if not differs and not steps and not _dormant(task) and not task.options.force_apply:
-        rules = state.describe() if task.final else {}
-        warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())
-        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
+        rules = (comparison.committed() or state.describe()) if task.final else {}
+        outcome = Outcome(backend=backend.name, changed=False, rules=rules, warnings=state.notices)
+        return _check(outcome, chosen, comparison, comparison, task)
     if differs and not task.options.reconcile:
         _refuse_to_replace(chosen, leftovers, comparison)
+    warnings: tuple[str, ...] = ()
     with Transaction(task.signals) as run:
-        warnings = ()
         for dormant in _dormant(task):
             from netinit.pods.activation import activate
 
             warnings += activate(run, task.machine, *dormant)
-        warnings += _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
-    return _report(chosen, task, comparison, state.notices + warnings)
+        warnings += bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
+    outcome, after = _report(chosen, task, comparison, state.notices + warnings)
+    return _check(outcome, chosen, comparison, after, task)
 
 
 def _dormant(task: Task) -> list[tuple[int, str]]:
@@ -315,86 +306,29 @@ def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comp
         raise refuse_to_replace(leftovers + (comparison.differences if chosen.state.ours else ()))
 
 
-def _bring_about(
-    run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
-    *, comparison: Comparison, steps: tuple[RouteChange, ...],
-) -> tuple[str, ...]:
-    """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
-    backend, plan, leftovers = chosen.backend, task.plan, bool(others)
-    differs = leftovers or comparison.differs() or task.options.force_apply
-    for one in (chosen, *others) if differs else ():
-        run.hold(one.backend.lock())
-    warnings = _route(run, [step for step in steps if step.add], task.machine)
-    if others and plan.ip_rules:
-        comparison = _hand_over(run, chosen, others, task).compare(plan)
-        others = ()
-    if differs:
-        _commit(run, backend, comparison.change(force=task.options.force_apply))
-    for other in others:
-        _commit(run, other.backend, other.state.compare(plan).removal())
-    if leftovers:  # the interim mark's, and what had to be kept for the other backends' rules
-        steps = _routes_towards(plan, task)
-    _route(run, [step for step in steps if not step.add], task.machine)
-    return warnings
-
-
-def _routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
-    return routes.steps_towards(plan, task.settled.kernel_families, link=task.machine.link)
-
-
-def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
-    """The outcome of a run that has succeeded, whatever becomes of looking at it."""
+def _report(
+    chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]
+) -> tuple[Outcome, Comparison | None]:
+    """The outcome of a run that has succeeded, whatever becomes of looking at it; and the plan beside what is live now."""
     backend = chosen.backend
     rules: dict[str, str] = {}
-    committed = False
+    committed, after = False, None
     try:
-        if chosen.state.foreign:
-            after = backend.observe()
-            warnings += _describe_shadows(after.compare(task.plan))
-            rules = after.describe()
+        if comparison.state.foreign:
+            state = backend.observe()
+            after = state.compare(task.plan)
+            rules = state.describe()
         elif task.final:
             rules = comparison.committed()
             committed = bool(rules)
             rules = rules or backend.list_rules()
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
-    return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings)
+    return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings), after
 
 
-def _describe_shadows(comparison: Comparison) -> tuple[str, ...]:
-    return tuple([shadow.describe() for shadow in comparison.shadows()])
-
-
-def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:
-    """Hands TPROXY over from other backends: for a moment both capture, each with a mark of its own.
-
-    With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
-    connection, whose answers would then be delivered to this pod.
-    """
-    interim = plan_for(task.options.replace(tproxy_mark=_interim_mark(task.options.tproxy_mark)))
-    _route(run, [step for step in _routes_towards(interim, task) if step.add], task.machine)
-    _commit(run, chosen.backend, chosen.state.compare(interim).change())
-    for other in others:
-        _commit(run, other.backend, other.state.compare(interim).removal())
-    return chosen.backend.observe()
-
-
-def _interim_mark(mark: int) -> int:
-    """Another mark, and no mark that has a meaning already."""
-    other = mark ^ INTERIM_BIT
-    return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
-
-
-def _commit(run: Transaction, backend: Backend, change: Change) -> None:
-    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.put_back(change))
-
-
-def _route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
-    made = [_make(run, step, machine) for step in steps]
-    return tuple([one.warning for one in made if one.warning])
-
-
-def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
-    return run.do(
-        step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
-    )
+def _check(outcome: Outcome, chosen: Observed, before: Comparison, after: Comparison | None, task: Task) -> Outcome:
+    """The outcome with what foreign rules do to captured packets. NotInForceError; with --require-capture also ApplyError."""
+    shadows = after.shadows() if after else ()
+    found = self_check.check(task.machine, task.plan, chosen.backend.name, before, shadows, required=task.options.require_capture)
+    return outcome.replace(warnings=outcome.warnings + found)

@@ -76,13 +76,14 @@ class Survey:
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:
         """The others, beside the chosen backend, that hold rules of ours."""
-        return tuple([observed for observed in self.holders() if observed.backend.name not in readers(chosen.name)])
+        holders = [observed for observed in self.holders() if observed.state.in_use]
+        return tuple([observed for observed in holders if observed.backend.name not in readers(chosen.name)])
 
     def candidates(self) -> Iterator[Observed]:
         """The backends to try, in order.
 
         The one the options name; or the one that holds our rules, then one that joins the foreign rules that
-        are there, then those of the table in its order.
+        are there, then those of the table in its order. Empty tables and chains are no rules.
         """
         wanted = self._options.wanted_backend
         for name in (wanted,) if wanted != AUTO else self._preference():
@@ -91,7 +92,7 @@ class Survey:
                 yield observed
 
     def _preference(self) -> tuple[str, ...]:
-        holding = [observed.backend.name for observed in self.holders()]
+        holding = [observed.backend.name for observed in self.holders() if observed.state.in_use]
         foreign = [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
         return tuple(dict.fromkeys((*holding, *foreign, *AUTO_ORDER)))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from netinit.base.net import FULL_MASK, Family, Network, number_of
 from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, INET, Snapshot, TableRoute
+from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.iptables.write import write_plan
@@ -30,8 +31,6 @@ from netinit.simulate.places import (
     NUMBERS,
     SOURCES,
     BaseChain,
-    expected_base,
-    is_of_iptables,
     load_snapshot,
 )
 from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan

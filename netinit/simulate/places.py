@@ -22,11 +22,12 @@ from netinit.base.snapshot import (
     NftTable,
     Snapshot,
 )
+from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import Several, SourceNat
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import Socket, UnknownMatch
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Origin, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origin, Plan, Rule
 from netinit.rules.nft import TABLE_NAMES
 from netinit.rules.nft.statements import model_name, model_table
 from netinit.rules.targets import Accept, Jump, Return, Target
@@ -39,9 +40,6 @@ SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libipt
 HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, before all of them
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
 INGRESS_PRIORITY = -(1 << 31)  # before, or behind, all others
-# Of each chain of iptables its type and priority (linux/netfilter_ipv4.h, enum nf_ip_hook_priorities)
-PRIORITIES = {RAW: -300, MANGLE: -150, NAT: -100, FILTER: 0, "security": 50}
-SOURCE_NAT = 100  # of the table nat where it translates sources: INPUT and POSTROUTING
 NUMBERS = {IPV4: IP, IPV6: IP6}
 POLICIES = {0: "DROP", 1: "ACCEPT"}
 
@@ -93,28 +91,6 @@ def spell_rule(rule: Rule, family: Family) -> str:
         words.append(" | ".join(written.alternatives))
     target = rule.target.xt(family)
     return " ".join([*[word for word in words if word], *([f"{rule.target.option} {target}"] if target else [])])
-
-
-def expected_base(table: str, chain: str) -> tuple[str, int]:
-    """The type and the priority of a built-in chain of iptables."""
-    if table == NAT:
-        return "nat", SOURCE_NAT if chain in (INPUT, POSTROUTING) else PRIORITIES[NAT]
-    return "route" if (table, chain) == (MANGLE, OUTPUT) else "filter", PRIORITIES[table]
-
-
-def is_of_iptables(chain: HeldChain) -> bool:
-    """Whether a base chain is one that iptables-nft makes: its table, name, type, hook and priority are."""
-    return (
-        chain.family in (IP, IP6)
-        and chain.table in TABLES_OF_THE_KERNEL
-        and chain.name in BUILTIN_CHAINS
-        and 0 <= chain.hook < len(HOOKS_OF_IPTABLES)
-        and chain.name == HOOKS_OF_IPTABLES[chain.hook]
-        and (chain.kind, chain.priority) == expected_base(chain.table, chain.name)
-    )
-
-
-HOOKS_OF_IPTABLES = HOOKS[:5]
 
 
 class _Loader:

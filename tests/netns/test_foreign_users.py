@@ -177,11 +177,11 @@ def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
 
 @pytest.mark.parametrize("user_namespace", [False, pytest.param(True, marks=pytest.mark.users)])
 def test_inside_only_net_admin_and_net_raw_are_left_and_no_more_can_be_got(require_netns, tmp_path, user_namespace):
-    """By a program of ours that writes down what it is, in the place of one that lists."""
+    """By a program of ours that writes down what it is, in the place of one that lists: rules that are not as planned are listed."""
     with Pod(user_namespace=user_namespace) as pod:
         assert tool("apply", *SIDECAR, "--pid", str(pod.pid), "--backend", "iptables-nft").returncode == 0
         done = subprocess.run(
-            [*TOOL, "verify", *SIDECAR, "--pid", str(pod.pid)],
+            [*TOOL, "verify", *SIDECAR, "-o", "9000", "--pid", str(pod.pid)],
             env={"PATH": f"{spy(tmp_path)}:{FOLDERS}", "LD_LIBRARY_PATH": "/evil", "PYTHONPATH": "/evil", "SECRET": "hunter2"},
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip

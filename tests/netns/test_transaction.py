@@ -388,6 +388,6 @@ def test_a_listing_that_fails_afterwards_makes_no_failure_of_a_success(pod):
 
     with pod.entered():
         apply(options_of("iptables-nft", "REDIRECT"))
-        outcome = apply(options_of("iptables-nft", "REDIRECT").replace(force_apply=True), machine=Blind())
+        outcome = apply(options_of("iptables-nft", "REDIRECT").replace(reconcile=True, outbound_port=15011), machine=Blind())
     assert outcome.changed
     assert "the rules are programmed, but could not be listed afterwards: no more memory" in outcome.warnings

@@ -1,7 +1,7 @@
 """The older interface's tables, each as the one piece that the kernel hands out (linux/netfilter_ipv4/ip_tables.h, ipv6 alike).
 
-Asking for a table by name creates it, so only names in /proc/net/ip_tables_names are asked for. Python's getsockopt reads at
-most 1,024 bytes; ctypes, which has no such limit, is imported only where a table exists.
+Asking for a table by name creates it, so only names in /proc/net/ip_tables_names are asked for. Python's getsockopt hands no
+request over and reads at most 1,024 bytes: the C library's own is called, and only where a table exists.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ RAW_PROTOCOL = 255  # IPPROTO_RAW
 GET_INFO, GET_ENTRIES = 64, 65  # IPT_SO_GET_INFO, IPT_SO_GET_ENTRIES; IP6T's are the same
 INFO_SIZE, ENTRIES_HEADER = 84, 40  # struct ipt_getinfo; struct ipt_get_entries before its entries
 LEVELS = {4: 0, 6: 41}  # IPPROTO_IP, IPPROTO_IPV6
+HOOKS_AT, POLICIES_AT, MOST_HOOKS = 32, 56, 5  # in struct ipt_getinfo: valid_hooks, underflow
+TARGET_AT = {4: 88, 6: 140}  # target_offset in struct ipt_entry, behind struct ipt_ip and nfcache, and in struct ip6t_entry
+VERDICT_AT, ACCEPTS = 32, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
+NAMES_CHAIN = b"ERROR\0"  # the target of the entry before a chain, and of a table's last one
 MOST_BYTES = 1 << 26
 ATTEMPTS = 20
 EAGAIN, EFBIG = 11, 27
@@ -57,19 +61,39 @@ def read_table(family: Family, table: str) -> LegacyTable:
     raise OSError(EAGAIN, f"legacy table {table} changes all the time")
 
 
+def holds_rules(family: Family, table: str) -> bool:
+    """Whether a table that exists decides about anything: it has a rule, or a policy that does not accept. OSError.
+
+    Each built-in chain ends with an entry for its policy, each other one has an entry with its name and one that returns, and an
+    entry ends the table (struct ipt_entry, struct ip6t_entry).
+    """
+    info, entries = read_bytes(family, table)
+    hooks = unpack_from("=I", info, HOOKS_AT)[0]
+    policies = [unpack_from("=I", info, POLICIES_AT + 4 * hook)[0] for hook in range(MOST_HOOKS) if hooks >> hook & 1]
+    offsets = TARGET_AT[family.version]
+    named = at = count = 0
+    while at < len(entries):
+        target, following = unpack_from("=HH", entries, at + offsets)
+        named += entries[at + target + 2 : at + target + 2 + len(NAMES_CHAIN)] == NAMES_CHAIN
+        if at in policies and unpack_from("=i", entries, at + target + VERDICT_AT)[0] != ACCEPTS:
+            return True
+        count += 1
+        at += following
+    return count > len(policies) + 2 * (named - 1) + 1
+
+
 def read_bytes(family: Family, table: str) -> tuple[bytes, bytes]:
     """What the kernel gives of a table, struct ipt_getinfo and the entries. OSError."""
-    import ctypes  # the socket module hands no request over in getsockopt(2)
+    from netinit.kernel import libc  # the socket module hands no request over in getsockopt(2)
 
-    library = ctypes.CDLL(None, use_errno=True)
+    getsockopt = libc.function("getsockopt")
 
     def ask(descriptor: int, option: int, size: int, request: bytes) -> bytes:
-        buffer = ctypes.create_string_buffer(request, size)
-        length = ctypes.c_uint32(size)
-        if library.getsockopt(descriptor, LEVELS[family.version], option, buffer, ctypes.byref(length)):
-            code = ctypes.get_errno()
-            raise OSError(code, posix.strerror(code))
-        return buffer.raw
+        buffer = libc.buffer(size, request)
+        if getsockopt(descriptor, LEVELS[family.version], option, buffer, libc.pointer_to_number(size)):
+            raise OSError(libc.errno(), posix.strerror(libc.errno()))
+        answer: bytes = buffer.raw
+        return answer
 
     asking = socket((IPV4 if family.version == 4 else family).number, SOCK_RAW, RAW_PROTOCOL)  # noqa: PLR2004
     try:

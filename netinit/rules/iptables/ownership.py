@@ -160,7 +160,7 @@ def holds_foreign_rules(listing: Listing, owned: Owned) -> bool:
             if chain in BUILTIN_CHAINS:
                 if len(texts) > len(owned.get((name, chain), ())) or table.policies[chain] != "ACCEPT":
                     return True
-            elif chain not in OWNED_CHAINS:
+            elif texts and chain not in OWNED_CHAINS:
                 return True
     return False
 

@@ -66,8 +66,12 @@ def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[s
     return target, tuple(lost)
 
 
-def write_transition(target: Target, listing: Listing, owned: Owned, *, skip: Sequence[str] = ()) -> str:
+def write_transition(
+    target: Target, listing: Listing, owned: Owned, *, skip: Sequence[str] = (), by_number: bool = False
+) -> str:
     """The input that brings our rules from the listed state to the target; tables in `skip` are right already.
+
+    With `by_number` rules are deleted by their places alone: the kernel may have other ones than are listed.
 
     A table that stops capturing comes last, so that traffic is captured by one or the other all the time. What refuses
     connections that nat has not redirected is taken out first: nat may redirect fewer from its commit on.
@@ -78,9 +82,9 @@ def write_transition(target: Target, listing: Listing, owned: Owned, *, skip: Se
     if FILTER in listing and FILTER in names and FILTER not in target:
         names.sort(key=lambda name: name != FILTER)
     elif FILTER in listing and FILTER in names[1:]:
-        lines, listing, owned = _stop_refusing(listing, owned)
+        lines, listing, owned = _stop_refusing(listing, owned, by_number=by_number)
     for name in names:
-        lines += _write_table(name, target.get(name, {}), listing.get(name), owned)
+        lines += _write_table(name, target.get(name, {}), listing.get(name), owned, by_number=by_number)
     return "".join([line + "\n" for line in lines])
 
 
@@ -106,14 +110,14 @@ def _stops_capturing(target: dict[str, Placed], table: ListedTable | None) -> bo
     return not target or (ISTIO_TPROXY in table.rules and ISTIO_TPROXY not in target)
 
 
-def _stop_refusing(listing: Listing, owned: Owned) -> tuple[list[str], Listing, Owned]:
+def _stop_refusing(listing: Listing, owned: Owned, *, by_number: bool) -> tuple[list[str], Listing, Owned]:
     """A commit that lets go what nat does not redirect; and the listing and our rules as they are then."""
     table = listing[FILTER]
     rules, left, lines = dict(table.rules), dict(owned), []
     for chain in BUILTIN_CHAINS:
         jumps = [index for index in owned.get((FILTER, chain), ()) if table.rules[chain][index].endswith(_REFUSES)]
         if jumps:
-            lines += _write_deletions(chain, table.rules[chain], jumps)
+            lines += _write_deletions(chain, table.rules[chain], jumps, by_number=by_number)
             kept = [index for index in range(len(table.rules[chain])) if index not in jumps]
             rules[chain] = [table.rules[chain][index] for index in kept]
             left[FILTER, chain] = [number for number, index in enumerate(kept) if index in owned[FILTER, chain]]
@@ -121,28 +125,32 @@ def _stop_refusing(listing: Listing, owned: Owned) -> tuple[list[str], Listing, 
     return [f"*{FILTER}", *lines, "COMMIT"] if lines else [], changed, left
 
 
-def _write_table(name: str, target: dict[str, Placed], table: ListedTable | None, owned: Owned) -> list[str]:
+def _write_table(
+    name: str, target: dict[str, Placed], table: ListedTable | None, owned: Owned, *, by_number: bool
+) -> list[str]:
     listed = [chain for chain in table.rules if chain in OWNED_CHAINS] if table else []
     wanted = [chain for chain in target if chain not in BUILTIN_CHAINS]
     lines = [f":{chain} - [0:0]" for chain in dict.fromkeys([*wanted, *listed])]
     for chain in BUILTIN_CHAINS:
         indexes = owned.get((name, chain))
         if table and indexes:
-            lines += _write_deletions(chain, table.rules[chain], indexes)
+            lines += _write_deletions(chain, table.rules[chain], indexes, by_number=by_number)
     for chain, placed in target.items():
         lines += [f"-I {chain} {position} {text}" if position else f"-A {chain} {text}" for position, text in placed]
     lines += [f"-X {chain}" for chain in listed if chain not in target]
     return [f"*{name}", *lines, "COMMIT"] if lines else []
 
 
-def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int]) -> list[str]:
+def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int], *, by_number: bool) -> list[str]:
     """Deletes by text, but by number, from the end, where an equal foreign rule stands first or the text is no line."""
-    by_number = [
+    numbered = [
         index
         for index in indexes
-        if not texts[index].isprintable() or any(texts[i] == texts[index] for i in range(index) if i not in indexes)
+        if by_number
+        or not texts[index].isprintable()
+        or any(texts[i] == texts[index] for i in range(index) if i not in indexes)
     ]
-    by_text = [index for index in indexes if index not in by_number]
-    return [f"-D {chain} {index + 1}" for index in reversed(by_number)] + [
+    by_text = [index for index in indexes if index not in numbered]
+    return [f"-D {chain} {index + 1}" for index in reversed(numbered)] + [
         f"-D {chain} {texts[index]}" for index in by_text
     ]

@@ -53,6 +53,11 @@ class ListedTable(Record):
     policies: dict[str, str]
     rules: dict[str, list[str]]
 
+    @property
+    def holds_rules(self) -> bool:
+        """Whether it decides about anything: it has a rule, or a policy that does not accept."""
+        return any(self.rules.values()) or not {"ACCEPT", "-"}.issuperset(self.policies.values())
+
 
 Listing = dict[str, ListedTable]  # table name -> table
 

@@ -28,7 +28,7 @@ from netinit.rules.targets import Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from netinit.base.net import Family
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from netinit.rules.model import Plan, Rule
     from netinit.rules.nft.reading import Tables
     from netinit.rules.recover.reading import Chains, Routing
+
+    Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # table, chain -> what every spelling of each rule has in common
 
 
 MOST_CANDIDATES = 200  # rules of which one may be somebody else's: each is tried
@@ -72,7 +74,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
         excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
     found = _recover(rules, routing)
     if found.options is None and found.unread:
-        found = _recover_without_one(rules, routing) or found
+        found = _recover_without_one(rules, routing, _written_chains) or found
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
@@ -106,7 +108,10 @@ def from_tables(tables: Tables, routing: Routing, families: tuple[Family, ...]) 
         }
         for family in families
     }
-    return _recover(rules, routing)
+    found = _recover(rules, routing)
+    if found.options is None and found.unread:
+        found = _recover_without_one(rules, routing, _planned_chains) or found
+    return found
 
 
 def _recover(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
@@ -148,39 +153,57 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
         for rule in chains.get((MANGLE, ISTIO_INBOUND), ())
         for match in rule.matches
     )
-def _recover_without_one(rules: Mapping[Family, Chains], routing: Routing) -> Recovered | None:
+def _recover_without_one(
+    rules: Mapping[Family, Chains], routing: Routing, made_by: Callable[[Plan, Family], Keys]
+) -> Recovered | None:
     """The options of all rules but one that somebody else wrote into our chains; None where no one rule is in the way.
 
-    What is left must be what the options make, to the rule.
+    What is left must be what the options make, to the rule, as `made_by` has a plan's rules in the dialect.
     """
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MOST_CANDIDATES:
         return None
     for family, place in places:
-        for at, foreign in enumerate(rules[family][place]):
-            rest = [one for number, one in enumerate(rules[family][place]) if number != at]
-            left = {**rules, family: {**rules[family], place: rest}}
+        for foreign in rules[family][place]:
+            left = {  # an nft rule may be one of both families
+                one: {**chains, place: [rule for rule in chains[place] if rule is not foreign]} if place in chains else chains
+                for one, chains in rules.items()
+            }
             found = _recover(left, routing)
-            if found.options and _makes(found.options, left):
+            if found.options and _makes(found.options, left, made_by):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
                 return Recovered(found.options, (*found.unread, what))
     return None
 
 
-def _makes(options: Interception, rules: Mapping[Family, Chains]) -> bool:
+def _makes(options: Interception, rules: Mapping[Family, Chains], made_by: Callable[[Plan, Family], Keys]) -> bool:
     """Whether options make exactly these rules in our chains."""
     made = plan(options)
-    for family, chains in rules.items():
-        written = {
-            (table, name): [normalise(text, family) for text in chain.texts]
-            for table, of_table in write_plan(made, family).items()
-            for name, chain in of_table.items()
-            if name in OWNED_CHAINS
-        }
-        live = {place: [normalise_rule(rule) for rule in found] for place, found in chains.items() if place[1] in OWNED_CHAINS}
-        if written != live:
-            return False
-    return True
+    return all(made_by(made, family) == _keys(chains) for family, chains in rules.items())
+
+
+def _keys(chains: Chains) -> Keys:
+    return {place: [_key(normalise_rule(rule)) for rule in rules] for place, rules in chains.items() if place[1] in OWNED_CHAINS}
+
+
+def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
+    """All matches must hold, in whatever order they stand: nft has the interface first."""
+    return frozenset(rule[:-1]), rule[-1]
+
+
+def _written_chains(made: Plan, family: Family) -> Keys:
+    """The rules of a plan in our chains as iptables has them."""
+    return {
+        (table, name): [_key(normalise(text, family)) for text in chain.texts]
+        for table, of_table in write_plan(made, family).items()
+        for name, chain in of_table.items()
+        if name in OWNED_CHAINS
+    }
+
+
+def _planned_chains(made: Plan, family: Family) -> Keys:
+    """The same as nft has them: a list is one rule, and chains without rules of the family are none of its own."""
+    return _keys({place: rules for place, rules in _rules_of(made).get(family, {}).items() if rules})
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:

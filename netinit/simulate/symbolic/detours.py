@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from netinit.rules.base_chains import PRIORITIES
 from netinit.rules.foreign_targets import Several
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import AddressType, ConnectionState, Limit, TcpFlags, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Rule
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.simulate.hooks import POSTROUTING
-from netinit.simulate.places import PRIORITIES, BaseChain
+from netinit.simulate.places import BaseChain
 from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.symbolic.condition import KEPT, Condition, MarkBits
 from netinit.simulate.symbolic.journey import enter

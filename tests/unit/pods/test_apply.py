@@ -15,7 +15,8 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options
-from netinit.pods.apply import INTERIM_BIT, _answer_late_signal, _tell, apply, remove
+from netinit.pods.apply import _answer_late_signal, _tell, apply, remove
+from netinit.pods.steps import INTERIM_BIT
 from netinit.pods.verify import verify
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"

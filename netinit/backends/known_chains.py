@@ -1,0 +1,63 @@
+"""The chains of a plan as nf_tables has them once they are programmed: how often each is used, and where it is hooked in."""
+
+from __future__ import annotations
+
+from netinit.base.net import IPV4
+from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
+from netinit.kernel.plain_namespace import KnownChain, Place
+from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
+from netinit.rules.model import BUILTIN_CHAINS
+from netinit.rules.targets import Jump
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from netinit.base.net import Family
+    from netinit.rules import nft
+    from netinit.rules.iptables.write import Written
+
+_HOOK_NAMES = {f"hook {name.lower()} ": number for number, name in enumerate(HOOKS_OF_IPTABLES)}
+
+
+def of_iptables(written: dict[Family, Written]) -> dict[Place, KnownChain]:
+    """Those of iptables-nft."""
+    known = {}
+    for family, tables in written.items():
+        number = IPV4_TABLES if family is IPV4 else IPV6_TABLES
+        for table, chains in tables.items():
+            targets = [one.rule.target for chain in chains.values() for one in chain.rules]
+            jumps = [target.chain for target in targets if isinstance(target, Jump)]
+            uses = _count({name: len(chain.rules) for name, chain in chains.items()}, jumps)
+            for name in chains:
+                known[number, table, name] = _known(table, name, uses[name])
+    return known
+
+
+def of_own_tables(written: nft.Written) -> dict[Place, KnownChain]:
+    """Those of nft tables of our own."""
+    known = {}
+    for table, chains in written.items():
+        texts = [rule.text.partition(' comment "')[0] for chain in chains.values() for rule in chain.rules]
+        jumps = [text.rpartition(" jump ")[2] for text in texts if " jump " in text]
+        jumps += [text.rpartition(" goto ")[2] for text in texts if " goto " in text]
+        uses = _count({name: len(chain.rules) for name, chain in chains.items()}, jumps)
+        for name, chain in chains.items():
+            hook = next((number for word, number in _HOOK_NAMES.items() if word in chain.hook), -1)
+            builtin = HOOKS_OF_IPTABLES[hook] if hook >= 0 else name
+            known[INET, table, name] = _known(table.rpartition("-")[2], builtin, uses[name])
+    return known
+
+
+def _count(rules: dict[str, int], jumps: Iterable[str]) -> dict[str, int]:
+    """Rules in each chain and jumps to it."""
+    for name in jumps:
+        rules[name] += 1
+    return rules
+
+
+def _known(table: str, name: str, uses: int) -> KnownChain:
+    if name not in BUILTIN_CHAINS:
+        return KnownChain(uses=uses)
+    kind, priority = expected_base(table, name)
+    return KnownChain(uses=uses, hook=HOOKS_OF_IPTABLES.index(name), kind=kind, priority=priority)

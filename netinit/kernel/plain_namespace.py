@@ -1,0 +1,126 @@
+"""Whether anything in a network namespace but known chains can decide about packets: names and numbers that are read in a millisecond.
+
+`apply` asks this when it has programmed a pod. No means that a snapshot must be read and judged, whose reader and judge take a
+hundred times as long. Yes leaves out what a pod can hardly have and what costs more to ask than all the rest: BPF programs are asked
+for where the caller wants to be sure (bpf(2) needs ctypes), policies of IPsec not at all (the question loads a module of the kernel).
+"""
+
+from __future__ import annotations
+
+from _socket import if_nametoindex, inet_pton
+from _struct import pack, unpack_from
+
+from netinit.base.net import FAMILIES, Family
+from netinit.base.records import Record
+from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import LOOPBACK_INDEX, NETLINK_ROUTE, Netlink, read_attributes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+# linux/rtnetlink.h, if_link.h, pkt_sched.h
+RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE, RTM_GETQDISC = 18, 22, 26, 38
+IFLA_XDP, IFLA_XDP_ATTACHED, TCA_KIND = 43, 2, 1
+IFA_ADDRESS, IFA_LOCAL = 1, 2
+RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE = 1, 4, 9, 15
+RTN_UNICAST, RTN_LOCAL = 1, 2
+_LINK_SIZE, _ADDRESS_SIZE, _ROUTE_SIZE, _CONTROL_SIZE = 16, 8, 12, 20
+WITHOUT_FILTERS = (b"noqueue", b"noop", b"mq", b"pfifo_fast")  # qdiscs that no filter can be attached to
+_BITS = {family.number: family.bits for family in FAMILIES}
+_LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 128)}
+
+
+class KnownChain(Record):
+    """A chain of nf_tables as it should be: its rules and the jumps to it, and of a base chain hook, type and priority."""
+
+    uses: int
+    hook: int = -1
+    kind: str = ""
+    priority: int = 0
+
+
+Place = tuple[int, str, str]  # family, table, chain
+
+
+def is_plain(known: Mapping[Place, KnownChain], *, tables: Collection[int], own_legacy: bool, sure: bool) -> bool:
+    """Whether only the `known` chains, each as it should be, decide here. OSError.
+
+    `tables` are the routing tables that routes may lead to this host in; with `own_legacy` whoever asks knows every rule of the
+    older interface; `sure` asks for BPF programs too.
+    """
+    return (
+        if_nametoindex("lo") == LOOPBACK_INDEX
+        and _holds_only(known)
+        and (own_legacy or not any(_holds_legacy_rules(family) for family in FAMILIES))
+        and _has_plain_host(tables, sure=sure)
+    )
+
+
+def _holds_only(known: Mapping[Place, KnownChain]) -> bool:
+    """Whether nf_tables asks the known chains and no other that has rules, or lets anything but pass."""
+    missing = set(known)
+    for chain in detect.nft_chains() or ():
+        place = (chain.family, chain.table, chain.name)
+        wanted = known.get(place)
+        if wanted:
+            missing.discard(place)
+            if (chain.uses, chain.hook, chain.kind, chain.priority) != (wanted.uses, wanted.hook, wanted.kind, wanted.priority):
+                return False
+        elif chain.hooked and chain.uses:
+            return False
+        if not chain.accepts:
+            return False
+    own = {place[:2] for place in known}
+    return not missing and not (own and own.intersection(netlink.list_dormant_tables()))
+
+
+def _holds_legacy_rules(family: Family) -> bool:
+    """Whether a table of the older interface has rules, or nobody says which there are."""
+    names = detect.legacy_tables(family)
+    if not names:
+        return names is None
+    from netinit.kernel.snapshot import legacy_tables  # seldom
+
+    return any(legacy_tables.holds_rules(family, name) for name in names)
+
+
+def _has_plain_host(tables: Collection[int], *, sure: bool) -> bool:
+    with Netlink(NETLINK_ROUTE) as link:
+        devices = []
+        for _, body in link.dump(RTM_GETLINK, bytes(_LINK_SIZE)):
+            devices.append(unpack_from("=i", body, 4)[0])
+            attached = read_attributes(read_attributes(body, _LINK_SIZE).get(IFLA_XDP, b""), 0).get(IFLA_XDP_ATTACHED, b"")
+            if attached.strip(b"\0"):
+                return False
+        for _, body in link.dump(RTM_GETQDISC, bytes(_CONTROL_SIZE)):
+            if read_attributes(body, _CONTROL_SIZE).get(TCA_KIND, b"").rstrip(b"\0") not in WITHOUT_FILTERS:
+                return False
+        own = set()
+        for _, body in link.dump(RTM_GETADDR, bytes(_ADDRESS_SIZE)):
+            found = read_attributes(body, _ADDRESS_SIZE)
+            own.add(found.get(IFA_LOCAL) or found.get(IFA_ADDRESS))
+        for _, body in link.dump(RTM_GETROUTE, bytes(_ROUTE_SIZE)):
+            if not _is_plain_route(body, own, tables):
+                return False
+    if not sure:
+        return True
+    from netinit.kernel.snapshot import bpf
+
+    return not bpf.has_any(devices)
+
+
+def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:
+    """Whether a route leads elsewhere, or to an address of this host."""
+    family, length, _, _, table, _, _, kind, _ = unpack_from("=BBBBBBBBI", body)
+    found = read_attributes(body, _ROUTE_SIZE)
+    to_loopback = found.get(RTA_OIF) == pack("=I", LOOPBACK_INDEX)
+    if not (kind == RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or RTA_MULTIPATH in found))):
+        return True
+    destination = found.get(RTA_DST, b"")
+    first, shortest = _LOOPBACK.get(family, (b"", 0))
+    return (
+        (destination in own and length == _BITS.get(family))
+        or (bool(first) and destination.startswith(first) and length >= shortest)
+        or unpack_from("=I", found.get(RTA_TABLE) or pack("=I", table))[0] in tables
+    )

@@ -1,0 +1,85 @@
+"""Whether rules are in force and capture what they should: what `apply` looks at before it reports success.
+
+That a program has committed rules does not say that the kernel asks them: a table may be dormant, a device may be called lo, and
+foreign rules may take packets away before ours see them. In most pods nothing foreign is there, and names and numbers that are
+read in a millisecond prove it (netinit.kernel.plain_namespace). Where they do not, a snapshot is judged as `verify` judges it.
+
+The rules stay where this check fails: they capture what can be captured, and the error keeps the pod from starting. Without them
+every connection would bypass the proxy.
+"""
+
+from __future__ import annotations
+
+from netinit.backends import BACKENDS
+from netinit.base.errors import ApplyError, TooManyPartsError
+from netinit.options import LEGACY_TABLES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from netinit.backends import Comparison
+    from netinit.backends.machine import Machine
+    from netinit.rules.model import Difference, Plan
+    from netinit.simulate.in_force import Departures
+
+MOST_NAMED = 10
+NOT_IN_FORCE = INACTIVE, HIDDEN = ("inactive", "hidden")  # kinds of a Difference, as of netinit.simulate.in_force
+STAY = "the rules are programmed and stay"
+NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
+
+
+class NotInForceError(ApplyError):
+    """Rules are in the kernel, which does not do what they say."""
+
+
+def check(
+    machine: Machine, plan: Plan, backend: str, comparison: Comparison, shadows: tuple[Difference, ...], *, required: bool
+) -> tuple[str, ...]:
+    """Warnings of what takes captured packets away, or may; `shadows` are foreign rules that stand before ours in a chain.
+
+    `comparison` is what the rules were made from: those of a first run are what was committed, and not compared again.
+    NotInForceError; ApplyError with `required`, where captured packets escape, or may.
+    """
+    try:
+        found = None if _is_plain(machine, plan, backend, comparison, sure=required) else _judge(machine, plan, backend, shadows)
+    except (OSError, TooManyPartsError) as error:
+        why = f"{NOT_KNOWN}: {(isinstance(error, OSError) and error.strerror) or error}"
+        if required:
+            raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
+        return (*[one.describe() for one in shadows], why)
+    idle = [one for one in found.differences if _is_idle(one, comparison)] if found else []
+    if idle:
+        raise NotInForceError(_name(f"{STAY}, but are not in force:", idle))
+    escaping = (*shadows, *[one for one in found.differences if one.kind not in NOT_IN_FORCE]) if found else shadows
+    if escaping and required:
+        raise ApplyError(_name(f"{STAY}, but --require-capture is set, and packets that they should capture may escape:", escaping))
+    return (*[one.describe() for one in escaping], *(found.warnings if found else ()))
+
+
+def _is_plain(machine: Machine, plan: Plan, backend: str, comparison: Comparison, *, sure: bool) -> bool:
+    known = comparison.known_chains()
+    if known is None:
+        return False
+    tables = tuple([route.table for route in plan.routes])
+    own_legacy = BACKENDS[backend].tables == LEGACY_TABLES and comparison.is_whole
+    return machine.is_plain(known, tables=tables, own_legacy=own_legacy, sure=sure)
+
+
+def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference, ...]) -> Departures | None:
+    """What a snapshot shows beside the shadows; None of a machine that has none. OSError, TooManyPartsError."""
+    snapshot = machine.read_snapshot()
+    if snapshot is None:
+        return None
+    from netinit.simulate.in_force import find_departures  # the prover: 150 ms
+
+    return find_departures(snapshot, plan, backend, shadows)
+
+
+def _is_idle(one: Difference, comparison: Comparison) -> bool:
+    return one.kind == INACTIVE or (one.kind == HIDDEN and not comparison.is_first)
+
+
+def _name(what: str, found: Sequence[Difference]) -> str:
+    more = [f"  and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+    return "\n".join([what, *[f"  {one.describe()}" for one in found[:MOST_NAMED]], *more])

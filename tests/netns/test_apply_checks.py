@@ -1,0 +1,146 @@
+"""What apply says of rules that are not in force, or that foreign rules go before: at once, and each time it runs.
+
+A real connection says what the pod does; apply must agree with it, and with verify.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from in_force_cases import CAPTURED, ESCAPES, HARMLESS, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
+from netinit.lab import Pod, start_servers
+from programming import FOLDERS, needs, run_tool
+
+LIBIPTC = "libiptc"
+CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
+HIDDEN = [what for what, case in ESCAPES.items() if what.startswith(("a jump that", "a match of"))]
+BY_ITSELF = ("a dormant table of iptables", "a dormant table of our own", "lo is another device")  # activated; refused: see test_verify_in_force
+FOREIGN = [one for one in CASES if one[0] not in (*HIDDEN, *BY_ITSELF)]
+# What can be there before the rules are: it names no chain of a table that iptables makes.
+BEFORE = ("an own table of NAT", "an own table of NAT by a verdict map", "an own table of NAT inbound", "no tracking by an own table",
+          "any address is this host's")  # fmt: skip
+
+
+def name(one):
+    return f"{one[0]} ({one[2]})"
+
+
+def apply(pod, backend, *options):
+    return run_tool(pod, "apply", *OPTIONS, "--backend", backend, *options)
+
+
+def says(done, case):
+    return any(all(word in line for word in case.named) for line in done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("one", FOREIGN, ids=name)
+def test_a_second_run_names_what_takes_captured_packets_away_and_fails_where_that_is_required(one, require_netns):
+    what, case, backend = one
+    needs(backend)
+    pod = programmed(backend, case.options)
+    try:
+        do(pod, case.commands, backend)
+        truth = connect(pod, case.direction)
+        done, reconciled = (apply(pod, backend, *case.options, *more) for more in ((), ("--reconcile",)))
+        required = apply(pod, backend, *case.options, "--require-capture")
+        after = connect(pod, case.direction)
+    finally:
+        pod.__exit__(None, None, None)
+    assert truth == after == (case.truth[case.direction] if isinstance(case.truth, dict) else case.truth), f"{what} is another situation"
+    for run in (done, reconciled):
+        assert run.returncode == 0, run.stderr
+        assert says(run, case), run.stderr
+        assert "nothing to do" in run.stderr
+    assert required.returncode == 1, required.stderr
+    assert "--require-capture is set" in required.stderr
+    assert says(required, case), required.stderr
+
+
+@pytest.mark.parametrize("one", [one for one in FOREIGN if one[0] in BEFORE], ids=name)
+def test_a_first_run_names_what_was_there_before_it(one, require_netns):
+    what, case, backend = one
+    needs(backend)
+    with Pod() as pod:
+        start_servers(pod, app=(80, 8080, 8081))
+        do(pod, case.commands, backend)
+        required = apply(pod, backend, *case.options, "--require-capture")
+        assert connect(pod, case.direction) == (case.truth[case.direction] if isinstance(case.truth, dict) else case.truth)
+        assert (required.returncode, says(required, case)) == (1, True), f"{what}: {required.stderr}"
+        assert "the rules are programmed and stay" in required.stderr
+        done = apply(pod, backend, *case.options)
+        assert (done.returncode, says(done, case)) == (0, True), f"{what}: {done.stderr}"
+        assert "nothing to do" in done.stderr, "the run that failed has left the rules in place"
+
+
+@pytest.mark.parametrize("one", [one for one in CASES if one[0] in HIDDEN], ids=name)
+def test_rules_that_the_kernel_has_otherwise_are_an_error_and_reconcile_mends_them(one, require_netns):
+    what, case, backend = one
+    needs(backend)
+    pod = programmed(backend)
+    try:
+        do(pod, case.commands, backend)
+        assert connect(pod, case.direction) == case.truth[case.direction]
+        done = apply(pod, backend)
+        mended = apply(pod, backend, "--reconcile")
+        truth = connect(pod, case.direction)
+    finally:
+        pod.__exit__(None, None, None)
+    assert (done.returncode, "are not in force" in done.stderr, says(done, case)) == (1, True, True), f"{what}: {done.stderr}"
+    assert mended.returncode == 0, mended.stderr
+    assert truth == CAPTURED[case.direction]
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+@pytest.mark.parametrize("backend", [NFT, NATIVE])
+def test_what_takes_nothing_away_is_no_warning_and_no_error(what, backend, require_netns):
+    needs(backend)
+    pod = programmed(backend)
+    try:
+        do(pod, HARMLESS[what], backend)
+        done = apply(pod, backend, "--require-capture")
+        truth = [connect(pod, direction) for direction in ("out", "in")]
+    finally:
+        pod.__exit__(None, None, None)
+    assert truth == [CAPTURED["out"], CAPTURED["in"]]
+    assert done.returncode == 0, done.stderr
+    assert "escaping" not in done.stderr
+
+
+@pytest.mark.parametrize("backend", [NFT, LEGACY, NATIVE, LIBIPTC])
+@pytest.mark.parametrize("runs", [1, 2], ids=["first", "second"])
+def test_every_backend_looks_at_once_and_again(backend, runs, require_netns):
+    needs(backend)
+    case = ESCAPES["an own table of NAT"]
+    with Pod() as pod:
+        start_servers(pod)
+        if runs == 2:
+            done = apply(pod, backend)
+            assert (done.returncode, "escaping" in done.stderr) == (0, False), done.stderr
+        do(pod, case.commands, backend)
+        done, required = apply(pod, backend), apply(pod, backend, "--require-capture")
+        truth = connect(pod, "out")
+    assert truth == case.truth["out"]
+    assert (done.returncode, says(done, case)) == (0, True), done.stderr
+    assert (required.returncode, says(required, case)) == (1, True), required.stderr
+
+
+@pytest.mark.parametrize("backend", [NFT, LEGACY])
+@pytest.mark.parametrize("options", [(), ("-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid"),
+                                     ("-o", "22,9000", "-x", "10.0.0.0/8,192.0.2.4/32", "-c", "eth7", "--rule-comments")],
+                         ids=["redirect", "tproxy", "lists"])  # fmt: skip
+def test_a_second_run_that_has_nothing_to_do_starts_no_program(backend, options, require_netns, tmp_path):
+    needs(backend)
+    asked = ("-p", "15001", "-z", "15006", "-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on", *options, "--backend", backend)
+    for program in ("iptables", "ip6tables"):
+        path = tmp_path / f"{program}-{backend.removeprefix('iptables-')}-save"
+        path.write_text(f'#!/bin/sh\necho x >> {tmp_path}/started\nexec /usr/sbin/$(basename $0) "$@"\n')
+        path.chmod(0o755)
+    with Pod() as pod:
+        done = run_tool(pod, "apply", *asked)
+        assert done.returncode == 0, done.stderr
+        again = run_tool(pod, "apply", *asked, env={"PATH": f"{tmp_path}:{FOLDERS}"})
+        assert (again.returncode, "nothing to do" in again.stderr) == (0, True), again.stderr
+        assert not (tmp_path / "started").exists()
+        other = run_tool(pod, "apply", *asked, "-q", "23", env={"PATH": f"{tmp_path}:{FOLDERS}"})
+    assert other.returncode == 1, other.stderr
+    assert (tmp_path / "started").exists(), "what differs is listed"
