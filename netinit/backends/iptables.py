@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from netinit.backends.comparing import XtablesComparison
-    from netinit.backends.held import Chains
+    from netinit.backends.held import Held
     from netinit.kernel.plain_namespace import KnownChain, Place
     from netinit.rules.census import Census
 
@@ -138,24 +138,23 @@ class XtablesBackend(Backend):
         """Commits each family's input; returns the errors by family, empty when all went well."""
 
     def observe(self) -> State:
-        chains = self._read_held()
-        if not chains:
+        held = self._read_held()
+        if not held:
             return self.list_state()
         from netinit.backends.held import HeldState  # not on a first run
 
-        in_use = any(rules for by_place in chains.values() for rules in by_place.values())
         return HeldState(
-            ours=True, foreign=False, in_use=in_use, of_nf_tables=self.of_nf_tables, chains=chains, list_all=self.list_state,
-            comments=self._comments,
+            ours=True, foreign=False, in_use=any(one.in_use for one in held), of_nf_tables=self.of_nf_tables, held=held,
+            list_all=self.list_state, comments=self._comments,
         )  # fmt: skip
 
     def list_state(self) -> XtablesState:
         """The live rules as listed by the backend's program."""
         return self._state(*self.look(self._families))
 
-    def _read_held(self) -> dict[Family, Chains] | None:
-        """The rules as the kernel holds them, where some are ours; None where they had better be listed."""
-        return None
+    def _read_held(self) -> Held:
+        """The rules as the kernel holds them, where some are ours; nothing where they had better be listed."""
+        return ()
 
     def commit(self, change: Change) -> None:
         scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Lock
-    from netinit.backends.held import Chains
+    from netinit.backends.held import Held
     from netinit.rules.census import Census
 
 
@@ -39,15 +39,15 @@ class LegacyVariant(RestoreBackend):
             return tuple([("-t", table) for table in TABLES])
         return ((),) if tables else ()
 
-    def _read_held(self) -> dict[Family, Chains] | None:
+    def _read_held(self) -> Held:
         if not any(detect.legacy_tables(family) for family in self._families) or not self.can_list():
-            return None
+            return ()
         from netinit.backends.held import read_legacy  # not on a first run
 
         try:
             return read_legacy(self._families)
         except (OSError, ValueError):  # nobody may know, or it is not understood: the program says so
-            return None
+            return ()
 
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
         if not any(detect.legacy_tables(family) != () for family in families):

@@ -42,15 +42,15 @@ class LibiptcBackend(XtablesBackend):
     name = "libiptc"
     counts = False
 
-    def _read_held(self) -> dict[Family, Chains] | None:
+    def _read_held(self) -> Held:
         if not any(detect.legacy_tables(family) for family in self._families):
-            return None
+            return ()
         from netinit.backends.held import read_legacy  # not on a first run
 
         try:
             return read_legacy(self._families)
         except (OSError, ValueError):  # nobody may know, or it is not understood: the program says so
-            return None
+            return ()
 
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
         from netinit.backends.tally import count_legacy_families
@@ -88,7 +88,7 @@ class LibiptcBackend(XtablesBackend):
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.backends.held import Chains
+    from netinit.backends.held import Held
     from netinit.backends.iptc_tables import Tables
 
     Job = Callable[[Tables], str]

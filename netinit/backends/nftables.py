@@ -18,6 +18,7 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, miss_all, render_replacement
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.nft_tables import Listed
+    from netinit.kernel.netlink import NftChain
     from netinit.kernel.plain_namespace import KnownChain, Place
     from netinit.rules.nft.reading import Tables
 
@@ -119,7 +120,28 @@ class NftablesBackend(Backend):
         self._comments = comments
         self._prepared: run.Running | None = None
 
-    def observe(self) -> NftState:
+    def observe(self) -> State:
+        chains, tables = self._find_tables()
+        if tables and not self._comments:
+            from netinit.backends.held_tables import HeldTablesState, read_snapshot  # not on a first run
+
+            try:
+                snapshot = read_snapshot(chains, tables)
+            except OSError:  # more than is read: nft says so
+                snapshot = None
+            if snapshot:
+                return HeldTablesState(
+                    ours=True, foreign=_are_foreign(chains, tables), snapshot=snapshot, chains=chains, tables=tables,
+                    list_all=self.list_state,
+                )  # fmt: skip
+        return self._list(chains, tables)
+
+    def list_state(self) -> NftState:
+        """Our tables as nft lists them."""
+        return self._list(*self._find_tables())
+
+    def _find_tables(self) -> tuple[tuple[NftChain, ...], tuple[str, ...]]:
+        """All chains, and our tables that exist."""
         chains = detect.nft_chains()
         if chains is None:
             raise BackendUnavailableError(
@@ -129,14 +151,16 @@ class NftablesBackend(Backend):
         tables = tuple([table for table in inet if table in TABLE_NAMES])
         if tables and not run.find("nft"):  # another backend beside these rules would capture everything twice
             raise ApplyError(f"rules in nft tables ({', '.join(tables)}) are here, but {NOT_INSTALLED}")
-        foreign = [c for c in chains if c.family not in (INET, IPV4_TABLES, IPV6_TABLES)]
+        return chains, tables
+
+    def _list(self, chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> NftState:
         listed = None
         if tables:
             from netinit.backends.nft_tables import read_listed
 
             listed = read_listed(chains, tables)
         return NftState(
-            listed=listed, comments=self._comments, ours=bool(tables), foreign=len(inet) > len(tables) or bool(foreign)
+            listed=listed, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables)
         )
 
     def prepare(self) -> None:
@@ -163,7 +187,7 @@ class NftablesBackend(Backend):
         before = change.before
         if not isinstance(before, NftState):
             raise TypeError("the change of another backend")
-        now = self.observe().listed
+        now = self.list_state().listed
         if now == before.listed:  # nft was refused, or ended before its transaction
             return
         text = ""
@@ -176,7 +200,7 @@ class NftablesBackend(Backend):
             if reads_files(text):
                 raise ApplyError("the nft tables of before name files to be read, and are not written back")
         self._run(FROM_INPUT, render_replacement(text, now.tables if now else ()))
-        if self.observe().describe() != before.describe():
+        if self.list_state().describe() != before.describe():
             named = ", ".join(before.listed.tables) if before.listed else "none"
             raise ApplyError(f"nft lists other tables than before ({named})")
 
@@ -186,7 +210,7 @@ class NftablesBackend(Backend):
 
     def read(self) -> Tables:
         """Our tables in types, with their counters. BackendUnavailableError, ParseError where they cannot be read."""
-        seen = self.observe().listed
+        seen = self.list_state().listed
         if not seen:
             return {}
         from netinit.backends.nft_tables import read_counted
@@ -194,13 +218,20 @@ class NftablesBackend(Backend):
         return read_counted(seen)
 
     def list_rules(self) -> dict[str, str]:
-        return self.observe().describe()
+        return self.list_state().describe()
 
     def _run(self, arguments: tuple[str, ...], script: str = "") -> str:
         path = run.find("nft")
         if not path:
             raise BackendUnavailableError(NOT_INSTALLED)
         return _finish(run.start(path, arguments, stdin=script), path)
+
+
+def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
+    """Whether chains are there that neither iptables nor we have made."""
+    return any(
+        chain.table not in tables if chain.family == INET else chain.family not in (IPV4_TABLES, IPV6_TABLES) for chain in chains
+    )
 
 
 def _finish(running: run.Running, path: str) -> str:

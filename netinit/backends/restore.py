@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Change
-    from netinit.backends.held import Chains
+    from netinit.backends.held import Held
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
@@ -132,16 +132,16 @@ class NftVariant(RestoreBackend):
 
         return count_nft_families(families, chains)
 
-    def _read_held(self) -> dict[Family, Chains] | None:
+    def _read_held(self) -> Held:
         chains = detect.nft_chains() or ()
         if not any(chain.name in OWNED_CHAINS for chain in chains) or not self.can_list():
-            return None
+            return ()
         from netinit.backends.held import read_nft  # not on a first run
 
         try:
             return read_nft(self._families, chains)
         except OSError:  # more than is read, or nobody may know: the program says so
-            return None
+            return ()
 
     def commit(self, change: Change) -> None:
         """The same, and tables that iptables-nft made for rules of ours go with the last of these."""

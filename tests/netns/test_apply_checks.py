@@ -124,16 +124,17 @@ def test_every_backend_looks_at_once_and_again(backend, runs, require_netns):
     assert (required.returncode, says(required, case)) == (1, True), required.stderr
 
 
-@pytest.mark.parametrize("backend", [NFT, LEGACY])
+@pytest.mark.parametrize("backend", [NFT, LEGACY, NATIVE])
 @pytest.mark.parametrize("options", [(), ("-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid"),
-                                     ("-o", "22,9000", "-x", "10.0.0.0/8,192.0.2.4/32", "-c", "eth7", "--rule-comments")],
+                                     ("-o", "22,9000", "-x", "10.0.0.0/8,192.0.2.4/32", "-c", "eth7", "--exclude-cloud-metadata")],
                          ids=["redirect", "tproxy", "lists"])  # fmt: skip
 def test_a_second_run_that_has_nothing_to_do_starts_no_program(backend, options, require_netns, tmp_path):
     needs(backend)
     asked = ("-p", "15001", "-z", "15006", "-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on", *options, "--backend", backend)
-    for program in ("iptables", "ip6tables"):
-        path = tmp_path / f"{program}-{backend.removeprefix('iptables-')}-save"
-        path.write_text(f'#!/bin/sh\necho x >> {tmp_path}/started\nexec /usr/sbin/$(basename $0) "$@"\n')
+    variant = backend.removeprefix("iptables-")
+    for program in ["nft"] if backend == NATIVE else [f"iptables-{variant}-save", f"ip6tables-{variant}-save"]:
+        path = tmp_path / program
+        path.write_text(f'#!/bin/sh\necho x >> {tmp_path}/started\nexec /usr/sbin/{program} "$@"\n')
         path.chmod(0o755)
     with Pod() as pod:
         done = run_tool(pod, "apply", *asked)
