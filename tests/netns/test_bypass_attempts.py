@@ -21,7 +21,7 @@ from bypass_world import (
     LEAKED,
     MODES,
     NOBODY,
-    NOT_EXPECTING,
+    SETTLED,
     Attempt,
     World,
 )
@@ -65,7 +65,7 @@ def cases(attempts: tuple[Attempt, ...], *, exact: bool) -> list:
 
 
 def check(world: World, attempt: Attempt, version: int, expected: tuple[str, ...]) -> None:
-    world.patience = NOT_EXPECTING if {NOBODY, LEAKED} & set(expected) else EXPECTING
+    world.patience = SETTLED if {NOBODY, LEAKED} & set(expected) else EXPECTING
     found = attempt.run(world, version)
     assert found in expected, f"{attempt.what} (IPv{version}, {world.mode}, {world.backend}): {found}, and must be: {' or '.join(expected)}"
 
