@@ -26,7 +26,7 @@ from netinit.kernel.users import creating_as
 from netinit.lab import APP_ID, PROXY_ID, Pod
 from netinit.options import Options
 from programming import SIDECAR, apply_in
-from segments import Peer
+from segments import Peer, Seen, read_segment
 
 CAPTURED = "captured by the proxy"
 PAST = "past the proxy"
@@ -142,6 +142,15 @@ class World(contextlib.ExitStack):
         finally:
             os.sched_setaffinity(0, usual)
 
+    @contextlib.contextmanager
+    def listening_below(self, interface: str) -> Iterator[Callable[[], list[Seen]]]:
+        """Yields what returns the TCP segments that an interface of the pod's has seen since the last call."""
+        with self.pod.entered():
+            made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+        with made:
+            made.bind((interface, 3))
+            yield lambda: [seen for packet in iter(lambda: _receive(made), b"") if (seen := read_segment(packet))]
+
     def accept(self, seconds: float = 0.0) -> list[tuple[str, socket.socket]]:
         """Returns who was connected to since the last call, with the connections; waits `seconds` for the first."""
         found = []
@@ -198,12 +207,12 @@ class World(contextlib.ExitStack):
     def dial(self, version: int, source: tuple[str, int] | None, target: tuple[str, int], *options, protocol: int = 0) -> str:
         """Returns the verdict about one connection that the application opens."""
         with self.app_socket(version, *options, protocol=protocol) as made:
-            self.peer.saw_syn(0)
+            self.peer.find_syn(0)
             self.as_app(_connect, made, source, target)
             found = self.verdict()
             if found == NOBODY and is_connected(made):
                 return PAST
-            return LEAKED if found == NOBODY and self.peer.saw_syn(made.getsockname()[1]) else found
+            return LEAKED if found == NOBODY and self.peer.find_syn(made.getsockname()[1]) else found
 
     def proxy_socket(self, version: int, source: str | None = None, port: int = 0) -> socket.socket:
         """Creates a socket of the proxy, bound to this port or one that nothing has used."""
@@ -241,6 +250,13 @@ def make_socket(namespace: Any, version: int, user: int | None = None, protocol:
 def _make_ping_socket(pod: Pod) -> socket.socket:
     with pod.client.entered():
         return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+
+
+def _receive(made: socket.socket) -> bytes:
+    try:
+        return made.recv(2048, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
 
 
 def is_connected(made: socket.socket) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import bypass_cooperation
 import bypass_inbound
 import bypass_outbound
 from bypass_world import (
@@ -75,11 +76,11 @@ def test_a_peer_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases(bypass_outbound.ATTEMPTS, exact=False))
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_outbound.ATTEMPTS, *bypass_cooperation.ATTEMPTS), exact=False))
 def test_an_application_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *bypass_outbound.ATTEMPTS), exact=True))
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *bypass_outbound.ATTEMPTS, *bypass_cooperation.ATTEMPTS), exact=True))
 def test_istios_own_rules_let_it_past(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=True), attempt, version, expected)
