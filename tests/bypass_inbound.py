@@ -62,12 +62,7 @@ def knock(world: World, version: int, flags: int, *, source: str | None = None, 
     """Sends a segment with these flags, completes the handshake if it is answered, and returns who has the connection."""
     source, target, ports = source or PEER[version], target or POD[version], (port or world.port(), APP_PORT)
     world.peer.send_segment(source, target, ports, flags, seq=seq, **more)
-    return finish(world, source, target, ports, seq)
-
-
-def finish(world: World, source: str, target: str, ports: tuple[int, int], seq: int = SEQ) -> str:
-    answered = world.peer.shake_hands(source, target, ports, seq, world.patience)
-    return world.verdict(None if answered else 0)
+    return world.shake_hands((source, target), ports, seq)
 
 
 def syn(flags: int = SYN, *, source: dict[int, str] | None = None, target: dict[int, str] | None = None, **more) -> Run:
@@ -109,8 +104,10 @@ def syn_after(*steps: tuple[int, int], **more) -> Run:
         port = world.port()
         for flags, distance in steps:
             world.peer.send_segment(PEER[version], POD[version], (port, APP_PORT), flags, seq=SEQ + distance, ack=7, **more)
+        world.settle()
         world.verdict(0)
-        world.peer.receive(port, seconds=0.005)
+        while world.peer.receive(port):
+            pass
         return knock(world, version, SYN, port=port)
 
     return run
@@ -131,7 +128,7 @@ def syn_in_pieces(*sizes: int, reverse: bool = False) -> Run:
                 packets.append(make_packet(source, target, make_fragment(piece, offset=offset, more=not last, number=number), protocol=FRAGMENT))
             offset += size
         world.peer.send(*(reversed(packets) if reverse else packets))
-        return finish(world, source, target, ports)
+        return world.shake_hands((source, target), ports, SEQ)
 
     return run
 
@@ -147,7 +144,7 @@ def pieces_in_pieces(size: int) -> Run:
             for start, half in ((0, body[:8]), (8, body[8:])):
                 outer = make_fragment(half, protocol=FRAGMENT, offset=start, more=start == 0, number=number)
                 world.peer.send(make_packet(source, target, outer, protocol=FRAGMENT))
-        return finish(world, source, target, ports)
+        return world.shake_hands((source, target), ports, SEQ)
 
     return run
 
@@ -165,7 +162,7 @@ def syn_behind(*headers: tuple[int, bytes]) -> Run:
                 body = bytes([following, (len(content) + 2) // 8 - 1]) + content + body
             following = number
         world.peer.send(make_packet(source, target, body, protocol=following))
-        return finish(world, source, target, ports)
+        return world.shake_hands((source, target), ports, SEQ)
 
     return run
 
@@ -174,7 +171,7 @@ def syn_with_ip_options(options: bytes) -> Run:
     def run(world: World, version: int) -> str:
         source, target, ports = PEER[version], POD[version], (world.port(), APP_PORT)
         world.peer.send(make_packet(source, target, make_segment(source, target, ports, SYN, seq=SEQ), options=options))
-        return finish(world, source, target, ports)
+        return world.shake_hands((source, target), ports, SEQ)
 
     return run
 

@@ -96,8 +96,7 @@ def answer_call(world: World, version: int, own: int, port: int) -> str:
     world.listen(APP, own, version)
     try:
         world.peer.send_segment(PEER[version], POD[version], (port, own), SYN, seq=5000)
-        answered = world.peer.shake_hands(PEER[version], POD[version], (port, own), 5000, world.patience)
-        return world.verdict(None if answered else 0)
+        return world.shake_hands((PEER[version], POD[version]), (port, own), 5000)
     finally:
         world.stop_listening(APP, own, version)
 
@@ -200,15 +199,19 @@ def dial_after_call_of_the_server(flags: int, *, then: int = 0, options: bytes =
         for number, each in enumerate((flags, then)):
             if each:
                 world.peer.send_segment(*ends, ports, each, seq=777 + number, ack=1, options=options)
-                world.peer.receive(port, seconds=0.005)
+                world.settle()
+        while world.peer.receive(port):
+            pass
         with world.app_socket(version) as made:
             world.as_app(made.bind, (POD[version], own))
             world.as_app(made.connect_ex, (PEER[version], port))
-            out = world.peer.receive(port, SYN, 0.02)
+            world.settle()
+            out = world.peer.receive(port, SYN)
             if out is None:
                 return world.verdict()
             world.peer.send_segment(*ends, ports, SYN | ACK, seq=778, ack=out.seq + 1)
-            return PAST if wait_for(lambda: is_connected(made), 0.1) else LEAKED
+            world.settle()
+            return PAST if is_connected(made) else LEAKED
 
     return run
 

@@ -6,6 +6,7 @@ import contextlib
 import socket
 from random import Random
 
+from bypass_cooperation import send_errors
 from bypass_outbound import ANY_SOURCE, device
 from bypass_world import APP, APP_PORT, PAST, POD, PROXY, RESET, World, is_connected
 from segments import ACK, FIN, MD5_OPTION, PEER, PSH, RST, SYN, Seen
@@ -18,8 +19,9 @@ SEGMENTS = {
     "FIN far": (FIN | ACK, 2**24, {}), "RST": (RST, 0, {}), "RST next": (RST, 1, {}), "RST ACK": (RST | ACK, 1, {}), "none": (0, 0, {}),
     "SYN FIN": (SYN | FIN, 0, {}),
 }  # fmt: skip
+ERRORS = "ICMP errors"  # of every kind, about a SYN in either direction
 LISTENER_ACTS = ("accept", "reset", "close")
-APP_ACTS = ("dial over lo", "dial and give up", "call in the server's name", "listen", "stop listening")
+APP_ACTS = ("dial over lo", "dial and give up", "call in the server's name", "listen", "stop listening", "wait over eth0")
 PROXY_ACTS = ("proxy dials", "proxy resets", "proxy closes")
 
 
@@ -33,11 +35,15 @@ class Sequence:
         self.accepted: list[tuple[str, socket.socket]] = []
         self.upstream: list[socket.socket] = []
         self.listening = False
+        self.waiting: list[socket.socket] = []  # of the application's, for an answer
 
     def act(self, what: str) -> None:
         if what in SEGMENTS:
             flags, distance, more = SEGMENTS[what]
             self.send(flags, SEQ + distance, **more)
+        elif what == ERRORS:
+            for (source, target), ports in ((self.ends, self.ports), (self.ends[::-1], self.ports[::-1])):
+                send_errors(self.world, self.version, source, target, ports, to=self.ends[1])
         elif what in LISTENER_ACTS:
             self.accepted += self.world.accept()
             if what != "accept":
@@ -68,6 +74,10 @@ class Sequence:
             self.stop_listening()
         elif what == "call in the server's name":
             self.send_syn(server, own, ANY_SOURCE[self.version])
+        elif what == "wait over eth0":
+            self.waiting.append(world.app_socket(self.version, device("eth0")))
+            world.as_app(self.waiting[-1].bind, own)
+            world.as_app(self.waiting[-1].connect_ex, server)
         elif what == "dial over lo":
             self.send_syn(own, server, device("lo"))
         elif what == "dial and give up":
@@ -97,7 +107,14 @@ class Sequence:
         self.world.stop_listening(APP, self.ports[1], self.version)
         self.listening = False
 
+    def is_answered(self) -> bool:
+        """Whether a socket that waited got its connection."""
+        return any(is_connected(made) for made in self.waiting)
+
     def end(self) -> None:
+        for made in self.waiting:
+            made.close()
+        self.waiting.clear()
         self.close(self.accepted, reset=True)
         self.act_as_proxy("proxy resets")
         if self.listening:
@@ -133,7 +150,7 @@ class Sequence:
 def run_inbound(world: World, random: Random) -> str | None:
     """A random sequence of a peer and the proxy, then calls of the peer. Returns it if somebody gets past."""
     version = random.choice((4, 6))
-    acts = random.choices((*SEGMENTS, *LISTENER_ACTS), k=random.randint(1, 7))
+    acts = random.choices((*SEGMENTS, ERRORS, *LISTENER_ACTS), k=random.randint(1, 7))
     sequence = Sequence(world, version, APP_PORT, world.port())
     for what in acts:
         sequence.act(what)
@@ -145,11 +162,11 @@ def run_inbound(world: World, random: Random) -> str | None:
 def run_outbound(world: World, random: Random) -> str | None:
     """A random sequence of the application, the proxy and a server; then the application dials, or listens and is called."""
     version, called = random.choice((4, 6)), random.random() < 0.5
-    acts = random.choices((*SEGMENTS, *LISTENER_ACTS, *(APP_ACTS + PROXY_ACTS) * 3), k=random.randint(1, 7))
+    acts = random.choices((*SEGMENTS, ERRORS, *LISTENER_ACTS, *(APP_ACTS + PROXY_ACTS) * 3), k=random.randint(1, 7))
     sequence = Sequence(world, version, world.port(), world.port())
     for what in acts:
         sequence.act(what)
-    past = any(who != PROXY for who, _ in sequence.accepted)
+    past = sequence.is_answered() or any(who != PROXY for who, _ in sequence.accepted)
     sequence.end()
     world.verdict(0)
     if called and not past:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import os
 import select
 import socket
 import struct
@@ -25,7 +26,7 @@ from netinit.kernel.users import creating_as
 from netinit.lab import APP_ID, PROXY_ID, Pod
 from netinit.options import Options
 from programming import SIDECAR, apply_in
-from segments import Peer
+from segments import Peer, Seen, read_segment
 
 CAPTURED = "captured by the proxy"
 PAST = "past the proxy"
@@ -44,8 +45,10 @@ _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 _TRANSPARENT = {4: (socket.SOL_IP, IP_TRANSPARENT), 6: (socket.IPPROTO_IPV6, IPV6_TRANSPARENT)}
 _CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 _libc = ctypes.CDLL(None, use_errno=True)
-# A connection that is expected is waited for as long as a busy machine may need; one that is not costs its time in each run.
-EXPECTING, NOT_EXPECTING = 2.0, 0.06
+# A connection that is expected is waited for as long as a busy machine may need; for one that is not, World.settle() is enough.
+EXPECTING, NOT_EXPECTING, SETTLED = 2.0, 0.06, 0.0
+_ECHO = bytes.fromhex("0800f7ff00000000")  # an ICMP echo request: type 8, its checksum
+_ROUND_TRIPS = 3  # a handshake has three packets, each of which crosses the same queues as these
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
 MODES = ("REDIRECT", "TPROXY")
 EXACT = "--istio-exact"  # Istio's own rules; the default ones let less past
@@ -92,6 +95,7 @@ class World(contextlib.ExitStack):
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.pod)
             self.peer = stack.enter_context(contextlib.closing(Peer(self.pod)))
+            self._pings = stack.enter_context(_make_ping_socket(self.pod))
             stack.callback(lambda: [made.close() for made in self._listening.values()])
             self._app = stack.enter_context(ThreadPoolExecutor(1, initializer=_become_app, initargs=(self.pod.descriptor,)))
             for version in (4, 6):
@@ -121,6 +125,32 @@ class World(contextlib.ExitStack):
     def stop_listening(self, who: str, port: int, version: int) -> None:
         self._listening.pop((who, port, version)).close()
 
+    def settle(self) -> None:
+        """Waits until the kernel has worked off what was sent, with what this caused: a packet sent later has come back.
+
+        Each processor has a queue for what arrives over veth and lo, and serves it in order (net/core/dev.c, backlog).
+        """
+        usual = os.sched_getaffinity(0)
+        try:
+            for processor in usual:
+                os.sched_setaffinity(0, {processor})
+                for _ in range(_ROUND_TRIPS):
+                    self._pings.sendto(_ECHO, (POD[4], 0))
+                    if not select.select([self._pings], [], [], EXPECTING)[0]:
+                        raise AssertionError("the pod does not answer an echo request")
+                    self._pings.recv(100)
+        finally:
+            os.sched_setaffinity(0, usual)
+
+    @contextlib.contextmanager
+    def listening_below(self, interface: str) -> Iterator[Callable[[], list[Seen]]]:
+        """Yields what returns the TCP segments that an interface of the pod's has seen since the last call."""
+        with self.pod.entered():
+            made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+        with made:
+            made.bind((interface, 3))
+            yield lambda: [seen for packet in iter(lambda: _receive(made), b"") if (seen := read_segment(packet))]
+
     def accept(self, seconds: float = 0.0) -> list[tuple[str, socket.socket]]:
         """Returns who was connected to since the last call, with the connections; waits `seconds` for the first."""
         found = []
@@ -133,11 +163,19 @@ class World(contextlib.ExitStack):
 
     def verdict(self, seconds: float | None = None) -> str:
         """Closes all new connections and says where they ended: PAST where anybody but the proxy has one."""
+        if seconds is None:
+            self.settle()
         found = self.accept(self.patience if seconds is None else seconds)
         for _, connection in found:
             connection.close()
         who = {name for name, _ in found}
         return PAST if who - {PROXY} else CAPTURED if who else NOBODY
+
+    def shake_hands(self, ends: tuple[str, str], ports: tuple[int, int], seq: int) -> str:
+        """Completes the handshake of the peer's SYN with this number, if it is answered, and returns who has the connection."""
+        self.settle()
+        answered = self.peer.shake_hands(*ends, ports, seq, self.patience)
+        return self.verdict(None if answered else 0)
 
     def reset(self) -> str | None:
         """Accepts the next connection and resets it, as a proxy does with a client it refuses; returns whose it was."""
@@ -169,12 +207,12 @@ class World(contextlib.ExitStack):
     def dial(self, version: int, source: tuple[str, int] | None, target: tuple[str, int], *options, protocol: int = 0) -> str:
         """Returns the verdict about one connection that the application opens."""
         with self.app_socket(version, *options, protocol=protocol) as made:
-            self.peer.saw_syn(0)
+            self.peer.find_syn(0)
             self.as_app(_connect, made, source, target)
             found = self.verdict()
             if found == NOBODY and is_connected(made):
                 return PAST
-            return LEAKED if found == NOBODY and self.peer.saw_syn(made.getsockname()[1]) else found
+            return LEAKED if found == NOBODY and self.peer.find_syn(made.getsockname()[1]) else found
 
     def proxy_socket(self, version: int, source: str | None = None, port: int = 0) -> socket.socket:
         """Creates a socket of the proxy, bound to this port or one that nothing has used."""
@@ -207,6 +245,18 @@ def make_socket(namespace: Any, version: int, user: int | None = None, protocol:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     made.setblocking(False)  # noqa: FBT003 - the standard library's signature
     return made
+
+
+def _make_ping_socket(pod: Pod) -> socket.socket:
+    with pod.client.entered():
+        return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+
+
+def _receive(made: socket.socket) -> bytes:
+    try:
+        return made.recv(2048, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
 
 
 def is_connected(made: socket.socket) -> bool:

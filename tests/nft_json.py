@@ -35,6 +35,8 @@ def _hook(text: str) -> dict:
 
 GRAMMAR = [
     (r"tcp flags (!= )?(\S+) / (\S+)", "flags"),
+    (r"tcp flags ! (\S+)", "no flags"),
+    (r"fib (\w+) type (!= )?(\S+)", "fib"),
     (r"ct status (! )?(\S+)(?= |$)", "status"),
     (r"ct direction (\S+)", "direction"),
     (r"reject with tcp reset", "reset"),
@@ -75,6 +77,10 @@ def _of_connection(match: re.Match[str], kind: str) -> dict | None:
     if kind == "flags":
         masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[3].split(",")]}
         return {"match": {"op": "!=" if match[1] else "==", "left": masked, "right": match[2]}}
+    if kind == "no flags":
+        return {"match": {"op": "!", "left": {"payload": {"protocol": "tcp", "field": "flags"}}, "right": match[1]}}
+    if kind == "fib":
+        return {"match": {"op": "!=" if match[2] else "==", "left": {"fib": {"result": "type", "flags": [match[1]]}}, "right": match[3]}}
     if kind == "status":
         return {"match": {"op": "!" if match[1] else "in", "left": {"ct": {"key": "status"}}, "right": match[2]}}
     if kind == "direction":

@@ -27,12 +27,13 @@ MATCHES = rf"""
     (?:
         -m\ tcp\ (?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
-        (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
+        (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ | (?:-m\ tcp\ )?--tcp-flags\ RST\ NONE\ |
+        -m\ addrtype\ !\ --(?:src|dst)-type\ LOCAL\ |
         -m\ conntrack\ !\ --ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ (?:REPLY|ORIGINAL)\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
         -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}(?:-{NUMBER})?\ |
         -m\ (?:mark|connmark)\ (?:!\ )?--mark\ {HEX}(?:/0xfff)?\ |
-        -m\ (?:conntrack\ --ctstate|state\ --state)\ (?:INVALID|INVALID,UNTRACKED|NEW|ESTABLISHED|RELATED,ESTABLISHED)\ |
+        -m\ (?:conntrack\ --ctstate|state\ --state)\ (?:INVALID|INVALID,UNTRACKED|RELATED,UNTRACKED|NEW|ESTABLISHED|RELATED,ESTABLISHED)\ |
         -m\ limit\ --limit\ {NUMBER}/sec\ --limit-burst\ {NUMBER}\ |
         -m\ socket[ ]
     )*

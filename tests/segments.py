@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from netinit.lab import NetworkNamespace, Pod
 
 FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << bit for bit in range(8))
-HOP_BY_HOP, TCP, ROUTING, FRAGMENT, DESTINATION = 0, 6, 43, 44, 60  # IPv6 next headers
+HOP_BY_HOP, ICMP, TCP, ROUTING, FRAGMENT, ICMPV6, DESTINATION = 0, 1, 6, 43, 44, 58, 60  # protocols and IPv6 next headers
 MD5_OPTION = b"\x01\x01\x13\x12" + bytes(16)  # RFC 2385; a listener without keys silently drops a SYN that carries it
 # The pod reaches these through the client's namespace, whose kernel does not own them and therefore never answers for them.
 PEER = {4: "192.0.2.66", 6: "2001:db8:66::66"}
@@ -44,6 +44,16 @@ def make_segment(
     ends = ip_address(source).packed + ip_address(target).packed
     rest = struct.pack("!BBH", 0, TCP, length) if ip_address(source).version == 4 else struct.pack("!IHBB", length, 0, 0, TCP)
     return header[:16] + struct.pack("!H", make_checksum(ends + rest + header + data)) + header[18:] + data
+
+
+def make_icmp_error(source: str, target: str, kind: int, code: int, quoted: bytes, *, field: int = 0) -> bytes:
+    """Returns an ICMP or ICMPv6 error about a packet; `field` is the word behind the checksum: an MTU, a pointer, a gateway."""
+    body = struct.pack("!BBHI", kind, code, 0, field) + quoted[:1200]
+    ends = b""
+    if ip_address(source).version == 6:
+        ends = ip_address(source).packed + ip_address(target).packed + struct.pack("!IHBB", len(body), 0, 0, ICMPV6)
+    body = body[:2] + struct.pack("!H", make_checksum(ends + body)) + body[4:]
+    return make_packet(source, target, body, protocol=ICMPV6 if ends else ICMP)
 
 
 def make_packet(source: str, target: str, payload: bytes, *, protocol: int = TCP, options: bytes = b"", offset: int = 0, more: bool = False, number: int = 0) -> bytes:
@@ -108,13 +118,14 @@ class Peer:
                 return seen
         return None
 
-    def saw_syn(self, source_port: int) -> bool:
-        """Whether a SYN from this port of the pod's is among the packets that have not been received yet."""
-        found = False
+    def find_syn(self, source_port: int) -> Seen | None:
+        """Returns the last SYN from this port of the pod's among the packets that have not been received yet; receives them all."""
+        found = None
         while select.select([self._socket], [], [], 0)[0]:
             packet, (_, _, direction, *_) = self._socket.recvfrom(2048)
             seen = None if direction == socket.PACKET_OUTGOING else read_segment(packet)
-            found = found or bool(seen and seen.ports[0] == source_port and seen.flags & (SYN | ACK) == SYN)
+            if seen and seen.ports[0] == source_port and seen.flags & (SYN | ACK) == SYN:
+                found = seen
         return found
 
     def shake_hands(self, source: str, target: str, ports: tuple[int, int], seq: int, seconds: float) -> Seen | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import bypass_cooperation
 import bypass_inbound
 import bypass_outbound
 from bypass_world import (
@@ -21,7 +22,7 @@ from bypass_world import (
     LEAKED,
     MODES,
     NOBODY,
-    NOT_EXPECTING,
+    SETTLED,
     Attempt,
     World,
 )
@@ -65,7 +66,7 @@ def cases(attempts: tuple[Attempt, ...], *, exact: bool) -> list:
 
 
 def check(world: World, attempt: Attempt, version: int, expected: tuple[str, ...]) -> None:
-    world.patience = NOT_EXPECTING if {NOBODY, LEAKED} & set(expected) else EXPECTING
+    world.patience = SETTLED if {NOBODY, LEAKED} & set(expected) else EXPECTING
     found = attempt.run(world, version)
     assert found in expected, f"{attempt.what} (IPv{version}, {world.mode}, {world.backend}): {found}, and must be: {' or '.join(expected)}"
 
@@ -75,11 +76,11 @@ def test_a_peer_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases(bypass_outbound.ATTEMPTS, exact=False))
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_outbound.ATTEMPTS, *bypass_cooperation.ATTEMPTS), exact=False))
 def test_an_application_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *bypass_outbound.ATTEMPTS), exact=True))
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *bypass_outbound.ATTEMPTS, *bypass_cooperation.ATTEMPTS), exact=True))
 def test_istios_own_rules_let_it_past(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=True), attempt, version, expected)

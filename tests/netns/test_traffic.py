@@ -249,8 +249,8 @@ def _ask_twice(server):
 
 
 def test_invalid_packets_are_dropped_where_that_is_wanted():
-    """An ACK out of nowhere is answered with a reset, unless it is dropped as belonging to no connection."""
-    for arguments, answered in (((), True), (("--drop-invalid",), False)):
+    """Istio's own rules answer an ACK out of nowhere with a reset, unless it is dropped as belonging to no connection."""
+    for arguments, answered in (((), False), (("--istio-exact",), True), (("--istio-exact", "--drop-invalid"), False)):
         with Pod(ipv6=False) as pod:
             start_servers(pod)
             pod.set_sysctl("net.netfilter.nf_conntrack_tcp_loose", 0)

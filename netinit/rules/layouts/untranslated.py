@@ -3,7 +3,8 @@
 The kernel asks nat once for each conntrack entry, and a connection may begin on an entry that is there already, without a
 translation: one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer),
 or one that a packet made on its way through another interface. A SYN on it is in the state NEW, ESTABLISHED or INVALID
-(nf_conntrack_proto_tcp.c), and would go past the proxy.
+(nf_conntrack_proto_tcp.c), and would go past the proxy. So would segments that belong to no entry, which are INVALID: they open
+a connection where the SYN got no answer from the proxy, and bring data into one that the proxy has.
 
 The chains in the filter table are derived from those of nat, so that exactly what nat would redirect is refused.
 """
@@ -11,11 +12,11 @@ The chains in the filter table are derived from those of nat, so that exactly wh
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV6, Family, Network
-from netinit.options import CURRENT, DNS_PORT, Interception
+from netinit.options import AMBIENT, AMBIENT_MASK, CURRENT, DNS_PORT, NODE_PROXY_MARK, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState
-from netinit.rules.matches.packet import InInterface, Port, Protocol, Source
+from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
+from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
     FORWARD,
@@ -26,6 +27,7 @@ from netinit.rules.model import (
     ISTIO_OUTPUT,
     ISTIO_PRERT,
     ISTIO_REDIRECT,
+    MANGLE,
     NAT,
     OUTPUT,
     PREROUTING,
@@ -41,9 +43,15 @@ TCP = Protocol(name="tcp")
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; one whose SYN is dropped could be called back
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # that the rules here are in, in the filter table
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothing else
+ON_LOOPBACK = OutInterface(names=("lo",))
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
 WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # nft's status, unlike iptables', says nothing of these
+# What a conntrack helper expects is translated like the connection that announced it, without asking nat (nf_nat_follow_master).
+UNASKED = ConnectionState(states=("RELATED", "UNTRACKED"))
+INVALID = ConnectionState(states=("INVALID",))
+NOT_RESET = TcpFlags(mask=("RST",), flags=())  # a RST opens nothing and carries nothing
+NOT_OPENING = BARE_SYN.replace(negated=True)
 NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may answer a client whose port is 53
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 # nat's hook -> the hook of filter that sees the same packets, and what is left out there: nat is never asked at PREROUTING
@@ -62,11 +70,14 @@ def guard(builder: Builder, options: Interception) -> None:
     if options.layout == CURRENT:
         dropped = (IPV6,)
         builder.append(
-            FILTER, INPUT, Source(networks=(Network.parse(IPV6.passthrough),)), NOT_LO, BARE_SYN.replace(negated=True),
+            FILTER, INPUT, Source(networks=(Network.parse(IPV6.passthrough),)), NOT_LO, NOT_OPENING,
             to=Jump(chain=ISTIO_DROP), families=dropped,
             why="the proxy alone speaks from this address, through lo", origin="istio_exact",
         )  # fmt: skip
     refuse(builder)
+    if builder.rules_of(NAT, PREROUTING) or builder.rules_of(MANGLE, PREROUTING):
+        dropped = FAMILIES
+        _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
         dropped = FAMILIES
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
@@ -79,6 +90,24 @@ def guard(builder: Builder, options: Interception) -> None:
             why="connections that nat has not redirected are looked at again", origin=origin,
         )  # fmt: skip
     builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin="istio_exact")
+
+
+def _drop_other_names(builder: Builder, options: Interception) -> None:
+    """Over lo the application talks to itself alone.
+
+    Its SYN with another address, of IPv6 also as the source, leaves an entry that the answers of a server outside belong to.
+    """
+    if options.layout == AMBIENT:
+        proxy: tuple[Match, ...] = (Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK, negated=True),)
+    else:
+        owners = [("uid", number) for number in options.proxy_uids] + [("gid", number) for number in options.proxy_gids]
+        proxy = tuple([Owner(kind=kind, number=number, negated=True) for kind, number in owners])
+    for side, families in (("source", (IPV6,)), ("destination", FAMILIES)):
+        foreign = AddressType(side=side, types=("LOCAL",), negated=True)
+        builder.append(
+            FILTER, OUTPUT, ON_LOOPBACK, *proxy, BARE_SYN, foreign, to=Jump(chain=ISTIO_DROP), families=families,
+            why="the proxy alone uses other addresses than the pod's own over lo", origin="istio_exact",
+        )  # fmt: skip
 
 
 def refuse(builder: Builder) -> None:
@@ -94,7 +123,9 @@ def refuse(builder: Builder) -> None:
             others = (*beside, Port(protocol="tcp", ports=tuple(sorted(ports)), negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
-        looked_at: list[tuple[Match, ...]] = [(*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, WITHOUT_ENTRY)]
+        looked_at: list[tuple[Match, ...]] = [
+            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), (*others, NOT_RESET, INVALID),
+        ]  # fmt: skip
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
         for matches in looked_at:
@@ -118,6 +149,9 @@ def _repeat(
             builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,))
         return
     tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # what nat redirects
+    if refused:  # a reset would end the connection that a stranger's segment only claims to belong to
+        at = next((number for number, one in enumerate(matches, 1) if isinstance(one, Port)), len(matches))  # one `-m tcp` for both
+        builder.append(FILTER, chain, *matches[:at], NOT_OPENING, *matches[at:], to=Drop(), why=why, origin=origin, families=own)
     builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=own)
 
 

@@ -210,8 +210,8 @@ class TcpFlags(Match):
 
     def nft(self) -> str:
         mask, flags = (",".join(words).lower() for words in (self.mask, self.flags))
-        if not flags:
-            return f"tcp flags & ({mask.replace(',', ' | ')}) {'!=' if self.negated else '=='} 0x0"
+        if not flags:  # as nft lists it
+            return f"tcp flags & ({mask.replace(',', ' | ')}) != 0x0" if self.negated else f"tcp flags ! {mask}"
         return f"tcp flags {'!= ' if self.negated else ''}{flags} / {mask}"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:

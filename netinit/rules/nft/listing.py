@@ -138,6 +138,8 @@ def _spell_left(left: Any) -> str | None:
     ((kind, content),) = left.items()
     if kind == "payload" and set(content) == {"protocol", "field"}:
         return f"{content['protocol']} {content['field']}"
+    if kind == "fib" and content["result"] == "type":
+        return f"fib {' . '.join(content['flags'])} type"
     if kind in ("meta", "ct", "socket") and set(content) == {"key"}:
         key: str = content["key"]
         return key if key in ("iifname", "oifname") else f"{kind} {key}"

@@ -24,8 +24,11 @@ def read_masked(left: Any) -> tuple[Any, int] | None:
 
 
 def read_flags(match: dict[str, Any]) -> TcpFlags | None:
-    """A comparison of TCP flags under a mask, for `{"&": [{"payload": …}, ["fin", "syn"]]}`; None for anything else."""
+    """A comparison of TCP flags under a mask, as in `{"&": [{"payload": …}, ["fin", "syn"]]}`; None for anything else."""
     left, right = match["left"], match["right"]
+    if match["op"] == "!" and left == TCP_FLAGS:  # none of them
+        unset = _read_words(right)
+        return TcpFlags(mask=unset, flags=()) if unset else None
     if not isinstance(left, dict) or set(left) != {"&"} or left["&"][0] != TCP_FLAGS or match["op"] not in ("==", "!="):
         return None
     mask, flags = (_read_words(value) for value in (left["&"][1], right))

@@ -15,6 +15,7 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.base.records import Record
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
+    AddressType,
     ConnectionDirection,
     ConnectionState,
     Limit,
@@ -238,6 +239,8 @@ def _read_match(content: Json) -> Match | None:
     try:
         if kind == "payload" and set(left) == {"protocol", "field"}:
             return _read_payload(left["protocol"], left["field"], values, negated)
+        if kind == "fib":
+            return _read_address_type(left, values, negated)
         if kind in ("meta", "ct") and set(left) == {"key"}:
             reader = _KEYS.get((kind, left["key"]))
             return reader(values, negated) if reader else None
@@ -266,6 +269,13 @@ def _read_payload(protocol: str, field: str, values: list[Any], negated: bool) -
         networks = tuple([network for value in values for network in _read_networks(value, family)])
         return (Source if field == "saddr" else Destination)(networks=networks, negated=negated)
     return None
+
+
+def _read_address_type(left: Json, values: list[Any], negated: bool) -> Match | None:
+    side = {"saddr": "source", "daddr": "destination"}.get(left["flags"][0])
+    if not side or left["result"] != "type" or len(left["flags"]) > 1:
+        return None
+    return AddressType(side=side, types=tuple([str(value).upper() for value in values]), negated=negated)
 
 
 def _read_port(value: Any) -> int | tuple[int, int]:

@@ -23,6 +23,7 @@ from netinit.simulate.symbolic.space import (
     ESTABLISHED,
     INBOUND,
     INVALID,
+    INVALID_RESET,
     MARK,
     NEW,
     OUTBOUND,
@@ -143,7 +144,10 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
     if part.verdict == UNKNOWN:
         yield Piece(kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
-        if stopped := reused & captured:
+        stopped = (reused | (region & in_states(space, (INVALID,)))) & captured
+        if cause and (origin := cause.rules[0].origin) and origin.option == "istio_exact":
+            stopped = region
+        if stopped:
             yield Piece(kinds.DROPPED, stopped, part, cause, "istio_exact")
         if others := region - stopped:
             yield Piece(kinds.DROPPED, others, part, cause, label=_label(subject, cause))
@@ -157,7 +161,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
             yield Piece(kinds.UNTRANSLATED, past, part)
         if known := (region & in_states(space, (ESTABLISHED, ANSWER, TRANSLATED, RELATED))) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
-        if lost := region & in_states(space, (INVALID, UNTRACKED)):
+        if lost := region & in_states(space, (INVALID, INVALID_RESET, UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)
         if fresh := region & in_states(space, (NEW,)):
             yield from _passing(subject, part, fresh, cause)

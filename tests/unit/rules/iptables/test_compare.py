@@ -153,9 +153,8 @@ def test_differences_of_every_table_are_told_and_comments_apart_from_rules():
     )
     assert differences(text) == [
         'extra: IPv4 nat ISTIO_REDIRECT rule 1: `-p udp -j RETURN` with comment "why"',
-        "extra: IPv4 filter INPUT rule 3: -p tcp -j ISTIO_DROP",
-        "extra: IPv4 filter ISTIO_DROP: the chain itself",
-        'extra: IPv4 filter ISTIO_DROP rule 1: `-j DROP` with comment "a b"',
+        "extra: IPv4 filter INPUT rule 4: -p tcp -j ISTIO_DROP",
+        'extra: IPv4 filter ISTIO_DROP rule 2: `-j DROP` with comment "a b"',
     ]
 
 

@@ -121,11 +121,11 @@ def test_tables_that_are_right_are_skipped():
     text = listing_of(TPROXY, IPV4)
     listing = make_listing(text)
     written = write_plan(TPROXY, IPV4)
-    assert unchanged_tables(written, listing, owned_of(listing, TPROXY), IPV4) == ["mangle", "nat"]
-    assert transition(text, TPROXY, skip=["mangle", "nat"]) == []
+    assert unchanged_tables(written, listing, owned_of(listing, TPROXY), IPV4) == ["mangle", "nat", "filter"]
+    assert transition(text, TPROXY, skip=["mangle", "nat", "filter"]) == []
     assert transition(text, TPROXY, skip=["mangle"])[0] == "*nat"
     changed = make_listing(text.replace("--to-ports 15001", "--to-ports 15009"))
-    assert unchanged_tables(written, changed, owned_of(changed, TPROXY), IPV4) == ["mangle"]
+    assert unchanged_tables(written, changed, owned_of(changed, TPROXY), IPV4) == ["mangle", "filter"]
 
 
 def tables(lines):
@@ -137,8 +137,8 @@ def test_a_table_that_stops_capturing_comes_last():
     assert tables(transition(text, REDIRECT)) == ["*nat", "*filter", "*mangle"]
     drop_only = plan(Options(inbound_ports="*", drop_invalid=True, ipv6="on"))  # mangle stays, its TPROXY does not
     assert tables(transition(text, drop_only)) == ["*nat", "*filter", "*mangle"]
-    assert tables(transition(text, TPROXY)) == ["*mangle", "*nat"]
-    assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*filter", "*mangle", "*nat"]
+    assert tables(transition(text, TPROXY)) == ["*mangle", "*nat", "*filter"]
+    assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*filter", "*mangle", "*nat", "*filter"]
     assert tables(transition("mangle OUTPUT -j THEIRS\nmangle THEIRS", REDIRECT)) == ["*nat", "*filter"]
 
 

@@ -44,7 +44,8 @@ def ruling(text, more="", **subject):
         ("inbound tcp in state INVALID to pod is dropped", "", False),
         ("outbound tcp with mark 1337 not to pod is captured", "-m TPROXY", False),
         ("outbound tcp with mark 0 not to pod not by proxy is captured", "-m TPROXY", True),
-        ("outbound traffic to pod is direct or captured", "", True),
+        ("outbound traffic to pod is direct or captured", "--istio-exact", True),
+        ("outbound traffic to pod is direct or captured or dropped", "", True),
     ],
 )
 def test_a_sentence_is_proved_or_refuted(text, more, holds):
