@@ -128,7 +128,7 @@ DROPS = {
         ("nft add table ip evil", "nft add chain ip evil c '{ type filter hook output priority 0; }'", "nft add rule ip evil c meta skuid 1000 tcp dport 15001 drop"), None,
         ("nft table ip evil, chain c, rule 1",), backends=(NFT, NATIVE),
     ),
-    "a policy that drops": Case(("{iptables} -w -P OUTPUT DROP",), None, ("the policy of chain OUTPUT", "table filter"), backends=(NFT, LEGACY)),
+    "a policy that drops": Case(("{iptables} -w -P OUTPUT DROP",), None, ("the policy of filter OUTPUT is DROP",), backends=(NFT, LEGACY)),
     "a base chain that drops in the table filter": Case(
         ("nft add table ip filter", "nft add chain ip filter EVIL '{ type filter hook output priority -200; }'", "nft add rule ip filter EVIL tcp dport 80 drop"), None,
         ("nft table ip filter, chain EVIL, rule 1",),
@@ -175,6 +175,12 @@ def explain(pod, direction):
     return run_tool(pod, "explain", "--live", *words)
 
 
+def assert_all(pod, direction):
+    """What netinit says of the assertion that all connections of the direction to the same place are captured."""
+    words = f"outbound ipv4 tcp to {OUTSIDE} port {PORT} not by proxy" if direction == "out" else f"inbound ipv4 tcp port {PORT}"
+    return run_tool(pod, "audit", "--live", "--assert", f"{words} is captured")
+
+
 def connect(pod, direction):
     """Where a connection of the application, or of a caller outside, arrives."""
     if direction == "out":
@@ -212,12 +218,13 @@ def test_what_takes_captured_traffic_away_is_named_by_verify(what, case, backend
         wanted = case.truth[case.direction] if isinstance(case.truth, dict) else case.truth
         assert truth == wanted, f"{what} is another situation here: the connection ends as {truth}"
         found = verify(pod, backend, case.options)
-        explained = explain(pod, case.direction)
+        explained, asserted = explain(pod, case.direction), assert_all(pod, case.direction)
     finally:
         pod.__exit__(None, None, None)
     if what not in FOLLOWS_THE_MAIN_TABLE:
         assert explained.stdout.strip(), explained.stderr
         assert not explained.stdout.startswith("captured"), f"{what}: explain says otherwise than the kernel: {explained.stdout}"
+        assert asserted.returncode == 4, f"{what}: audit says otherwise than the kernel: {asserted.stdout}{asserted.stderr}"
     assert found.returncode == 3, f"{what}: verify ends with {found.returncode}: {found.stdout}{found.stderr}"
     assert any(all(word in line for word in case.named) for line in found.stdout.splitlines()), found.stdout
 
@@ -249,9 +256,10 @@ def test_foreign_rules_that_take_nothing_away_are_no_difference(what, backend, r
     try:
         do(pod, HARMLESS[what], backend)
         truth = [connect(pod, direction) for direction in ("out", "in")]
-        found = verify(pod, backend)
+        found, asserted = verify(pod, backend), [assert_all(pod, direction) for direction in ("out", "in")]
     finally:
         pod.__exit__(None, None, None)
+    assert [one.returncode for one in asserted] == [0, 0], "".join(one.stdout + one.stderr for one in asserted)
     assert truth == [CAPTURED["out"], CAPTURED["in"]], f"{what} is another situation here"
     assert found.returncode == 0, f"{what}: {found.stdout}{found.stderr}"
 
