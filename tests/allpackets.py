@@ -139,9 +139,10 @@ def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
     assert trace.fate == wanted.fate, told()
     assert trace.verdict == part.verdict, told()
     hits = [step.rule for step in trace.steps if step.rule is not None and step.holds is not False]
-    for passage in part.path:
+    several = trace.disputed or any(step.holds is None and step.outcome == "whether it holds cannot be known" for step in trace.steps)
+    for passage in () if several else part.path:  # of ways that end alike each names its own rules
         assert any(hit is rule for hit in hits for rule in passage.rules), f"{told()}\n{passage} was not met"
-    if wanted.by_rule:
+    if wanted.by_rule and not several:
         assert any(trace.decider.rule is rule for rule in part.path[-1].rules), told()
     if part.verdict in ("dropped", "unknown"):
         return

@@ -123,7 +123,7 @@ DROPS = {
         ("nft add table ip evil", "nft add chain ip evil c '{ type filter hook output priority 0; }'", "nft add rule ip evil c meta skuid 1000 tcp dport 15001 drop"), None,
         ("nft table ip evil, chain c, rule 1",), backends=(NFT, NATIVE),
     ),
-    "a policy that drops": Case(("{iptables} -w -P OUTPUT DROP",), None, ("the policy of chain OUTPUT", "table filter"), backends=(NFT, LEGACY)),
+    "a policy that drops": Case(("{iptables} -w -P OUTPUT DROP",), None, ("the policy of filter OUTPUT is DROP",), backends=(NFT, LEGACY)),
     "a base chain that drops in the table filter": Case(
         ("nft add table ip filter", "nft add chain ip filter EVIL '{ type filter hook output priority -200; }'", "nft add rule ip filter EVIL tcp dport 80 drop"), None,
         ("nft table ip filter, chain EVIL, rule 1",),

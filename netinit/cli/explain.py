@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from netinit.base.net import Network
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.face import answer as show_answer
@@ -22,7 +23,7 @@ from netinit.cli.question import (
     spell_options,
 )
 from netinit.options import Interception, Options
-from netinit.rules.packet import Packet
+from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.endpoints import spell_endpoint, spell_packet
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset
@@ -80,13 +81,23 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
     Where several places hold rules (iptables-nft and iptables-legacy), the kernel asks all of them at each hook; the
     answer is unknown where it hangs on their order, which the kernel does not show.
     """
-    ruleset = ground.join(packet.family) or Ruleset(packet.family)
-    answer = explain(
-        packet, ruleset, ground.surroundings[packet.family],
-        options=ground.options.get(ground.ours), wanted=ground.wanted, origins=ground.origins,
-    )  # fmt: skip
+    around = ground.surroundings[packet.family]
+    answer = _explain(ground, packet, around)
+    if ground.has_several_ways and not packet.in_interface and not around.is_local(packet.destination):
+        host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
+        names = dict.fromkeys([around.default_interface, *[name for name, _ in around.addresses if name != LOOPBACK_DEVICE]])
+        found = {name: _explain(ground, packet, around.replace(routes=((host, name),))) for name in names}
+        if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) > 1:
+            ways = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
+            answer = answer.unknown_because(f"the way out depends on more than the destination: {ways}")
     caveat = f"{answer.trace.reason}: remove one of them (netinit remove)"
     return _source_of(ground, answer), answer, (caveat,) if answer.trace.disputed else ()
+
+
+def _explain(ground: Ground, packet: Packet, around: Surroundings) -> Explanation:
+    ruleset = ground.join(packet.family) or Ruleset(packet.family)
+    made = ground.options.get(ground.ours)
+    return explain(packet, ruleset, around, options=made, wanted=ground.wanted, origins=ground.origins)
 
 
 def _source_of(ground: Ground, answer: Explanation) -> str:

@@ -49,6 +49,7 @@ class Ground:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
+    has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
     has_tunnel: bool | None = None
 
     @property
@@ -178,8 +179,11 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     origins = facts.origins if facts else {}
     tunnel = facts.has_tunnel if facts else None
-    live = found.routes_known
-    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=live, has_tunnel=tunnel)
+    known = found.routes_known
+    return Ground(
+        found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
+        has_tunnel=tunnel,
+    )  # fmt: skip
 
 
 def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:

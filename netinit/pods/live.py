@@ -14,7 +14,6 @@ from netinit.backends.machine import HERE
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
-from netinit.base.shown import shorten
 from netinit.base.snapshot import Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.situation import advise
@@ -28,12 +27,12 @@ from netinit.rules.nft.reading import Tables
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.rules.recover import Recovered, from_listings, from_tables
 from netinit.simulate.host import is_simple, surroundings_of
-from netinit.simulate.places import SOURCES, Places, load_snapshot, may_decide, merge
+from netinit.simulate.places import SOURCES, load_snapshot, merge
 from netinit.simulate.ruleset import Ruleset, load_listing, load_tables, resolve_sets, split_counter
 
 MANY_WAYS = (
-    "policy rules, or several ways to one destination, decide by more than the destination where packets leave: audit counts every"
-    " interface as possible, explain follows the main table of routes"
+    "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
+    " counts as possible"
 )
 MOST_NAMED = 3
 
@@ -102,13 +101,15 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     for name, by_family in rulesets.items():
         held = held_by.rulesets.get(SOURCES[name], {})
         rulesets[name] = {family: merge(rules, held.get(family)) for family, rules in by_family.items()}
-    unread = {family: _find_unread(snapshot, held_by, family) for family in families}
+    unread = _find_unread(snapshot)
     rulesets = {
-        name: {family: replace(rules, unread=unread[family]) for family, rules in one.items()} for name, one in rulesets.items()
+        name: {family: replace(rules, unread=unread, foreign=held_by.foreign[family]) for family, rules in one.items()}
+        for name, one in rulesets.items()
     }
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(is_simple(snapshot, family) for family in families)
-    warnings += _warn_of(unread) if simple else (*_warn_of(unread), MANY_WAYS)
+    warnings += [f"{place} cannot be read, and may decide otherwise" for place in dict.fromkeys(sum(unread.values(), ()))]
+    warnings += [] if simple else [MANY_WAYS]
     given_here = settled.options if given else None
     return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), routes_known=simple)
 
@@ -199,22 +200,13 @@ def _read_tables() -> Tables:
     return NftablesBackend().read()
 
 
-def _find_unread(snapshot: Snapshot, places: Places, family: Family) -> dict[str, tuple[str, ...]]:
-    """What looks at packets of a family, by hook, and is not followed: foreign base chains that may decide, a false lo."""
-    found: dict[str, dict[str, None]] = {}
-    for base in places.foreign[family]:
-        if may_decide(base):
-            found.setdefault(base.hook, {})[base.place] = None
+def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    """What decides about packets, by hook, and is not followed: a false lo, tables that could not be read, programs."""
+    found = [one.place for one in snapshot.unknown]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
-        for hook in (PREROUTING, OUTPUT):
-            found.setdefault(hook, {})["the device called lo, which is not the loopback"] = None
-    return {hook: tuple(tables) for hook, tables in found.items()}
-
-
-def _warn_of(unread: dict[Family, dict[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    tables = dict.fromkeys([table for hooks in unread.values() for named in hooks.values() for table in named])
-    named = ", ".join([shorten(table) for table in list(tables)[:MOST_NAMED]]) + (" and more" if len(tables) > MOST_NAMED else "")
-    return (f"foreign rules that netinit cannot read are here, and may decide otherwise: {named}",) if tables else ()
+        found.append("the device called lo, which is not the loopback,")
+    found += [f"BPF program {one.number} ({one.where})" for one in snapshot.programs]
+    return {hook: tuple(found) for hook in (PREROUTING, OUTPUT)} if found else {}
 
 
 def _routing(families: tuple[Family, ...]) -> dict[int, int]:

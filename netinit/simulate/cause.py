@@ -43,7 +43,7 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
         places = [index for index, hit in enumerate(hits) if isinstance(hit.met.target, kind)]
         return _leading_to(hits, places[-1]) if places else None
     if translated:
-        return next((hit for hit in reversed(hits) if isinstance(hit.met.target, DestinationNat)), None)
+        return next((hit for hit in reversed(hits) if isinstance(hit.met.target, DestinationNat | Redirect)), None)
     excluding = [hit for hit in hits if _excludes(hit) and isinstance(hit.met.target, Return | Accept)]
     return excluding[-1] if excluding else None
 

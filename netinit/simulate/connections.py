@@ -91,6 +91,13 @@ class ConnectionTable:
     def __init__(self) -> None:
         self._directions: dict[tuple[int, Flow], tuple[Connection, bool]] = {}
 
+    def copy(self) -> ConnectionTable:
+        """The same as it is now."""
+        copies = {id(one): one.copy() for one, _ in self._directions.values()}
+        other = ConnectionTable()
+        other._directions = {place: (copies[id(one)], answers) for place, (one, answers) in self._directions.items()}
+        return other
+
     def find(self, zone: int, packet: Packet) -> tuple[Connection, bool] | None:
         """The connection that a packet belongs to, and whether it is an answer in it."""
         return self._directions.get((zone, flow_of(packet)))

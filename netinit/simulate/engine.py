@@ -1,22 +1,27 @@
 """The path of a packet through the kernel.
 
-Laws kept: tables are asked in the order of `hooks.STAGES`; NAT is asked once for a connection's destination and once
-for its source; a packet to this host itself leaves through lo and comes in again with the connection it has; a rule
-that may or may not hold ends the simulation with UNKNOWN unless its target changes nothing. Where several places have
-chains of the same table, the kernel does not show the order: what hangs on that is UNKNOWN.
+Laws kept: base chains are asked in the order of their priorities; NAT is asked once for a connection's destination and once
+for its source; a packet to this host itself leaves through lo and comes in again with the connection it has; where a rule
+may or may not hold, both are tried, and the verdict is UNKNOWN if they differ. Where several chains have the same priority,
+the kernel does not show the order: what depends on that is UNKNOWN.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import INPUT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
+from netinit.rules.targets import Accept, Return
 from netinit.simulate.connections import Connection, ConnectionTable, begins, flow_of
-from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
+from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
+from netinit.simulate.loaded import HookStage
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.tables import Passenger
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, UNKNOWN, Trace
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, UNKNOWN, Trace, TraceStep
 
+MOST_WAYS = 32  # that one packet may go, where rules may or may not hold
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _FLAGS = {"": ("SYN",), "ESTABLISHED": ("ACK",)}
 _DESTINATION, _SOURCE = "destination", "source"
@@ -48,20 +53,41 @@ class Host:
         self.connections = ConnectionTable()
 
     def process(self, packet: Packet) -> Trace:
-        """The path of one packet."""
-        journey = _Journey(self, packet)
-        if packet.in_interface:
-            journey.come_in()
-        else:
-            journey.go_out()
-        return journey.trace()
+        """The path of one packet; unknown where rules that may or may not hold decide about it."""
+        known = self.connections
+        waiting: list[tuple[bool, ...]] = [()]
+        ways: list[tuple[_Journey, ConnectionTable]] = []
+        while waiting and len(ways) < MOST_WAYS:
+            assumed = waiting.pop()
+            self.connections = known.copy()
+            journey = _Journey(self, packet, assumed)
+            if packet.in_interface:
+                journey.come_in()
+            else:
+                journey.go_out()
+            ways.append((journey, self.connections))
+            chosen = tuple([one for one, _, _ in journey.doubts])
+            waiting += [(*chosen[:at], True) for at in range(len(assumed), len(chosen))]
+        first, self.connections = ways[0]
+        trace = first.trace()
+        ends = {journey.trace().end for journey, _ in ways}
+        if len(ends) == 1 and not waiting:
+            return trace
+        _, step, reason = min(first.doubts, key=_only_lets_go)
+        at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
+        return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
+
+
+def _only_lets_go(doubt: tuple[bool, TraceStep | None, str]) -> bool:
+    step = doubt[1]
+    return step is not None and isinstance(step.met.target, Accept | Return)
 
 
 class _Journey(Passenger):
     """One packet through the hooks. One of TCP without flags is a SYN, or an ACK in a connection that is known."""
 
-    def __init__(self, host: Host, packet: Packet) -> None:
-        super().__init__(host.ruleset, host.surroundings, packet)
+    def __init__(self, host: Host, packet: Packet, assumed: tuple[bool, ...]) -> None:
+        super().__init__(host.ruleset, host.surroundings, packet, assumed)
         if packet.protocol == "tcp" and packet.flags is None and packet.state in _FLAGS:
             self._packet = packet.replace(flags=_FLAGS[packet.state])
         self._connections = host.connections
@@ -139,15 +165,15 @@ class _Journey(Passenger):
         for other in self._ruleset.unread.get(hook, ()):
             self._unread[other] = None
             self._note(f"{other}, which is foreign and not read, looks at it too")
-        for stage in STAGES[hook]:
-            if stage == TRACKING:
+        for stage in self._ruleset.stages[hook]:
+            if stage.name == TRACKING:
                 self._track()
-            elif stage == NAT:
-                self._translate(hook)
+            elif stage.name == NAT:
+                self._translate(stage, hook)
             else:
                 before = self._packet.mark
-                self.ask(stage, hook)
-                if (hook, stage) == (OUTPUT, MANGLE) and self._packet.mark != before and not self._fate:
+                self.ask(stage)
+                if (hook, stage.name) == (OUTPUT, MANGLE) and self._packet.mark != before and not self._fate:
                     self._note(f"its mark is {self._packet.mark} now: it is routed anew after this hook")
             if self._fate:
                 return False
@@ -192,7 +218,7 @@ class _Journey(Passenger):
             return packet.state or "NEW"
         return "INVALID"  # no connection begins like this
 
-    def _translate(self, hook: str) -> None:
+    def _translate(self, stage: HookStage, hook: str) -> None:
         """NAT: decided by the first packet of a connection, repeated for all others."""
         connection = self._connection
         side = _DESTINATION if hook in TRANSLATES_DESTINATION else _SOURCE
@@ -201,7 +227,7 @@ class _Journey(Passenger):
                 self._note("NAT is not asked: the packet belongs to no tracked connection", NAT)
             return
         if side not in connection.decided:
-            self.ask(NAT, hook)
+            self.ask(stage)
             connection.decided.add(side)
         elif self._ruleset.translates and not self._is_answer:
             self._note(f"NAT is not asked: its {side} was decided before", NAT)

@@ -18,7 +18,8 @@ from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, INPUT, NAT, OUTPUT, PRER
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.cause import cause_of
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
+from netinit.simulate.loaded import LoadedChain, LoadedRule
+from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, TraceStep
 
 INBOUND, OUTBOUND, THROUGH = "in", "out", "through"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.rules.base_chains import expected_base
 from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
 
 FORWARD = "FORWARD"
@@ -18,3 +19,10 @@ STAGES = {
 TABLES_OF_THE_KERNEL = (RAW, MANGLE, NAT, FILTER, "security")
 TRANSLATES_DESTINATION = frozenset((PREROUTING, OUTPUT))  # NAT: the others translate the source
 CONFIRMS = frozenset((INPUT, POSTROUTING))  # a new connection is remembered from the end of these on
+
+PRIORITY_OF_TRACKING = -200
+
+
+def priority_at(hook: str, stage: str) -> int:
+    """When the kernel comes to connection tracking, NAT or a table of iptables at a hook."""
+    return PRIORITY_OF_TRACKING if stage == TRACKING else expected_base(stage, hook)[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.base.net import IPV4, Family, Network, number_of
+from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
 from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 
@@ -30,17 +30,22 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         family=family, addresses=tuple(addresses), routes=tuple(routes.items()), default_interface=default or first,
         forwards=snapshot.setting(forwarding) == "1",
         picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
+        local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
     )  # fmt: skip
 
 
 def is_simple(snapshot: Snapshot, family: Family) -> bool:
-    """Whether the destination says where packets of a family go: no policy rule but for marks, and one way to each network."""
+    """Whether the destination says where packets of a family go.
+
+    There is one way to each network, and no policy rule but for marks that are delivered to this host.
+    """
     rules = [rule for rule in snapshot.routing_rules if rule.family == family.number]
     routes = _main_routes(snapshot, family)
     link_local = Network.parse("fe80::/10")
     ways = [(one.destination, one.metric) for one in routes if family is IPV4 or one.destination[0] >> 118 != link_local.first >> 118]
+    to_lo = _rules_to_lo(snapshot, family)
     plain = all(len(one.hops) <= 1 and not (one.others or one.tos) for one in routes)
-    return plain and len(set(ways)) == len(ways) and all(_is_usual(rule) or _asks_a_mark_alone(rule) for rule in rules)
+    return plain and len(set(ways)) == len(ways) and all(_is_usual(rule) or rule in to_lo for rule in rules)
 
 
 def _is_usual(rule: RoutingRule) -> bool:
@@ -50,6 +55,18 @@ def _is_usual(rule: RoutingRule) -> bool:
 
 def _asks_a_mark_alone(rule: RoutingRule) -> bool:
     return bool(rule.mark) and rule == _bare(rule).replace(mark=rule.mark, mask=rule.mask)
+
+
+def _rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
+    """The policy rules that deliver packets with a mark to this host, whatever their destination."""
+    tables = {
+        one.table for one in snapshot.routes if (one.family, one.kind, one.destination) == (family.number, DELIVERED_HERE, (0, 0))
+    }
+    return [
+        rule
+        for rule in snapshot.routing_rules
+        if rule.family == family.number and rule.table in tables and _asks_a_mark_alone(rule)
+    ]
 
 
 def _bare(rule: RoutingRule) -> RoutingRule:

@@ -7,38 +7,39 @@ captures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from netinit.base.net import FULL_MASK, Family, Network, number_of
+from netinit.base.net import Family, Network, number_of
 from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, INET, Snapshot, TableRoute
 from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.matches.context import Mark, UnknownMatch
+from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, SHADOWING, Difference, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import spell_packet
-from netinit.simulate.host import LOCAL, MAIN, surroundings_of
+from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.host import LOCAL, MAIN, is_simple, surroundings_of
+from netinit.simulate.loaded import BaseChain, LoadedChain, LoadedRule
 from netinit.simulate.places import (
-    IPTABLES_LEGACY,
     IPTABLES_NFT,
     NFTABLES,
     NUMBERS,
     SOURCES,
-    BaseChain,
     load_snapshot,
 )
-from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan
-from netinit.simulate.symbolic.detours import DOUBTFUL, VANISHES, Detour, find_detours
-from netinit.simulate.symbolic.partition import Partition, divide, make_spaces
-from netinit.simulate.symbolic.regions import nothing, within
-from netinit.simulate.symbolic.space import DESTINATION, OUTBOUND, Space, intervals_of
-from netinit.simulate.trace import CAPTURED
+from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.symbolic.chosen import local
+from netinit.simulate.symbolic.partition import Part, divide, make_spaces
+from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, within
+from netinit.simulate.symbolic.space import DESTINATION, NEW, OUTBOUND, SOURCE, intervals_of
+from netinit.simulate.symbolic.walk import Passage
+from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 INACTIVE, HIDDEN, ESCAPING = "inactive", "hidden", "escaping"  # kinds of a Difference, beside those of the model
 ROUTE_LOCAL, ROUTE_UNICAST = 2, 1  # RTN_LOCAL, RTN_UNICAST
@@ -71,10 +72,12 @@ class _Judge:
         self._listed = {(one.where, one.table, one.chain) for one in listed}
         self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
         self._warnings: list[str] = []
+        self._has_differences = False  # beside what foreign rules do
 
     def judge(self) -> Departures:
         """All of it."""
         found = [*self._devices(), *self._dormant(), *self._bases(), *self._hidden(), *self._programs()]
+        self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
         self._warnings += [f"{place}: cannot be read" for place in self._places.unreadable]
@@ -187,77 +190,112 @@ class _Judge:
     # ---- foreign rules -----------------------------------------------------------------------------------------------
 
     def _foreign(self, family: Family) -> Iterator[Difference]:
-        """What foreign chains and routes take away of the packets that the plan captures."""
+        """What becomes of the new connections that the plan captures, by all that is in the kernel: those that are not captured."""
         around = surroundings_of(self._snapshot, family)
-        planned = load_plan(self._plan, family)
-        chains = [*self._places.foreign[family], *self._other_chains(family)]
-        named = [Ruleset(family, {chain.place: chain.chains}) for chain in chains]
-        spaces: list[Space] = []
-        if named:
-            together = Ruleset(family, planned.tables, beside=tuple(named))
-            spaces += make_spaces([{family: together}], {family: around}, free=False)
-        else:
-            spaces += make_spaces([{family: planned}], {family: around}, free=False)
-        marks = [*_marks_of(planned), *planned.local_marks, *self._routed_marks(family)]
-        for space in spaces:
-            for detour in find_detours(space, planned, chains, marks):
-                yield from self._describe(family, detour)
-            if space.direction == OUTBOUND and (routes := [*self._local_routes(family)]):
-                yield from self._diverted(family, divide(space, planned), routes)
+        # Routes to lo beside the host's own addresses are judged below.
+        around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE))
+        planned, live = load_plan(self._plan, family), self._join(family)
+        free = not is_simple(self._snapshot, family)
+        for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
+            likely = in_states(space, (NEW,))  # an ordinary socket sends from an address of its host
+            if space.direction == OUTBOUND or not around.forwards:
+                likely &= local(space, SOURCE if space.direction == OUTBOUND else DESTINATION)
+            wanted: dict[tuple[int, bool], Region] = {}
+            for part in divide(space, planned).parts:
+                if part.verdict == CAPTURED:
+                    key = (part.outcome.condition.redirect_port, part.outcome.condition.transparent)
+                    wanted[key] = wanted.get(key, nothing(space)) | part.region & likely
+            captured = unite([nothing(space), *wanted.values()])
+            yield from self._judge_parts(family, divide(space, live).parts, wanted, captured)
+            if space.direction == OUTBOUND:
+                yield from self._diverted(family, captured, self._local_routes(family))
 
-    def _describe(self, family: Family, detour: Detour) -> Iterator[Difference]:
-        packet, _ = example_of(detour.region)
+    def _judge_parts(
+        self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], captured: Region
+    ) -> Iterator[Difference]:
+        found: dict[tuple[str, Passage | None, str], Region] = {}
+        for part in parts:
+            ended = part.outcome.condition
+            region = captured & part.region
+            if part.verdict == CAPTURED and (ended.redirect_port, ended.transparent) in wanted:
+                region -= wanted[ended.redirect_port, ended.transparent]
+            if region:
+                culprit = self._find_culprit(part)
+                verdict = DROPPED if part.outcome.at_worst_dropped else part.verdict
+                key = (verdict, culprit, "" if culprit else part.outcome.reason)
+                found[key] = found.get(key, nothing(region.space)) | region
+        for (verdict, culprit, reason), region in found.items():
+            yield from self._describe(family, verdict, culprit, reason, region)
+
+    def _find_culprit(self, part: Part) -> Passage | None:
+        """The foreign rule that ended the packets, or did the last thing to them."""
+        foreign = [one for one in part.path if self._is_foreign(one)]
+        if part.outcome.by_rule and part.path[-1:] == tuple(foreign[-1:]):
+            return part.path[-1]
+        acting = [one for one in foreign if not (isinstance(one.met.target, Jump) or one.met.target.only_observes)]
+        last = acting or foreign
+        return last[-1] if last and (part.outcome.by_rule or part.verdict != DROPPED) else None
+
+    def _is_foreign(self, passage: Passage) -> bool:
+        native = self._source == NFTABLES and passage.source in ("", NFTABLES) and passage.table in TABLES_OF_THE_KERNEL
+        return not (native or _is_ours(passage.rules[0]))
+
+    def _describe(self, family: Family, verdict: str, culprit: Passage | None, reason: str, region: Region) -> Iterator[Difference]:
+        packet, _ = example_of(region)
         example = f"for example {spell_packet(packet)}"
-        text = escape(shorten(detour.text, MOST_OF_A_RULE))
-        if detour.effect == VANISHES:
-            what = f"`{text}` drops" if text else "drops"
-            self._warnings.append(f"{family.name}: {escape(detour.where)} {what} packets that the plan captures, {example}")
+        if culprit is None:
+            if verdict == DROPPED:
+                self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
+            elif reason or not self._has_differences:
+                purpose = f"{reason or 'no rule captures these packets'}, {example}"
+                yield Difference(kind=ESCAPING, where=family.name, rule="", purpose=purpose, origin=FOREIGN)
             return
-        doubt = "it may take away packets that the plan captures" if detour.effect == DOUBTFUL else "captured packets escape there"
+        rule = culprit.rules[0]
+        chain = culprit.chain
+        source = culprit.source or self._source
+        base = next((one for one in self._places.foreign[family] if one.place == culprit.table), None)
+        if base is None:
+            if (family.name, culprit.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
+                return
+            if chain in OWNED_CHAINS and (family.name, culprit.table, chain) in self._listed:
+                return
+            handles = {(chain, rule.number): self._places.handles.get((source, family, culprit.table, chain, rule.number), 0)}
+            base = BaseChain(f"{source} table {culprit.table}", chain, "", culprit.hook, 0, {}, handles)
+        where, text = base.describe_rule(chain, rule.number), escape(shorten(rule.text, MOST_OF_A_RULE))
+        if verdict == DROPPED:
+            what = f"`{text}` drops" if text else "drops"
+            self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
+            return
+        doubt = "it may take away packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
         yield Difference(
-            kind=ESCAPING, where=family.name, table=detour.chain.place, chain=(detour.rule or (detour.chain.name,))[0],
-            number=detour.rule[1] if detour.rule else 0, rule=detour.text or "the policy",
-            purpose=f"{detour.where}: {doubt}, {example}", origin=FOREIGN,
+            kind=ESCAPING, where=family.name, table=base.place, chain=chain, number=rule.number, rule=rule.text,
+            purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
         )  # fmt: skip
 
-    def _other_chains(self, family: Family) -> Iterator[BaseChain]:
-        """The built-in chains of iptables, of either kind, without the rules that are the plan's."""
-        for source in (IPTABLES_NFT, IPTABLES_LEGACY):
-            ruleset = self._places.rulesets.get(source, {}).get(family)
-            for table, chains in ruleset.tables.items() if ruleset else ():
-                handles = self._handles_of(source, family, table)
-                for name in BUILTIN_CHAINS:
-                    chain = chains.get(name)
-                    rules = self._foreign_rules(source, family, table, chain) if chain else ()
-                    if chain and (rules or chain.policy != ACCEPT):
-                        kind, priority = expected_base(table, name)
-                        own = {**chains, name: LoadedChain(name, rules, chain.policy)}
-                        yield BaseChain(f"{source} table {table}", name, kind, name, priority, own, handles)
-
-    def _foreign_rules(self, source: str, family: Family, table: str, chain: LoadedChain) -> tuple[LoadedRule, ...]:
-        """Foreign rules; where ours stand in the same chain, those before the last of ours that are not named already."""
-        ours = [at for at, one in enumerate(chain.rules) if _is_ours(one)] if source == self._source else []
-        rules = chain.rules[: ours[-1]] if ours else chain.rules
-        return tuple(
-            one
-            for one in rules
-            if not _is_ours(one)
-            and not (ours and (one.bare_text == DOCKER_RULE or (family.name, table, chain.name, one.number) in self._shadows))
-        )
-
-    def _handles_of(self, source: str, family: Family, table: str) -> dict[tuple[str, int], int]:
-        return {
-            (chain, number): handle
-            for (where, of, name, chain, number), handle in self._places.handles.items()
-            if (where, of, name) == (source, family, table)
+    def _join(self, family: Family) -> Ruleset:
+        """Everything that packets of a family meet. Chains of ours that ask address sets count as planned where their listing is."""
+        own = self._places.rulesets.get(self._source, {}).get(family)
+        if own is None:
+            return self._places.join(family, self._source)
+        planned = load_plan(self._plan, family).tables
+        tables = {
+            table: {
+                name: planned[table][name] if self._is_listed_as_planned(family, table, chain, planned) else chain
+                for name, chain in chains.items()
+            }
+            for table, chains in own.tables.items()
         }
+        rulesets = self._places.rulesets
+        known = {**rulesets, self._source: {**rulesets[self._source], family: replace(own, tables=tables)}}
+        return replace(self._places, rulesets=known).join(family, self._source)
+
+    def _is_listed_as_planned(
+        self, family: Family, table: str, chain: LoadedChain, planned: Mapping[str, Mapping[str, LoadedChain]]
+    ) -> bool:
+        asks_a_set = any(_asks_a_set(one) for one in chain.rules)
+        return asks_a_set and chain.name in planned.get(table, {}) and (family.name, table, chain.name) not in self._listed
 
     # ---- routes ------------------------------------------------------------------------------------------------------
-
-    def _routed_marks(self, family: Family) -> Iterator[tuple[int, int]]:
-        for rule in self._snapshot.routing_rules:
-            if rule.family == family.number and rule.mark:
-                yield rule.mark, rule.mask or FULL_MASK
 
     def _local_routes(self, family: Family) -> Iterator[TableRoute]:
         """Routes that deliver to this host, or to lo, what is not this host's own, whatever the packet's mark is."""
@@ -273,14 +311,10 @@ class _Judge:
             if leads_here and not (is_own or within_loopback) and route.table in {*reached, MAIN, LOCAL}:
                 yield route
 
-    def _diverted(self, family: Family, partition: Partition, routes: Iterable[TableRoute]) -> Iterator[Difference]:
-        captured = nothing(partition.space)
-        for part in partition.parts:
-            if part.verdict == CAPTURED:
-                captured |= part.region
+    def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute]) -> Iterator[Difference]:
         for route in routes:
             network = Network((family.version, *route.destination))
-            taken = captured & within(partition.space, DESTINATION, intervals_of([network]))
+            taken = captured & within(captured.space, DESTINATION, intervals_of([network]))
             if taken:
                 packet, _ = example_of(taken)
                 word = "local " if route.kind == ROUTE_LOCAL else ""
@@ -298,13 +332,3 @@ def _is_ours(loaded: LoadedRule) -> bool:
 
 def _asks_a_set(loaded: LoadedRule) -> bool:
     return any(isinstance(match, UnknownMatch) and match.text == "-m set" for match in loaded.rule.matches)
-
-
-def _marks_of(planned: Ruleset) -> Iterator[tuple[int, int]]:
-    for chains in planned.tables.values():
-        for chain in chains.values():
-            for loaded in chain.rules:
-                for match in loaded.rule.matches:
-                    if isinstance(match, Mark):
-                        yield match.value, match.mask
-

@@ -9,7 +9,9 @@ from difflib import SequenceMatcher
 from netinit.rules.model import NAT
 from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_endpoint
-from netinit.simulate.ruleset import LoadedRule, Ruleset
+from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.loaded import LoadedRule
+from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,
@@ -121,7 +123,9 @@ class Folded:
 
 def fold(observed: TracedPacket, predicted: Trace) -> Folded:
     """The kernel's path beside the predicted one."""
-    expected = [step for step in predicted.steps if step.rule is not None and step.holds is not False]
+    expected = [
+        step for step in predicted.steps if step.rule is not None and step.holds is not False and step.table in TABLES_OF_THE_KERNEL
+    ]  # rules of foreign tables are shown as the kernel reports them
     met = [one for one in observed.met if one.loaded]
     kinds = _align(met, expected)
     lines = tuple(_lines(observed, expected, kinds))

@@ -24,16 +24,18 @@ from netinit.base.snapshot import (
 )
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.reading import References, decode_rule
-from netinit.rules.foreign_targets import Several, SourceNat
+from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import Socket, UnknownMatch
+from netinit.rules.matches.packet import InInterface, OutInterface
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origin, Plan, Rule
 from netinit.rules.nft import TABLE_NAMES
 from netinit.rules.nft.statements import model_name, model_table
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
-from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan
+from netinit.simulate.loaded import BaseChain, LoadedChain, LoadedRule
+from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
 SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
@@ -45,28 +47,6 @@ POLICIES = {0: "DROP", 1: "ACCEPT"}
 
 
 @dataclass(frozen=True, slots=True)
-class BaseChain:
-    """A base chain that is none of a backend's own, with the chains that it may jump to, for one address family.
-
-    `handles` has the kernel's number of each rule, by chain and place, where the rules are nf_tables'.
-    """
-
-    place: str  # the table, as sentences name it
-    name: str
-    kind: str
-    hook: str
-    priority: int
-    chains: dict[str, LoadedChain]
-    handles: dict[tuple[str, int], int] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
-
-    def describe_rule(self, chain: str, number: int) -> str:
-        """A rule of the chain, or of one that it calls, as sentences name it."""
-        handle = self.handles.get((chain, number))
-        return f"{self.place}, chain {chain}, rule {number}" + (f" (handle {handle})" if handle else "")
-
-
-@dataclass(frozen=True, slots=True)
 class Places:
     """What a snapshot holds: the rules of each backend by family, and the foreign base chains of each family."""
 
@@ -74,6 +54,11 @@ class Places:
     foreign: dict[Family, tuple[BaseChain, ...]]
     handles: dict[tuple[str, Family, str, str, int], int] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
+
+    def join(self, family: Family, source: str) -> Ruleset:
+        """Everything that packets of a family meet; `source` is the place of our rules."""
+        held = {name: found[family] for name, found in self.rulesets.items() if family in found}
+        return replace(stand_beside(held, source), foreign=self.foreign[family])
 
 
 def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
@@ -194,13 +179,18 @@ class _Loader:
             for name, (chain, rules, handles) in chains.items():
                 if name in sockets:
                     continue
-                renamed = tuple(_in_model(one, sockets) for one in rules)
+                place = (model_table(table.name), model_name(name))
+                renamed = tuple(self._with_purpose(_in_model(one, sockets), place, family) for one in rules)
                 policy = POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else ""
                 loaded[model_name(name)] = LoadedChain(model_name(name), renamed, policy)
                 for number, handle in handles.items():
                     self._handles[NFTABLES, family, model_table(table.name), model_name(name), number] = handle
             found[model_table(table.name)] = loaded
         return found
+
+    def _with_purpose(self, loaded: LoadedRule, place: tuple[str, str], family: Family) -> LoadedRule:
+        purpose, origin = self._known[family].get((*place, normalise_rule(loaded.rule)), ("", None))
+        return replace(loaded, purpose=purpose, origin=origin)
 
     def _foreign(self, family: Family) -> Iterable[BaseChain]:
         """The base chains that are no backend's, where they are active and packets of this family meet them."""
@@ -224,9 +214,12 @@ class _Loader:
             priority = chain.priority
             if before_all:
                 priority = INGRESS_PRIORITY if hooks[chain.hook] == PREROUTING else -INGRESS_PRIORITY
-            yield BaseChain(
-                f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains, handles, chain.devices
-            )
+            if chain.devices:
+                other = (InInterface if hooks[chain.hook] == PREROUTING else OutInterface)(names=chain.devices, negated=True)
+                passing = LoadedRule(0, "", Rule(matches=(other,), target=Accept(), comment="", origin=None))
+                own = chains[chain.name]
+                chains[chain.name] = replace(own, rules=(passing, *own.rules))
+            yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains, handles)
 
 
 Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]
@@ -322,20 +315,3 @@ def _known_part(rule: Rule) -> tuple[frozenset[object], object]:
     known = tuple([match for match in rule.matches if not isinstance(match, UnknownMatch)])
     *matches, target = normalise_rule(rule.replace(matches=known))
     return frozenset(matches), target
-
-
-def may_decide(base: BaseChain) -> bool:
-    """Whether a foreign chain, or one that it may call, does more than to count, report or let go on."""
-    harmless_source = base.hook in (POSTROUTING, INPUT)
-    if base.chains[base.name].policy not in ("", ACCEPT):
-        return True
-    return any(
-        not (isinstance(one, Accept | Return | Jump) or one.only_observes or (harmless_source and isinstance(one, SourceNat)))
-        for chain in base.chains.values()
-        for loaded in chain.rules
-        for one in _each(loaded.rule.target)
-    )
-
-
-def _each(target: Target) -> tuple[Target, ...]:
-    return target.targets if isinstance(target, Several) else (target,)

@@ -7,69 +7,32 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from netinit.base.net import Family
-from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
-from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Origin, Plan
 from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.nft.reading import Tables
 from netinit.rules.nft.statements import model_name, model_table
 from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
+from netinit.simulate.hooks import STAGES, TRACKING, priority_at
+from netinit.simulate.loaded import ACCEPT, EARLY, LATE, BaseChain, HookStage, LoadedChain, LoadedRule, Station
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-
-ACCEPT = "ACCEPT"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedRule:
-    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's; foreign rules have none.
-
-    `comment` is what the live rule's own comment says, where that is not its purpose: whoever made the rule wrote it.
-    """
-
-    number: int
-    text: str
-    rule: Rule
-    purpose: str = ""
-    origin: Origin | None = None
-    packets: int | None = None  # the live counter
-    comment: str = ""
-
-    @property
-    def bare_text(self) -> str:
-        """The rule without its comment on one line, cut where it is longer than rules are."""
-        return escape(shorten(part_comment(self.text)[0], MOST_OF_A_RULE))
-
-    @property
-    def quotation(self) -> str:
-        """The rule as sentences name it."""
-        return quote_rule(self.text) if self.comment else f"`{self.bare_text}`"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedChain:
-    """A chain; `policy` is a built-in one's, empty for others."""
-
-    name: str
-    rules: tuple[LoadedRule, ...]
-    policy: str = ""
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True)
 class Ruleset:
     """The tables of one family, and the marks that a policy rule routes to this host.
 
-    `tracked` is True where something else makes the kernel track connections; `unread` names, by hook, the tables of
-    others that look at packets there and that nobody here can read.
+    `tracked` is True where something else makes the kernel track connections; `unread` names, by hook, what else decides
+    about packets there and cannot be read.
 
     `beside` are the rules of the other places of the same kernel that hold some, asked at the same hooks; then `source`
-    names the place of each (iptables-nft and so on). Rules that stand alone have neither.
+    names the place of each (iptables-nft and so on). Rules that stand alone have neither. `foreign` are base chains of
+    nf_tables that belong to no place.
     """
 
     family: Family
@@ -80,35 +43,77 @@ class Ruleset:
     unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
     beside: tuple[Ruleset, ...] = ()
+    foreign: tuple[BaseChain, ...] = ()
 
     @property
     def places(self) -> tuple[Ruleset, ...]:
         """Itself, and what stands beside it."""
         return (self, *self.beside)
 
-    def find_chains(self, table: str, hook: str) -> list[tuple[Ruleset, LoadedChain]]:
-        """The chains that decide something where a table is asked at a hook, each with its place."""
-        found = [(place, place.tables.get(table, {}).get(hook)) for place in self.places]
-        return [(place, chain) for place, chain in found if chain and (chain.rules or chain.policy != ACCEPT)]
+    @cached_property
+    def stages(self) -> dict[str, tuple[HookStage, ...]]:
+        """What packets meet at each hook, in the kernel's order."""
+        return {hook: tuple(self._list_stages(hook)) for hook in STAGES}
+
+    def _list_stages(self, hook: str) -> Iterator[HookStage]:
+        by_priority: dict[int, list[Station]] = {}
+        nat: dict[int, list[Station]] = {}
+        fixed = {priority_at(hook, stage): stage for stage in STAGES[hook]}
+        for priority, table in fixed.items():
+            for place in self.places:
+                chain = place.tables.get(table, {}).get(hook)
+                if chain and (chain.rules or chain.policy != ACCEPT):
+                    found = nat if table == NAT else by_priority
+                    found.setdefault(priority, []).append(Station(table, chain, place.tables[table], table, place.source))
+        for base in self.foreign:
+            if base.hook == hook and (base.chains[base.name].rules or base.chains[base.name].policy != ACCEPT):
+                is_nat = base.kind == "nat"
+                effect = NAT if is_nat else RAW  # no tracking, and zones, are set wherever a connection is not tracked yet
+                station = Station(base.place, base.chains[base.name], base.chains, effect)
+                (nat if is_nat else by_priority).setdefault(base.priority, []).append(station)
+        for priority in sorted({*fixed, *by_priority}):
+            stage, here = fixed.get(priority, ""), tuple(by_priority.get(priority, ()))
+            if stage in (TRACKING, NAT):
+                waiting = tuple([tuple(nat[one]) for one in sorted(nat)]) if stage == NAT else ()
+                early, late = (tuple([replace(one, turn=turn) for one in here]) for turn in (EARLY, LATE))
+                around = (HookStage("", (early,)), HookStage("", (late,))) if here else ()
+                yield from (*around[:1], HookStage(stage, waiting), *around[1:])
+            elif here:
+                yield HookStage(stage, (here,))
 
     @property
     def translates(self) -> bool:
         """Whether a table of NAT is there."""
         return any(NAT in place.tables for place in self.places)
 
-    def name_table(self, table: str) -> str:
-        """A table as sentences name it: with its place where there are several."""
-        return f"{self.source}'s {table}" if self.source else table
+    def list_chains(self) -> Iterator[LoadedChain]:
+        """Every chain, of all places and of foreign tables."""
+        for place in self.places:
+            for chains in place.tables.values():
+                yield from chains.values()
+        for table in {id(base.chains): base.chains for base in self.foreign}.values():
+            yield from table.values()
+
+    @cached_property
+    def proxy_ports(self) -> frozenset[int]:
+        """The ports that rules of a plan capture to; empty where no rule is known to be one's: then any port is a proxy's."""
+        captures = {
+            loaded.rule.target.captures_at for chain in self.list_chains() for loaded in chain.rules if loaded.origin or loaded.purpose
+        }
+        return frozenset(captures - {0})
+
+    def is_proxy(self, port: int) -> bool:
+        """Whether what is redirected to a port is captured, and not sent elsewhere by somebody else."""
+        return not self.proxy_ports or port in self.proxy_ports
 
     @cached_property
     def tracks(self) -> bool:
         """Whether the kernel tracks connections: only when some rule asks for it (nf_ct_netns_get), the table nat does not."""
         return self.tracked or any(
             loaded.rule.target.tracks or any(match.tracks for match in loaded.rule.matches)
-            for chains in self.tables.values()
-            for chain in chains.values()
+            for chain in self.list_chains()
             for loaded in chain.rules
-        ) or any(place.tracks for place in self.beside)
+        )
 
 
 def stand_beside(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:

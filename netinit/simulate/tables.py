@@ -1,7 +1,6 @@
 """A packet in the chains of one table: which rules hold, and what their targets do with it.
 
-Where several places have chains of the same table, the kernel does not show which it asks first: what hangs on that is
-UNKNOWN.
+Where several chains have the same priority, the kernel does not show which it asks first: what depends on that is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from netinit.base.net import Network, number_of
 from netinit.base.shown import MOST_OF_A_RULE, shorten
-from netinit.rules.model import BUILTIN_CHAINS, INPUT, NAT, OUTPUT, PREROUTING, RAW
+from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
 from netinit.simulate.hooks import FORWARD
-from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
+from netinit.simulate.loaded import EARLY, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, tell_dispute
 
 if TYPE_CHECKING:
@@ -26,25 +26,27 @@ if TYPE_CHECKING:
 
     from netinit.rules.traversal import Verdict
 
+MOST_ENDS = 16  # of one packet in one order
+MOST_ORDERS = 4  # chains of one priority that are asked in every order
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """A rule in its chain, and the chains that led there; the place that holds them."""
 
-    ruleset: Ruleset
-    table: str
+    station: Station
     chain: LoadedChain
     loaded: LoadedRule
     above: tuple[str, ...]
 
     def __str__(self) -> str:
-        table = self.ruleset.name_table(self.table)
-        return f"rule {self.loaded.number} of {table} {self.chain.name}, {self.loaded.quotation}"
+        return f"rule {self.loaded.number} of {self.station.name} {self.chain.name}, {self.loaded.quotation}"
+
 
 class Passenger:
     """One packet on its path: what it is now, what it has met, and where it ended."""
 
-    def __init__(self, ruleset: Ruleset, surroundings: Surroundings, packet: Packet) -> None:
+    def __init__(self, ruleset: Ruleset, surroundings: Surroundings, packet: Packet, assumed: Sequence[bool] = ()) -> None:
         self._ruleset = ruleset
         self._around = surroundings
         self._first = packet
@@ -63,6 +65,9 @@ class Passenger:
         self._policy_routed = False
         self._unread: dict[str, None] = {}
         self._disputed: tuple[str, ...] = ()
+        self._assumed = tuple(assumed)  # of rules of which nobody knows whether they hold, in the order that it comes to them
+        self.doubts: tuple[tuple[bool, TraceStep | None, str], ...] = ()  # what was assumed of each, the rule, and why
+        self._early: set[tuple[str, tuple[str, str]]] = set()  # chains that were asked before what has their priority
         self._at: _Place
 
     def trace(self) -> Trace:
@@ -73,54 +78,100 @@ class Passenger:
             policy_routed=self._policy_routed, zone=self._zone, decider=self._decider, unread=tuple(self._unread),
             disputed=self._disputed,
         )  # fmt: skip
-    def ask(self, table: str, hook: str) -> None:
-        """Asks a table at a hook, in every place that has it."""
-        found = self._ruleset.find_chains(table, hook)
-        outcomes = [copy(self).try_order(table, order) for order in permutations(found)] if len(found) > 1 else []
-        self._ask_each(table, found)
-        if self._fate != UNKNOWN and any(outcome != outcomes[0] for outcome in outcomes):
-            self._disputed = tuple(place.source for place, _ in found)
+
+    def ask(self, stage: HookStage) -> None:
+        """Goes through the chains of a stage."""
+        before = self._translation()
+        for stations in stage.rounds:
+            if self._fate or (stage.name == NAT and self._translation() != before):
+                return
+            self._ask_round(stations)
+
+    def _ask_round(self, stations: Sequence[Station]) -> None:
+        """Goes through chains of one priority."""
+        several = len(stations) > 1 and any(one.changes_packets for one in stations)
+        if several and len(stations) > MOST_ORDERS:
+            self._end(UNKNOWN, f"more than {MOST_ORDERS} chains of one priority change packets at {self._hook}")
+            return
+        first, *others = [self._try_all(order) for order in permutations(stations)] if several else [set()]
+        self._ask_each(stations)
+        if self._fate != UNKNOWN and any(outcomes != first for outcomes in others):
+            self._disputed = tuple(one.source or one.table for one in stations)
             self._decider = None
             self._end(UNKNOWN, tell_dispute(self._disputed))
 
-    def try_order(self, table: str, order: Sequence[tuple[Ruleset, LoadedChain]]) -> tuple[object, ...]:
-        """What is left of the packet if the chains are asked in this order; asked of a copy."""
+    def _try_all(self, order: Sequence[Station]) -> set[tuple[object, ...]]:
+        """What may be left of the packet if the chains are asked in this order, whatever is assumed on the way."""
+        found: set[tuple[object, ...]] = set()
+        before = tuple([one for one, _, _ in self.doubts])
+        waiting: list[tuple[bool, ...]] = [before]
+        while waiting and len(found) < MOST_ENDS:
+            assumed = waiting.pop()
+            other = copy(self)
+            found.add(other.try_order(order, assumed))
+            chosen = tuple([one for one, _, _ in other.doubts])
+            waiting += [(*chosen[:at], True) for at in range(len(assumed), len(chosen))]
+        return found
+
+    def try_order(self, order: Sequence[Station], assumed: tuple[bool, ...]) -> tuple[object, ...]:
+        """What is left of the packet in one order under some assumptions; asked of a copy."""
         self._steps = []
+        self._assumed = assumed
+        self._early = set(self._early)
         self._connection = self._connection and self._connection.copy()
-        self._ask_each(table, order)
+        self._ask_each(order)
         if self._fate:  # dropped or refused: gone in any order
             return (DROPPED if self._fate == REFUSED else self._fate,)
-        return (self._packet, self._connection, self._port, self._transparent, self._translated, self._zone)
+        connection = self._connection
+        kept = connection and (connection.to, connection.mark, connection.zone, connection.redirected)
+        return (self._packet, kept, self._port, self._transparent, self._translated, self._zone)
 
-    def _ask_each(self, table: str, chains: Sequence[tuple[Ruleset, LoadedChain]]) -> None:
+    def _ask_each(self, stations: Sequence[Station]) -> None:
         before = self._translation()
-        for place, chain in chains:
-            if self._fate or self._translation() != before:  # whom one place has translated, the others are not asked about
-                return
-            if self._walk(place, table, chain, ()) != GO_ON:
+        for station in stations:
+            if self._fate or (station.effect == NAT and self._translation() != before):
+                return  # whom one chain of NAT has translated, the others are not asked about
+            if station.turn == EARLY:
+                if not self._assume(None, f"the kernel does not show whether {station.name} comes first at {self._hook}"):
+                    continue
+                self._early.add((self._hook, station.place))
+            elif station.turn and (self._hook, station.place) in self._early:
                 continue
-            self._steps.append(TraceStep(self._hook, f"the policy is {chain.policy}", table, chain.name, source=place.source))
-            policy = f"the policy of {place.name_table(table)} {chain.name} is {chain.policy}"
+            chain = station.chain
+            if self._walk(station, chain, ()) != GO_ON:
+                continue
+            outcome = f"the policy is {chain.policy}"
+            self._steps.append(TraceStep(self._hook, outcome, station.table, chain.name, source=station.source))
+            policy = f"the policy of {station.name} {chain.name} is {chain.policy}"
             if chain.policy == "DROP":
                 self._end(DROPPED, policy)
             elif chain.policy != "ACCEPT":
                 self._end(UNKNOWN, f"{policy}, which netinit does not know")
+
+    def _assume(self, step: TraceStep | None, reason: str) -> bool:
+        """One of the two that may be, where nobody knows."""
+        count = len(self.doubts)
+        chosen = self._assumed[count] if count < len(self._assumed) else False
+        self.doubts = (*self.doubts, (chosen, step, reason))
+        return chosen
 
     def _translation(self) -> tuple[object, ...]:
         """What NAT has done."""
         to = self._connection and (self._connection.to, self._connection.redirected)
         return (to, self._translated, self._packet.source)
 
-    def _walk(self, place: Ruleset, table: str, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
+    def _walk(self, station: Station, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
         """Goes through a chain: accepted, ended for good, or on with the chain that called it."""
         for loaded in chain.rules:
             holds = self._test(loaded)
             target = loaded.rule.target
-            at = _Place(place, table, chain, loaded, above)
+            at = _Place(station, chain, loaded, above)
             if holds is None and not target.only_observes:
                 self._step(at, None, "whether it holds cannot be known")
-                return self._end_by_rule(UNKNOWN, f"{at}: {self._unknown_part(loaded)}")
-            self._step(at, holds, target.describe() if holds else "may hold, and lets it go on" if holds is None else "does not hold")
+                holds = self._assume(self._steps[-1], f"{at}: {self._unknown_part(loaded)}")
+            else:
+                told = {True: target.describe(), False: "does not hold", None: "may hold, and lets it go on"}
+                self._step(at, holds, told[holds])
             if not holds:
                 continue
             self._at = at
@@ -129,8 +180,8 @@ class Passenger:
                 return GO_ON
             if verdict != GO_ON:
                 return verdict
-        if chain.name not in BUILTIN_CHAINS:
-            ended = TraceStep(self._hook, "the chain ends: back to its caller", table, chain.name, source=place.source)
+        if not chain.policy:
+            ended = TraceStep(self._hook, "the chain ends: back to its caller", station.table, chain.name, source=station.source)
             self._steps.append(ended)
         return GO_ON
 
@@ -151,16 +202,16 @@ class Passenger:
     def call(self, chain: str) -> Verdict:
         """It goes through another chain."""
         at = self._at
-        called = at.ruleset.tables[at.table].get(chain)
-        if called is None or chain in BUILTIN_CHAINS:
+        called = at.station.chains.get(chain)
+        if called is None or called.policy:
             return self._end_by_rule(UNKNOWN, f"{at}: nothing is known of {chain}")
         if chain in at.above:
             return self._end_by_rule(UNKNOWN, f"{at}: the chain {chain} calls itself")
-        return self._walk(at.ruleset, at.table, called, (*at.above, at.chain.name))
+        return self._walk(at.station, called, (*at.above, at.chain.name))
 
     def track(self, zone: int | None) -> Verdict:
         """Gives the connection a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
-        if self._at.table != RAW:
+        if self._at.station.effect != RAW:
             return self.give_up()
         if self._connection is None and not self._zone:
             if zone is None:
@@ -172,12 +223,12 @@ class Passenger:
     def hand_over(self, port: int, mark: int) -> Verdict:
         """A transparent socket gets it, and it has a mark."""
         self._packet = self._packet.replace(mark=mark)
-        self._port, self._transparent = port, True
+        self._port, self._transparent = (port if self._ruleset.is_proxy(port) else 0), True
         return ACCEPTED
 
     def redirect(self, port: int) -> Verdict:
         """Its connection goes to a port of this host."""
-        if self._at.table != NAT:
+        if self._at.station.effect != NAT:
             return self.give_up()
         connection = self._connection
         if connection is None:
@@ -188,14 +239,16 @@ class Passenger:
             address = self._around.primary_address(self._packet.in_interface)
         connection.send_to(address, port)
         connection.redirected = True
-        if not self._transparent:  # the socket that TPROXY chose gets the packet whatever its addresses become
+        if not self._ruleset.is_proxy(port):
+            self._translated = True
+        elif not self._transparent:  # the socket that TPROXY chose gets the packet whatever its addresses become
             self._port = port
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:
         """Its connection goes elsewhere; an empty address and port 0 leave as they are."""
         connection = self._connection
-        if self._at.table != NAT or connection is None:
+        if self._at.station.effect != NAT or connection is None:
             return self.give_up()
         original = connection.original
         connection.send_to(number_of(address) if address else original.destination, port or original.destination_port)
@@ -204,7 +257,7 @@ class Passenger:
 
     def replace_source(self) -> Verdict:
         """Its source becomes what only the kernel knows."""
-        if self._at.table != NAT:
+        if self._at.station.effect != NAT:
             return self.give_up()
         self._packet = self._packet.replace(source=None)
         return ACCEPTED
@@ -267,7 +320,7 @@ class Passenger:
         return ENDED
 
     def _step(self, at: _Place, holds: bool | None, outcome: str) -> None:
-        step = TraceStep(self._hook, outcome, at.table, at.chain.name, at.loaded, holds, at.ruleset.source)
+        step = TraceStep(self._hook, outcome, at.station.table, at.chain.name, at.loaded, holds, at.station.source)
         self._steps.append(step)
 
     def _note(self, outcome: str, table: str = "") -> None:

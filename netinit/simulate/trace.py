@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from netinit.base.shown import shorten
 from netinit.rules.model import Rule
 from netinit.rules.packet import Packet
-from netinit.simulate.ruleset import LoadedRule
+from netinit.simulate.loaded import LoadedRule
 
 # Where a packet ends.
 DELIVERED = "delivered"  # to this host's sockets
@@ -79,6 +79,17 @@ class Trace:
         if self.fate == UNKNOWN:
             return UNKNOWN
         return CAPTURED if self.redirect_port else DIRECT
+
+    @property
+    def end(self) -> tuple[object, ...]:
+        """All that two paths must have in common to end alike, but for marks."""
+        if self.verdict == DROPPED:
+            return (DROPPED,)
+        last = self.last
+        return (
+            self.fate, self.redirect_port, self.transparent, last.destination, last.destination_port, last.source, last.out_interface,
+            self.policy_routed, self.zone, last.state == "UNTRACKED",
+        )  # fmt: skip
 
     @property
     def hits(self) -> tuple[TraceStep, ...]:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, start_servers
+from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_servers
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, needs, run_tool
 
@@ -172,30 +172,60 @@ def test_a_chain_in_our_tables_that_the_kernel_enters_elsewhere_is_refused(pod):
     assert "'mine' is hooked in otherwise than netinit does it" in done.stderr
 
 
-# What nft makes, and for which packets nobody knows what becomes of them. A captured outbound one comes in again, through lo.
+# What nft makes, and what becomes of a first packet where it is not captured. A captured outbound one comes in again, through lo.
 FOREIGN_TABLES = {
-    "a firewall": ("inet theirs", "type filter hook output priority 0; policy accept; tcp dport 80 counter drop;", {"outbound"}),
-    "a policy alone": ("inet theirs", "type filter hook output priority 0; policy drop;", {"outbound"}),
-    "no rule at all": ("inet theirs", "type filter hook output priority 0; policy accept;", set()),
-    "inbound NAT": ("ip theirs", "type nat hook prerouting priority -110; policy accept; tcp dport 80 redirect to :9;", {"inbound", "outbound"}),
-    "another family": ("ip6 theirs", "type filter hook output priority 0; policy accept; counter drop;", set()),
-    "a chain that is not entered": ("inet theirs", "counter drop;", set()),
-    "a device": ("netdev theirs", "type filter hook ingress device eth0 priority 0; policy accept; counter drop;", {"inbound", "outbound"}),
-    "forwarding": ("inet theirs", "type filter hook forward priority 0; policy drop;", set()),
-}
+    "a firewall of what is captured": ("inet theirs", "type filter hook output priority 0; policy accept; tcp dport 80 counter drop;", {}),
+    "a firewall": ("inet theirs", "type filter hook output priority 0; policy accept; tcp dport 15001 counter drop;", {"outbound": "dropped"}),
+    "a policy alone": ("inet theirs", "type filter hook output priority 0; policy drop;", {"outbound": "dropped"}),
+    "no rule at all": ("inet theirs", "type filter hook output priority 0; policy accept;", {}),
+    "inbound NAT": ("ip theirs", "type nat hook prerouting priority -110; policy accept; tcp dport 80 redirect to :9;", {"inbound": "direct"}),
+    "another family": ("ip6 theirs", "type filter hook output priority 0; policy accept; counter drop;", {}),
+    "a chain that is not entered": ("inet theirs", "counter drop;", {}),
+    "a device": ("netdev theirs", "type filter hook ingress device eth0 priority 0; policy accept; counter drop;", {"inbound": "dropped"}),
+    "forwarding": ("inet theirs", "type filter hook forward priority 0; policy drop;", {}),
+    "what nobody knows": (
+        "inet theirs", "type nat hook output priority -150; policy accept; meta l4proto tcp numgen random mod 2 0 redirect to :9;", {"outbound": "unknown"}
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", FOREIGN_TABLES)
-def test_what_a_table_of_others_does_is_not_known_and_that_is_said(pod, case):
-    table, chain, unknown = FOREIGN_TABLES[case]
+def test_what_a_foreign_table_does_is_part_of_the_answer(pod, case):
+    table, chain, other = FOREIGN_TABLES[case]
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))
     pod.run(["nft", f"table {table} {{ chain mine {{ {chain} }}; }}"], check=True)
     for direction, words in {"outbound": ("--to", f"{OUTSIDE}:80"), "inbound": ("inbound", "--to-port", "80")}.items():
         told = explain(pod, *words)
-        if direction in unknown:
-            assert told["verdict"] == "unknown"
-            assert f"(nft table {table}); without that: captured: goes to the proxy" in told["sentence"]
-            assert any(f"nft table {table}" in text for text in told["warnings"])
-            assert told["changes"] == []
-        else:
-            assert told["verdict"] == "captured", told["sentence"]
+        assert told["verdict"] == other.get(direction, "captured"), told["sentence"]
+        if told["verdict"] in ("dropped", "unknown"):
+            assert f"nft table {table}" in told["sentence"]
+
+
+# Of a pod with eth1, which is excluded: rules and routes that lead connections to OUTSIDE out through it, or some of them.
+WAYS = {
+    "by the source": ("ip rule add from 10.78.0.2 lookup 100", {"source": "10.78.0.2"}),
+    "by the destination": (f"ip rule add to {OUTSIDE} lookup 100", {}),
+    "by the mark": ("ip rule add fwmark 0x99 lookup 100", {"mark": 0x99}),
+    "by the user": ("ip rule add uidrange 1000-1000 lookup 100", {}),
+    "by several next hops": (f"ip route add {OUTSIDE} nexthop via 10.77.0.1 dev eth0 nexthop via 10.78.0.1 dev eth1 weight 200", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_the_way_depends_on_more_than_the_destination_both_ways_are_answered(way, require_netns):
+    command, probe = WAYS[way]
+    words = ("--to", f"{OUTSIDE}:80", "--uid", "1000", *(("--mark", str(probe["mark"])) if "mark" in probe else ()))
+    asserted = f"outbound ipv4 tcp to {OUTSIDE} not by proxy is captured"
+    with Pod(interfaces=("eth1",)) as pod:
+        start_servers(pod)
+        apply_in(pod, Options.from_argv([*SIDECAR, "-c", "eth1"]))
+        assert explain(pod, *words)["verdict"] == "captured"
+        assert run_tool(pod, "audit", "--live", "--assert", asserted).returncode == 0
+        for line in ("ip route add default via 10.78.0.1 dev eth1 table 100", command):
+            pod.run(["sh", "-c", line], check=True)
+        ends = [pod.probe([Probe(OUTSIDE, 80, uid=1000, gid=1000, **probe)])[0].server for _ in range(3)]
+        told, audited = explain(pod, *words), run_tool(pod, "audit", "--live", "--assert", asserted)
+    assert ends != ["proxy"] * 3, "the connections leave through eth1, where they are not captured"
+    assert told["verdict"] == "unknown", told["sentence"]
+    assert "captured through eth0, direct through eth1" in told["sentence"]
+    assert audited.returncode == 4, audited.stdout

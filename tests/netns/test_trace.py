@@ -151,7 +151,7 @@ def test_a_foreign_rule_before_ours_is_predicted_and_met_and_its_comment_command
 
 
 @pytest.mark.parametrize("verdict", ["drop", "accept"])
-def test_what_a_foreign_table_does_is_shown_and_a_drop_is_a_disagreement(pod, backend, verdict):
+def test_what_a_foreign_table_does_is_shown_and_predicted(pod, backend, verdict):
     start_servers(pod)
     apply_in(pod, Options.from_argv([*REDIRECT, "--backend", backend]))
     pod.run(["nft", "add table ip others; add chain ip others c { type filter hook output priority 10; }"], check=True)
@@ -159,17 +159,17 @@ def test_what_a_foreign_table_does_is_shown_and_a_drop_is_a_disagreement(pod, ba
     with tracing(pod, "--to", f"{OUTSIDE}:80") as process:
         call(pod)
         found = read_packet(process)
-        assert end(process) == (3 if verdict == "drop" else 0)
+        assert end(process) == 0
     foreign = [step for step in found["path"] if step["seen"] == "foreign"]
     assert [(step["table"], step["chain"], step["outcome"]) for step in foreign] == [("nft table ip others", "c", verdict)]
-    assert found["agrees"] is (verdict == "accept")
+    assert found["agrees"] is True
     assert found["verdict"] == ("dropped" if verdict == "drop" else "captured")
-    expected = "unknown: foreign rules that netinit cannot read" if verdict == "drop" else "captured: goes to the proxy on 15001"
+    expected = "dropped: it is dropped, because rule 1 of nft table ip others c" if verdict == "drop" else "captured: goes to the proxy on 15001"
     assert found["predicted"].startswith(expected)
 
 
 @pytest.mark.parametrize(("exact", "verdict"), [(False, "dropped"), (True, "direct")], ids=["", "istio-exact"])
-def test_a_connection_that_a_foreign_table_keeps_from_tracking_is_a_disagreement(pod, backend, exact, verdict):
+def test_a_connection_that_a_foreign_table_keeps_from_tracking_is_predicted(pod, backend, exact, verdict):
     start_servers(pod)
     apply_in(pod, Options.from_argv([*REDIRECT, "--backend", backend]).replace(istio_exact=exact))
     pod.run(["nft", "add table ip others; add chain ip others c { type filter hook output priority -300; }"], check=True)
@@ -177,10 +177,10 @@ def test_a_connection_that_a_foreign_table_keeps_from_tracking_is_a_disagreement
     with tracing(pod, "--to", f"{OUTSIDE}:80") as process:
         assert call(pod).server != "proxy"
         found = read_packet(process)
-        assert end(process) == 3
-    assert (found["verdict"], found["agrees"]) == (verdict, False)
-    assert any(step["seen"] == "predicted" for step in found["path"])
-    assert any("was predicted, and not met" in text for text in found["differences"])
+        code = end(process)
+    # nft's `ct status` holds of no untracked packet: the same packets are refused by the rule behind the predicted one.
+    agrees = backend != "nftables" or exact
+    assert (found["verdict"], found["agrees"], code) == (verdict, agrees, 0 if agrees else 3), found["differences"]
 
 
 def test_a_first_packet_that_is_sent_again_asks_nat_no_more_and_agrees(pod):
@@ -265,17 +265,20 @@ def test_a_table_that_a_killed_run_of_an_older_kernel_has_left_confuses_nobody_a
 def test_a_foreign_table_of_the_traces_name_whose_policy_drops_is_not_taken_for_it(pod):
     apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "nftables"]))
     pod.run(["nft", "add table inet netinit-trace; add chain inet netinit-trace c { type filter hook output priority 0; policy drop; }"], check=True)
-    assert json.loads(run_tool(pod, "explain", "--live", "--json", "--to", f"{OUTSIDE}:80").stdout)["verdict"] == "unknown"
+    assert json.loads(run_tool(pod, "explain", "--live", "--json", "--to", f"{OUTSIDE}:80").stdout)["verdict"] == "dropped"
 
 
-@pytest.mark.parametrize("rule", ["tcp dport 80 drop", "meta mark set 1339", "tcp dport set 81", "tcp dport 80 redirect to :1"])
-def test_a_foreign_table_that_takes_the_traces_name_is_not_taken_for_it(pod, rule):
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [("tcp dport 80 drop", "dropped"), ("meta mark set 1339", "captured"), ("tcp dport set 81", "unknown"), ("tcp dport 80 redirect to :1", "direct")],
+)
+def test_a_foreign_table_that_takes_the_traces_name_is_not_taken_for_it(pod, rule, verdict):
     apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
     hook = "type nat hook output priority -110" if "redirect" in rule else "type filter hook output priority -350"
     pod.run(["nft", f"add table inet netinit-trace; add chain inet netinit-trace beginning {{ {hook}; }}"], check=True)
     pod.run(["nft", f"add rule inet netinit-trace beginning {rule}"], check=True)
     told = json.loads(run_tool(pod, "explain", "--live", "--json", "--to", f"{OUTSIDE}:80").stdout)
-    assert told["verdict"] == "unknown"
+    assert told["verdict"] == verdict
 
 
 def test_a_second_trace_of_a_pod_is_refused_and_the_first_goes_on(pod):

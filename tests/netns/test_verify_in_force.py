@@ -34,6 +34,12 @@ def explain(pod, direction):
     return run_tool(pod, "explain", "--live", *words)
 
 
+def assert_all(pod, direction):
+    """What netinit says of the assertion that all connections of the direction to the same place are captured."""
+    words = f"outbound ipv4 tcp to {OUTSIDE} port {PORT} not by proxy" if direction == "out" else f"inbound ipv4 tcp port {PORT}"
+    return run_tool(pod, "audit", "--live", "--assert", f"{words} is captured")
+
+
 FOLLOWS_THE_MAIN_TABLE = ("a policy rule that leads to lo",)  # explain warns of policy rules
 CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
 
@@ -49,12 +55,13 @@ def test_what_takes_captured_traffic_away_is_named_by_verify(what, case, backend
         wanted = case.truth[case.direction] if isinstance(case.truth, dict) else case.truth
         assert truth == wanted, f"{what} is another situation here: the connection ends as {truth}"
         found = verify(pod, backend, case.options)
-        explained = explain(pod, case.direction)
+        explained, asserted = explain(pod, case.direction), assert_all(pod, case.direction)
     finally:
         pod.__exit__(None, None, None)
     if what not in FOLLOWS_THE_MAIN_TABLE:
         assert explained.stdout.strip(), explained.stderr
         assert not explained.stdout.startswith("captured"), f"{what}: explain says otherwise than the kernel: {explained.stdout}"
+        assert asserted.returncode == 4, f"{what}: audit says otherwise than the kernel: {asserted.stdout}{asserted.stderr}"
     assert found.returncode == 3, f"{what}: verify ends with {found.returncode}: {found.stdout}{found.stderr}"
     assert any(all(word in line for word in case.named) for line in found.stdout.splitlines()), found.stdout
 
@@ -86,9 +93,10 @@ def test_foreign_rules_that_take_nothing_away_are_no_difference(what, backend, r
     try:
         do(pod, HARMLESS[what], backend)
         truth = [connect(pod, direction) for direction in ("out", "in")]
-        found = verify(pod, backend)
+        found, asserted = verify(pod, backend), [assert_all(pod, direction) for direction in ("out", "in")]
     finally:
         pod.__exit__(None, None, None)
+    assert [one.returncode for one in asserted] == [0, 0], "".join(one.stdout + one.stderr for one in asserted)
     assert truth == [CAPTURED["out"], CAPTURED["in"]], f"{what} is another situation here"
     assert found.returncode == 0, f"{what}: {found.stdout}{found.stderr}"
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
+from netinit.simulate.loaded import LoadedChain, LoadedRule
+from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import Trace
 
 MOST_OF_A_KIND = 4  # rules of one purpose that are shown; the others are counted

@@ -11,7 +11,8 @@ from netinit.rules.matches.packet import Destination, InInterface, OutInterface,
 from netinit.rules.model import BUILTIN_CHAINS, FILTER
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
 from netinit.simulate.lint.finding import UNREACHABLE, WARNING, Finding
-from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
+from netinit.simulate.loaded import LoadedChain, LoadedRule
+from netinit.simulate.ruleset import Ruleset
 
 _FINAL = Accept | Drop | Reject | Return | Redirect | Tproxy
 # Istio makes them whether they are used or not.

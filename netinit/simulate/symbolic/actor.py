@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from netinit.base.net import FULL_MASK, Network, number_of
@@ -20,12 +21,13 @@ class Actor:
     `now` is their condition afterwards, `called` the chain that they go through next, `fate` where they end.
     """
 
-    def __init__(self, space: Space, condition: Condition, table: str) -> None:
+    def __init__(self, space: Space, condition: Condition, table: str, is_proxy: Callable[[int], bool]) -> None:
         self.now = condition
         self.called = ""
         self.fate = ""
         self._space = space
         self._table = table
+        self._is_proxy = is_proxy
 
     def drop(self) -> Verdict:
         """They vanish."""
@@ -50,8 +52,9 @@ class Actor:
         if self._table != NAT:
             return self.give_up()
         if now.connection:
-            taken = now.redirect_port if now.transparent else port  # the socket that TPROXY chose gets them nevertheless
-            self.now = replace(now, redirected=True, redirect_port=taken)
+            known = self._is_proxy(port)
+            taken = now.redirect_port if now.transparent or not known else port  # the socket that TPROXY chose gets them nevertheless
+            self.now = replace(now, redirected=True, redirect_port=taken, translated=now.translated or not known)
             self._translate(self._own_address(), port)
         return ACCEPTED
 
@@ -63,7 +66,8 @@ class Actor:
 
     def hand_over(self, port: int, mark: int) -> Verdict:
         """A transparent socket gets them, and they have a mark."""
-        self.now = replace(self.now, mark=self.now.mark.set(mark, FULL_MASK), redirect_port=port, transparent=True)
+        taken = port if self._is_proxy(port) else 0
+        self.now = replace(self.now, mark=self.now.mark.set(mark, FULL_MASK), redirect_port=taken, transparent=True)
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:

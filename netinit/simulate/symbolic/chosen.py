@@ -288,8 +288,7 @@ class _Naming(Among):
 def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
     """The protocols and interfaces that rules mention."""
     naming = _Naming(make_space(OUTBOUND, around, Names(), free=False))
-    chains = [chain for place in ruleset.places for table in place.tables.values() for chain in table.values()]
-    for rule in {loaded.rule for chain in chains for loaded in chain.rules}:
+    for rule in {loaded.rule for chain in ruleset.list_chains() for loaded in chain.rules}:
         for match in rule.matches:
             match.choose(naming)
     return naming.names

@@ -36,7 +36,8 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
     first, second = _by_outcome(before), _by_outcome(after)
     for key, parts in first.items():
         left = unite([part.region for part in parts])
-        if parts[0].outcome.fate != UNKNOWN and key in second:
+        outcome = parts[0].outcome
+        if outcome.fate != UNKNOWN and not outcome.condition.has_vague_marks and key in second:
             left -= unite([part.region for part in second[key]])
         for others in second.values() if left else ():
             if _differing(left & unite([part.region for part in others]), parts[0].outcome, others[0].outcome):
@@ -55,7 +56,7 @@ def _plain(outcome: Treatment) -> tuple[object, ...]:
     """What two outcomes have in common when they are surely the same."""
     if outcome.fate in ENDS:
         return (outcome.fate,)
-    return (outcome.behaviour, outcome.condition.mark, outcome.condition.connection_mark)
+    return (outcome.behaviour, outcome.condition.mark, outcome.condition.connection_mark, outcome.condition.has_vague_marks)
 
 
 def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
@@ -76,6 +77,8 @@ def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
     first, second = one.condition, other.condition
     exact = ("redirect_port", "transparent", "policy_routed", "zone")
     if any(getattr(first, name) != getattr(second, name) for name in exact):
+        return region
+    if first.has_vague_marks or second.has_vague_marks:
         return region
     same = _equal(space, DESTINATION, first.destination, second.destination)
     same &= _equal(space, DESTINATION_PORT, first.destination_port, second.destination_port)

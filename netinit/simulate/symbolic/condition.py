@@ -70,7 +70,9 @@ class Condition:
     translated: bool = False
     policy_routed: bool = False
     zone: int = 0
-    unread: tuple[str, ...] = ()  # tables that looked at them and that nobody here can read
+    unread: tuple[str, ...] = ()  # what decided about them and cannot be read
+    early: tuple[tuple[str, str], ...] = ()  # chains that may be asked before or after what has their priority, and were
+    has_vague_marks: bool = False  # nobody knows their marks
 
     def __hash__(self) -> int:
         return self._hash
@@ -92,6 +94,7 @@ class Treatment:
     condition: Condition
     reason: str = ""
     by_rule: bool = False  # the last rule on the path ended it
+    at_worst_dropped: bool = False  # unknown, but no way ends elsewhere than where one way captures
 
     @property
     def behaviour(self) -> tuple[object, ...]:

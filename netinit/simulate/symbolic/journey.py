@@ -9,11 +9,13 @@ from functools import cache
 from netinit.base.net import Network
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet import LOOPBACK_DEVICE
-from netinit.simulate.hooks import FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
+from netinit.rules.targets import Accept, Return
+from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
+from netinit.simulate.loaded import HookStage
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.chosen import Among
-from netinit.simulate.symbolic.condition import KEPT, Began, Condition, Treatment
-from netinit.simulate.symbolic.regions import Region, everything, nothing, within
+from netinit.simulate.symbolic.condition import ENDS, KEPT, Began, Condition, Treatment
+from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import (
     DESTINATION,
     ESTABLISHED,
@@ -21,6 +23,7 @@ from netinit.simulate.symbolic.space import (
     NEW,
     REUSED,
     STATE,
+    UNTRACKED,
     Space,
     intervals_of,
 )
@@ -57,7 +60,8 @@ class _Travellers:
         self._tracks = ruleset.tracks
         self._unread = ruleset.unread
         self._local_marks = space.around.local_marks | ruleset.local_marks
-        self._walker = Walker(space, ruleset)
+        self._stages = ruleset.stages
+        self._walker = Walker(space, ruleset.is_proxy)
         self._everything = everything(space)
 
     def travel(self) -> list[Ended]:
@@ -66,7 +70,7 @@ class _Travellers:
             self._come_in({(Condition(hook=PREROUTING, in_interface=KEPT), ()): self._everything})
         else:
             self._go_out({(Condition(hook=OUTPUT, sender=True), ()): self._everything})
-        return [_doubted(one) for one in self._walker.ended]
+        return [_doubted(one) for one in _settle(self._walker.ended, self._walker.doubts)]
 
     def _go_out(self, groups: Groups) -> None:
         """Packets that a socket (or the kernel) of this host makes."""
@@ -157,11 +161,11 @@ class _Travellers:
     def _pass(self, hook: str, groups: Groups) -> Groups:
         """Those that get through a hook."""
         entering = self._change(groups, lambda condition: self._enter(hook, condition))
-        for stage in STAGES[hook]:
-            if stage == TRACKING:
+        for stage in self._stages[hook]:
+            if stage.name == TRACKING:
                 entering = self._part(entering, self._track)
-            elif stage == NAT:
-                entering = self._translate(hook, entering)
+            elif stage.name == NAT:
+                entering = self._translate(stage, hook, entering)
             else:
                 entering = self._walker.ask(stage, hook, entering)
         return entering
@@ -184,7 +188,7 @@ class _Travellers:
             rest = within(self._space, STATE, [(values.index(REUSED) + 1, len(values) - 1)])
             yield rest, replace(condition, tracked=True)
 
-    def _translate(self, hook: str, groups: Groups) -> Groups:
+    def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
         """NAT: decided by the first packet of a connection, repeated for all others."""
         towards = hook in TRANSLATES_DESTINATION
         asked: Groups = {}
@@ -192,7 +196,7 @@ class _Travellers:
         for (condition, path), region in groups.items():
             known = condition.decided if towards else condition.source_decided
             join_groups(asked if condition.connection and not known else others, {(condition, path): region})
-        join_groups(others, self._change(self._walker.ask(NAT, hook, asked), _decide if towards else _decide_source))
+        join_groups(others, self._change(self._walker.ask(stage, hook, asked), _decide if towards else _decide_source))
         return others
 
     def _change(self, groups: Groups, change: Callable[[Condition], Condition]) -> Groups:
@@ -219,8 +223,62 @@ class _Travellers:
             self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
 
 
+def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
+    """Each packet once: as all of its ways end, or unknown where they end differently, by the first doubt about it."""
+    if not doubts:
+        return ended
+    several = unite([one.region for one in doubts])
+    found = [replace(one, region=one.region - several) for one in ended]
+    alike: dict[tuple[object, ...], list[Ended]] = {}
+    for one in _without_needless_states(ended):
+        key = ENDS if one.outcome.fate in ENDS else one.outcome.behaviour
+        alike.setdefault(key, []).append(replace(one, region=one.region & several))
+    disputed = seen = risky = kept = nothing(several.space)
+    for ends in alike.values():
+        here = unite([one.region for one in ends])
+        disputed |= seen & here
+        seen |= here
+        if ends[0].outcome.fate not in ENDS:
+            risky |= kept & here if ends[0].outcome.condition.redirect_port else here
+            kept |= here
+    for ends in alike.values():
+        left = several - disputed
+        for one in sorted(ends, key=_is_by_doubt):
+            marked = one.outcome.condition.mark, one.outcome.condition.connection_mark
+            others = [each.region for each in ends if (each.outcome.condition.mark, each.outcome.condition.connection_mark) != marked]
+            vague = unite([nothing(several.space), *others]) & one.region & left
+            outcome = replace(one.outcome, condition=replace(one.outcome.condition, has_vague_marks=True))
+            found += [replace(one, region=one.region & left - vague), replace(one, region=vague, outcome=outcome)]
+            left -= one.region
+    for one in sorted(doubts, key=_only_lets_go):
+        here, harmless = one.region & disputed, replace(one.outcome, at_worst_dropped=True)
+        found += [replace(one, region=here & risky), replace(one, region=here - risky, outcome=harmless)]
+        disputed -= one.region
+    return [one for one in found if one.region]
+
+
+def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:
+    """What became untracked and was so already is as it began."""
+    for one in ended:
+        already = one.region & in_states(one.region.space, (UNTRACKED,))
+        if one.outcome.condition.state == UNTRACKED and already:
+            yield replace(one, region=one.region - already)
+            outcome = replace(one.outcome, condition=replace(one.outcome.condition, state=KEPT))
+            yield replace(one, region=already, outcome=outcome)
+        else:
+            yield one
+
+
+def _is_by_doubt(one: Ended) -> bool:
+    return any(passage.doubtful for passage in one.path)
+
+
+def _only_lets_go(doubt: Ended) -> bool:
+    return bool(doubt.path) and isinstance(doubt.path[-1].met.target, Accept | Return)
+
+
 def _doubted(one: Ended) -> Ended:
-    """The same, or unknown where tables have looked at the packets that nobody here can read, as `explain` has it."""
+    """The same, or unknown where something that cannot be read has decided about the packets, too."""
     condition = one.outcome.condition
     if not condition.unread or one.outcome.fate == UNKNOWN:
         return one
@@ -238,11 +296,3 @@ def _decide_source(condition: Condition) -> Condition:
 def _some(groups: Groups) -> Groups:
     """Those that have any packet."""
     return {key: region for key, region in groups.items() if region}
-
-
-def enter(space: Space, ruleset: Ruleset, region: Region) -> Groups:
-    """Packets of a space as the first hook sees them: coming in, or made here and about to leave through an interface."""
-    if space.direction == INBOUND:
-        return {(Condition(hook=PREROUTING, in_interface=KEPT), ()): region}
-    made = _Travellers(space, ruleset)
-    return made.route_out({(Condition(hook=OUTPUT, sender=True), ()): region})

@@ -214,7 +214,8 @@ def test_marks_are_cleared_under_the_mask_and_xored(first, second, mark):
 
 def test_the_owner_of_a_socket_that_nobody_named_is_unknown():
     packet = make_outbound(POD, "1.2.3.4", 80, uid=None, gid=None)
-    assert simulate(packet, rules("mangle OUTPUT -m owner --uid-owner 1337 -j RETURN"), POD).fate == UNKNOWN
+    assert simulate(packet, rules("mangle OUTPUT -m owner --uid-owner 1337 -j DROP"), POD).fate == UNKNOWN
+    assert simulate(packet, rules("mangle OUTPUT -m owner --uid-owner 1337 -j RETURN"), POD).fate == SENT, "it is the same either way"
 
 
 def test_masquerading_leaves_the_source_unknown_but_not_the_verdict():

@@ -9,6 +9,7 @@ import pytest
 from core import IPV4, Options, Packet, Surroundings, load_plan, number_of, plan, simulate
 from netinit.rules.model import Rule
 from netinit.rules.targets import Drop, LogTarget
+from netinit.simulate.loaded import LoadedRule
 from netinit.simulate.observed import (
     AS_KNOWN,
     BOTH,
@@ -20,7 +21,6 @@ from netinit.simulate.observed import (
     TracedPacket,
     fold,
 )
-from netinit.simulate.ruleset import LoadedRule
 from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
