@@ -120,7 +120,7 @@ def test_a_foreign_rule_is_a_row_of_its_own_and_its_comment_commands_nobody(pod)
     assert since(last, verdict="direct", foreign=True) == 1
     assert since(last, verdict="dropped", foreign=True, unit="packets") >= 1
     for form in ("lines", "table"):
-        done = run_tool(pod, "watch", "--format", form, "--count", "1", "--interval", "0.1", "--all")
+        done = run_tool(pod, "watch", "--format", form, "--count", "1", "--interval", "0.1", "--all", env={"LINES": "60"})
         assert done.returncode == 0
         text = done.stdout.rpartition("\x1b[J")[2]
         assert "--dport 82" in text
