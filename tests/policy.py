@@ -199,9 +199,17 @@ def _inbound(options, one: Connection) -> str:
 
 def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
     """Whether a packet like this, in the middle of a connection that nobody knows, is dropped when it comes in."""
-    if not options.drop_invalid or (one.version == 6 and options.ipv6 != "on"):
+    of_ipv6_alone = one.version == 6 and options.ipv6 != "on"
+    if options.drop_invalid and not of_ipv6_alone and not (options.inbound_mode == "TPROXY" and one.interface in options.exclude_interfaces):
+        return True
+    fate = expected_fate(options, one)
+    by_nat = options.inbound_mode == "REDIRECT" and bool(options.inbound_ports)
+    proxys = {options.inbound_port} if by_nat else set()
+    if options.virtual_interfaces and options.outbound_cidrs:
+        proxys.add(options.outbound_port)
+    if options.istio_exact or one.port in proxys or fate not in {captured(port) for port in (options.inbound_port, options.outbound_port)}:
         return False
-    return not (options.inbound_mode == "TPROXY" and one.interface in options.exclude_interfaces)
+    return by_nat or one.interface in options.virtual_interfaces
 
 
 # --- the classic layout -----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from netinit.simulate.symbolic.space import (
     GID,
     INBOUND,
     INTERFACE,
+    INVALID_RESET,
     MARK,
     NEW,
     OUTBOUND,
@@ -116,7 +117,9 @@ def divide(space: Space, ruleset: Ruleset | None) -> Partition:
 
 def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
     """The flags of a packet: a SYN where a connection begins, in every other state something else."""
-    return None if protocol != "tcp" else ("SYN",) if state in BEGINNINGS else ("ACK",)
+    if protocol != "tcp":
+        return None
+    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == INVALID_RESET else ("ACK",)
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
