@@ -58,7 +58,7 @@ def test_no_name_of_an_interface_breaks_or_forges_an_answer(oddly_connected):
     needs("iptables-nft")
     assert run_tool(oddly_connected, "apply", *OPTIONS).returncode == 0
     for words, wanted in (
-        (["verify", *OPTIONS], "as planned: 2"),
+        (["verify", *OPTIONS], "as planned: "),
         (["verify", "--live", *OPTIONS], "as planned: "),
         (["explain", "--live", "--to", "198.51.100.1:80"], "captured: goes to the proxy on 15001"),
         (["explain", "--live", "--to", "192.0.2.4:80", "--uid", "1337"], r"it leaves through \udcff\udcfe: by the routing table"),
@@ -121,6 +121,8 @@ def test_a_table_that_nft_lists_to_nobody_is_removed_all_the_same(inside, tmp_pa
     (tmp_path / "nft").write_text(f'#!/bin/sh\ncase "$*" in *list*) echo "Error: too much of it" >&2; exit 1;; esac\nexec {real} "$@"\n')
     (tmp_path / "nft").chmod(0o755)
     path = {"PATH": f"{tmp_path}:{FOLDERS}"}
+    assert run_tool(inside, "verify", *NATIVE, env=path).returncode == 0, "rules that are as planned are read from the kernel"
+    call(inside, "nft", "add rule inet istio-proxy-nat istio-output ip daddr 9.9.9.9 return")
     verified = run_tool(inside, "verify", *NATIVE, env=path)
     assert (verified.returncode, "cannot be read safely: nft: Error: too much of it" in verified.stdout) == (3, True), verified.stdout + verified.stderr
     assert run_tool(inside, "remove", env=path).returncode == 0
