@@ -38,7 +38,7 @@ from bypass_world import (
     is_connected,
     wait_for,
 )
-from segments import ACK, FIN, MD5_OPTION, PEER, PSH, RST, SYN, make_icmp_error, make_packet, make_segment
+from segments import ACK, MD5_OPTION, PEER, PSH, RST, SYN, make_icmp_error, make_packet, make_segment
 
 Run = Callable[[World, int], str]
 SEQ = 5000
@@ -258,7 +258,6 @@ ATTEMPTS = (
     Attempt("a simultaneous open", open_simultaneously, SAFE),
     Attempt("a simultaneous open while the proxy is silent", open_simultaneously_behind_silent_proxy, SAFE),
     Attempt("data in the server's name", write_into_connection(flags=ACK | PSH), SAFE),
-    Attempt("data with FIN in the server's name", write_into_connection(flags=FIN | ACK | PSH), SAFE, istio=REDIRECT_ONLY),
     Attempt("data in the server's name beside a connection of its own", write_into_connection((SYN, -(2**20)), flags=ACK | PSH), SAFE, istio=REDIRECT_ONLY),
     Attempt("SYN after ICMP errors about it", knock_after_errors()),
     Attempt("SYN after ICMP errors about a handshake", knock_after_errors((SYN, 0)), SAFE),

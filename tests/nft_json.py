@@ -78,7 +78,8 @@ def _of_connection(match: re.Match[str], kind: str) -> dict | None:
         masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[3].split(",")]}
         return {"match": {"op": "!=" if match[1] else "==", "left": masked, "right": match[2]}}
     if kind == "no flags":
-        return {"match": {"op": "!", "left": {"payload": {"protocol": "tcp", "field": "flags"}}, "right": match[1]}}
+        words = match[1].split(",")
+        return {"match": {"op": "!", "left": {"payload": {"protocol": "tcp", "field": "flags"}}, "right": words if len(words) > 1 else words[0]}}
     if kind == "fib":
         return {"match": {"op": "!=" if match[2] else "==", "left": {"fib": {"result": "type", "flags": [match[1]]}}, "right": match[3]}}
     if kind == "status":

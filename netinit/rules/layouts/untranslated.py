@@ -4,7 +4,7 @@ The kernel asks nat once for each conntrack entry, and a connection may begin on
 translation: one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer),
 or one that a packet made on its way through another interface. A SYN on it is in the state NEW, ESTABLISHED or INVALID
 (nf_conntrack_proto_tcp.c), and would go past the proxy. So would segments that belong to no entry, which are INVALID: they open
-a connection where the SYN got no answer from the proxy, and bring data into one that the proxy has.
+a connection where the SYN got no answer from the proxy, and bring data into one that the proxy has. Those that close are left alone.
 
 The chains in the filter table are derived from those of nat, so that exactly what nat would redirect is refused.
 """
@@ -50,7 +50,9 @@ WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # nft's status
 # What a conntrack helper expects is translated like the connection that announced it, without asking nat (nf_nat_follow_master).
 UNASKED = ConnectionState(states=("RELATED", "UNTRACKED"))
 INVALID = ConnectionState(states=("INVALID",))
-NOT_RESET = TcpFlags(mask=("RST",), flags=())  # a RST opens nothing and carries nothing
+# A FIN whose entry is gone is INVALID too. Both ends of an excluded connection and the proxy must still see it, and no match tells
+# these from a captured one.
+NOT_CLOSING = TcpFlags(mask=("FIN", "RST"), flags=())
 NOT_OPENING = BARE_SYN.replace(negated=True)
 NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may answer a client whose port is 53
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
@@ -124,7 +126,7 @@ def refuse(builder: Builder) -> None:
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
         looked_at: list[tuple[Match, ...]] = [
-            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), (*others, NOT_RESET, INVALID),
+            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), (*others, NOT_CLOSING, INVALID),
         ]  # fmt: skip
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))

@@ -23,7 +23,7 @@ from netinit.simulate.symbolic.space import (
     ESTABLISHED,
     INBOUND,
     INVALID,
-    INVALID_RESET,
+    INVALID_CLOSING,
     MARK,
     NEW,
     OUTBOUND,
@@ -161,7 +161,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
             yield Piece(kinds.UNTRANSLATED, past, part)
         if known := (region & in_states(space, (ESTABLISHED, ANSWER, TRANSLATED, RELATED))) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
-        if lost := region & in_states(space, (INVALID, INVALID_RESET, UNTRACKED)):
+        if lost := region & in_states(space, (INVALID, INVALID_CLOSING, UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)
         if fresh := region & in_states(space, (NEW,)):
             yield from _passing(subject, part, fresh, cause)

@@ -26,7 +26,7 @@ from netinit.simulate.symbolic.space import (
     GID,
     INTERFACE,
     INVALID,
-    INVALID_RESET,
+    INVALID_CLOSING,
     NEW,
     OUTBOUND,
     PROTOCOL,
@@ -138,16 +138,16 @@ class Among:
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
         """Those of TCP with these flags: a new connection begins with a SYN alone, and nothing else is a bare SYN.
 
-        Of what belongs to no connection it is known whether RST is set.
+        Of what belongs to no connection it is known whether FIN or RST is set.
         """
         nobody, all_of_them = nothing(self._space), everything(self._space)
         begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
         if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
             return self._exactly(begins)
-        if mask == ("RST",):
-            reset = self._named(STATE, lambda value: value == INVALID_RESET).certain
+        if set(mask) == {"FIN", "RST"}:
+            closing = self._named(STATE, lambda value: value == INVALID_CLOSING).certain
             unset = begins | self._named(STATE, lambda value: value == INVALID).certain
-            found = Choice(unset, all_of_them - reset)
+            found = Choice(unset, all_of_them - closing)
             return found if not flags else found.turned(negated=True)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
 

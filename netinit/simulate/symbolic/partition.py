@@ -22,7 +22,7 @@ from netinit.simulate.symbolic.space import (
     GID,
     INBOUND,
     INTERFACE,
-    INVALID_RESET,
+    INVALID_CLOSING,
     MARK,
     NEW,
     OUTBOUND,
@@ -119,7 +119,7 @@ def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
     """The flags of a packet: a SYN where a connection begins, in every other state something else."""
     if protocol != "tcp":
         return None
-    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == INVALID_RESET else ("ACK",)
+    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == INVALID_CLOSING else ("ACK",)
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:

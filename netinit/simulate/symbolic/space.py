@@ -28,9 +28,9 @@ NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = STATES = ("NEW", "ESTABLISHED", 
 ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
 # A new connection's SYN on a conntrack entry that another one left without a translation: nat is not asked about it.
 REUSED_NEW, REUSED, REUSED_INVALID = REUSES = ("NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN")
-INVALID_RESET = "INVALID, a RST"  # INVALID alone stands for packets without this flag
+INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone stands for packets without these flags
 BEGINNINGS = (NEW, *REUSES)  # values of the dimension that stand for a bare SYN, where it is TCP
-ALL_STATES = (NEW, ESTABLISHED, ANSWER, TRANSLATED, RELATED, REUSED_NEW, REUSED, INVALID, INVALID_RESET, UNTRACKED, REUSED_INVALID)
+ALL_STATES = (NEW, ESTABLISHED, ANSWER, TRANSLATED, RELATED, REUSED_NEW, REUSED, INVALID, INVALID_CLOSING, UNTRACKED, REUSED_INVALID)
 BITS = 32  # of a mark
 ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")
