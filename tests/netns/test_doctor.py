@@ -60,7 +60,7 @@ def test_on_a_good_node_every_backend_was_tried_and_nothing_stays(pod, arguments
             continue
         lacks = {(family, name): why for family, found in checked["features"].items() for name, why in found.items() if not why["works"]}
         assert (lacks, checked["failure"], checked["works"]) == ({}, None, True)
-        assert [len(checked["features"][family]) for family in ("IPv4", "IPv6")] == [16, 16]
+        assert [len(checked["features"][family]) for family in ("IPv4", "IPv6")] == [17, 17]
 
 
 def test_the_pod_of_another_process_can_be_examined(pod):

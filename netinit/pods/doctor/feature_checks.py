@@ -18,7 +18,15 @@ from netinit.pods.doctor.isolated import attempt_all, renew
 from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark, Socket, TcpFlags
+from netinit.rules.matches.context import (
+    BARE_SYN,
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Mark,
+    Socket,
+    TcpFlags,
+)
 from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
 from netinit.rules.targets import (
@@ -87,6 +95,7 @@ FEATURES = (
         "REJECT", FILTER, OUTPUT, (_TCP, BARE_SYN), Reject(message="tcp-reset"),
         "iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT; nft_reject_inet",
     ),
+    Feature("addrtype", FILTER, OUTPUT, (_TCP, AddressType(side="destination", types=("LOCAL",))), Drop(), "xt_addrtype; nft_fib"),
     Feature("CT zone", RAW, OUTPUT, (Port(protocol="udp", ports=(53,)),), TrackZone(zone=1), "xt_CT iptable_raw ip6table_raw; nft_ct"),
 )  # fmt: skip
 SETS_FEATURE = "sets"

@@ -39,8 +39,8 @@ def told(findings):
 @pytest.mark.parametrize(
     ("arguments", "there", "not_there"),
     [
-        ((), {"nat", "REDIRECT", "owner", "REJECT", "conntrack"}, {"TPROXY", "policy routing", "CT zone", "multiport"}),
-        (("--istio-exact",), {"nat", "REDIRECT", "owner"}, {"TPROXY", "policy routing", "CT zone", "conntrack", "multiport", "REJECT"}),
+        ((), {"nat", "REDIRECT", "owner", "REJECT", "conntrack", "addrtype"}, {"TPROXY", "policy routing", "CT zone", "multiport"}),
+        (("--istio-exact",), {"nat", "REDIRECT", "owner"}, {"TPROXY", "policy routing", "CT zone", "conntrack", "multiport", "REJECT", "addrtype"}),
         (("-m", "TPROXY"), {"TPROXY", "policy routing", "conntrack", "mark", "connmark"}, {"CT zone"}),
         (("--redirect-dns", "--capture-all-dns"), {"CT zone"}, {"TPROXY"}),
         (("--drop-invalid",), {"conntrack"}, {"TPROXY"}),
