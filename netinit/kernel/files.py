@@ -6,7 +6,6 @@ and the very file that was looked at is opened then, whatever its name leads to 
 
 from __future__ import annotations
 
-import os
 import posix
 import time
 
@@ -109,9 +108,8 @@ def _openat2(folder: int, path: str, resolve: int) -> int:
     library = ctypes.CDLL(None, use_errno=True)
     how = (ctypes.c_uint64 * 3)(posix.O_PATH | posix.O_CLOEXEC, 0, resolve | _NO_MAGIC)  # struct open_how
     library.syscall.restype = ctypes.c_long
-    descriptor = library.syscall(
-        ctypes.c_long(_OPENAT2), ctypes.c_int(folder), ctypes.c_char_p(os.fsencode(path)), how, ctypes.c_size_t(24)
-    )
+    name = ctypes.c_char_p(path.encode("utf-8", "surrogateescape"))
+    descriptor = library.syscall(ctypes.c_long(_OPENAT2), ctypes.c_int(folder), name, how, ctypes.c_size_t(24))
     if descriptor < 0:
         code = ctypes.get_errno()
         if code in (_NO_SUCH_CALL, _REFUSED):

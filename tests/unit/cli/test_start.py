@@ -26,6 +26,7 @@ CHEAP = frozenset(
 OWN = frozenset(
     """
     netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.shown netinit.pods.inspect netinit.pods.older netinit.options.kinds
+    netinit.pods.self_check netinit.pods.steps netinit.backends.known_chains netinit.kernel.plain_namespace netinit.rules.base_chains
     netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.restore netinit.backends.routes netinit.backends.iptables
     netinit.cli netinit.cli.job netinit.cli.start netinit.imports
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
