@@ -35,8 +35,16 @@ def decode(data: bytes) -> Any:
 
     try:
         return _gather(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError, ImportError, RecursionError, StopIteration) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, ImportError, RecursionError, StopIteration) as error:
         raise NetinitError(f"a child's answer cannot be read: {type(error).__name__}") from None
+
+
+def decode_words(data: bytes, number: int) -> tuple[Any, ...]:
+    """The tuple of so many values that `encode` wrote. Raises NetinitError where it is something else."""
+    found = decode(data)
+    if not isinstance(found, tuple) or len(found) != number:
+        raise NetinitError("a child's answer cannot be read: it is another one")
+    return found
 
 
 def encode_error(error: NetinitError) -> bytes:
@@ -47,9 +55,9 @@ def encode_error(error: NetinitError) -> bytes:
 
 def decode_error(data: bytes) -> NetinitError:
     """The error that `encode_error` wrote; a name that netinit.base.errors does not have becomes a NetinitError."""
-    name, words = decode(data)
+    name, words = decode_words(data, 2)
     words = [str(one) for one in words] if isinstance(words, tuple) else []
-    kind = getattr(errors, name) if name in errors.__all__ else NetinitError
+    kind = getattr(errors, name) if isinstance(name, str) and name in errors.__all__ else NetinitError
     try:
         return kind(*words)
     except TypeError:

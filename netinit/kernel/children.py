@@ -324,10 +324,9 @@ def _open(data: bytes) -> Any:
         return None
     if kind == _ERROR:
         raise answers.decode_error(rest)
-    value = answers.decode(rest)
     if kind == _VALUE:
-        return value
+        return answers.decode(rest)
     if kind == _SYSTEM:
-        number, text, name = value
-        raise OSError(number, text, name or None)
-    raise ChildError(str(value))
+        number, text, name = answers.decode_words(rest, 3)
+        raise OSError(number if isinstance(number, int) else 0, str(text), str(name) or None)
+    raise ChildError(str(answers.decode(rest)))

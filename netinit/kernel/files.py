@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posix
 import time
+from _struct import pack
 
 from netinit.base.errors import NamespaceError
 
@@ -103,19 +104,17 @@ def open_path(folder: int, path: str, resolve: int) -> int:
 
 
 def _openat2(folder: int, path: str, resolve: int) -> int:
-    import ctypes
+    from netinit.kernel import libc  # only where foreign files are opened
 
-    library = ctypes.CDLL(None, use_errno=True)
-    how = (ctypes.c_uint64 * 3)(posix.O_PATH | posix.O_CLOEXEC, 0, resolve | _NO_MAGIC)  # struct open_how
-    library.syscall.restype = ctypes.c_long
-    name = ctypes.c_char_p(path.encode("utf-8", "surrogateescape"))
-    descriptor = library.syscall(ctypes.c_long(_OPENAT2), ctypes.c_int(folder), name, how, ctypes.c_size_t(24))
+    how = pack("=QQQ", posix.O_PATH | posix.O_CLOEXEC, 0, resolve | _NO_MAGIC)  # struct open_how
+    name = path.encode("utf-8", "surrogateescape")
+    descriptor = libc.function("syscall")(_OPENAT2, folder, name, how, len(how))
     if descriptor < 0:
-        code = ctypes.get_errno()
+        code = libc.errno()
         if code in (_NO_SUCH_CALL, _REFUSED):
             raise NamespaceError(
                 "foreign files can be opened safely with openat2(2), which this kernel (before 5.6) or a seccomp profile does not"
                 " have; for a pod, name its DNS servers with --dns-servers"
             )
         raise OSError(code, posix.strerror(code))
-    return int(descriptor)
+    return descriptor

@@ -13,6 +13,7 @@ from __future__ import annotations
 from netinit.backends import BACKENDS
 from netinit.base.errors import ApplyError, TooManyPartsError
 from netinit.options import LEGACY_TABLES
+from netinit.rules.model import HIDDEN, INACTIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from netinit.simulate.in_force import Departures
 
 MOST_NAMED = 10
-NOT_IN_FORCE = INACTIVE, HIDDEN = ("inactive", "hidden")  # kinds of a Difference, as of netinit.simulate.in_force
+NOT_IN_FORCE = (INACTIVE, HIDDEN)
 STAY = "the rules are programmed and stay"
 NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
 

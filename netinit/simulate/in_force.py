@@ -18,7 +18,7 @@ from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, SHADOWING, Difference, Plan
+from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, HIDDEN, INACTIVE, OWNED_CHAINS, SHADOWING, Difference, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
@@ -41,7 +41,6 @@ from netinit.simulate.symbolic.space import DESTINATION, NEW, OUTBOUND, SOURCE, 
 from netinit.simulate.symbolic.walk import Passage
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
-INACTIVE, HIDDEN, ESCAPING = "inactive", "hidden", "escaping"  # kinds of a Difference, beside those of the model
 ROUTE_LOCAL, ROUTE_UNICAST = 2, 1  # RTN_LOCAL, RTN_UNICAST
 SOCKET_LOOKUP = "sk_lookup"
 FOREIGN = "a foreign rule"

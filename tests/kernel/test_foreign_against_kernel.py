@@ -19,10 +19,11 @@ from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import APP_ID, Pod, Probe, start_servers
 from netinit.options import Options
 from netinit.rules.layouts import plan
+from netinit.rules.model import ESCAPING
 from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.host import is_simple, surroundings_of
-from netinit.simulate.in_force import ESCAPING, find_departures
+from netinit.simulate.in_force import find_departures
 from netinit.simulate.places import load_snapshot
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.trace import CAPTURED

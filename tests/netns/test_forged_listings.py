@@ -110,7 +110,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     with inside.entered():
         assert count_redirects(inside, backend) == 1
     verified = run_tool(inside, "verify", *chosen)
-    assert (verified.returncode, verified.stdout.startswith("as planned: ")) == (0, True), verified.stdout
+    assert (verified.returncode, "as planned: 34 rules" in verified.stdout) == (0, True), verified.stdout
 
     reconciled = run_tool(inside, "apply", *chosen, "-b", "90", "--reconcile")
     assert (reconciled.returncode, "programmed by" in reconciled.stderr) == (0, True), reconciled.stderr

@@ -12,8 +12,8 @@ from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.partition import Part, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK, NEW, REUSES, STATE, Space
-from netinit.simulate.trace import CAPTURED, DIRECT, FORWARDED, REFUSED
+from netinit.simulate.symbolic.space import CONNECTION_MARK, INVALID, MARK, NEW, REUSES, STATE, Space
+from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,22 @@ def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[Fat
 
 
 def _of_note(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
-    """What is treated differently, without connections on old conntrack entries that change as all connections of theirs do."""
+    """What is treated differently, without packets on old conntrack entries, or on none, that change as new connections do."""
     changed = unite([nothing(space), *[one.region & in_states(space, (NEW,)) for one in found]]).whatever(STATE)
-    implied = changed & in_states(space, REUSES)
+    implied = changed & in_states(space, (*REUSES, INVALID))
     for one in found:
         if left := one.region - implied:
             yield replace(one, region=left)
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:
-    """What concerns ordinary connections, and changes where they end, comes first."""
+    """What concerns ordinary connections, and changes where they end, comes first; what one of both drops, last of these."""
     one = found[0]
     same = (one.before.verdict, one.before.outcome.condition.redirect_port) == (
         one.after.verdict, one.after.outcome.condition.redirect_port,
     )  # fmt: skip
-    return (not one.known, not any(each.region & _ordinary(each.region.space) for each in found), same)
+    ordinary = any(each.region & _ordinary(each.region.space) for each in found)
+    return (not one.known, not ordinary, same, DROPPED in {one.before.verdict, one.after.verdict})
 
 
 def _ordinary(space: Space) -> Region:

@@ -100,6 +100,20 @@ def test_an_error_with_a_name_of_something_else_is_an_error_and_nothing_more():
         raise answers.decode_error(answers.encode(("ended_by", (15, "x"))))
 
 
+@pytest.mark.parametrize("answer", ["1", "[]", '["ApplyError"]', '["ApplyError", ["a"], 3, 4]', '{"list": []}', "x"])
+@pytest.mark.parametrize("kind", ["=", "E", "O"])
+def test_an_error_of_a_child_that_was_taken_over_is_one_of_ours_whatever_it_looks_like(answer, kind):
+    """Each of these is no error as a child sends it; as a value the first five are."""
+    def give():
+        return children._open(kind.encode() + answer.encode())
+
+    if kind == "=" and answer != "x":
+        give()
+        return
+    with pytest.raises(NetinitError, match=r"^a child's answer cannot be read"):
+        give()
+
+
 def test_waiting_works_without_pidfd_open_as_well(monkeypatch):
     monkeypatch.setattr(run.posix, "pidfd_open", lambda _: fail(OSError(38, "Function not implemented")))
     assert ask(lambda: 7) == 7

@@ -18,9 +18,9 @@ from netinit.base.snapshot import (
 )
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.model import SHADOWING, Difference
+from netinit.rules.model import ESCAPING, INACTIVE, SHADOWING, Difference
 from netinit.simulate.host import LOCAL, MAIN, is_simple, surroundings_of
-from netinit.simulate.in_force import ESCAPING, INACTIVE, find_departures
+from netinit.simulate.in_force import find_departures
 from recorded import read
 
 PLAN = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
