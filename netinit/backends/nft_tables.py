@@ -1,108 +1,116 @@
-"""Our nft tables that are there: listed by nft, counted by the kernel, compared with the plan; and nft's words for what failed.
+"""Our nft tables that are there: read from the kernel, compared with the plan, listed by nft to be written back; and nft's errors.
 
 Loaded only where such tables are, or where something failed: most pods' first run finds nothing.
 
-nft prints names and comments as they are, quotes and newlines included. So the text is believed only where each chain
-has as many rules by netlink as the plan, and where no line could hold another list of names. Its JSON escapes what it
-prints, but nft ends by a failed assertion where a name is no UTF-8, and takes minutes to list a set of a million: what
-cannot be listed is reported, never listed again, and replaced whole.
+What decides is what the kernel holds, never what nft prints: it prints names and comments as they are, ends by a failed assertion
+where a name is no UTF-8, and takes minutes to list a set of a million. What cannot be read is reported, and replaced whole.
 """
 
 from __future__ import annotations
 
 import posix
 
-from netinit.backends.tally import count_nft, find_large_sets
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
+from netinit.backends.known_chains import of_own_tables
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.records import Record
+from netinit.base.snapshot import SET_ANONYMOUS, Snapshot
 from netinit.kernel import run
-from netinit.kernel.netlink import INET
+from netinit.kernel.netlink import EFBIG, INET
+from netinit.kernel.plain_namespace import KnownChain
 from netinit.kernel.run import Finished
+from netinit.kernel.snapshot import nf_tables_dump
+from netinit.rules.expressions.native import encode_live, encode_plan, find_unequal
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft import DIALECT, TABLE_NAMES, Written, miss_all, render_tables
+from netinit.rules.nft import DIALECT, Written, miss_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.kernel import netlink
-    from netinit.rules.census import Census
-    from netinit.rules.nft.reading import Tables
+    from netinit.base.snapshot import Unknown
+    from netinit.kernel.netlink import NftChain
+    from netinit.rules.model import Plan
 
-_ONE_NAME = 2  # quotes
 OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 MAX_MESSAGE = 400
 
 
 class Listed(Record):
-    """Tables, in the kernel's order, how nft lists them, counters left out, and what the kernel counts.
-
-    `unread` says why they were not listed.
-    """
+    """Tables, in the kernel's order, and how nft lists them, counters left out. `unread` says why they were not listed."""
 
     tables: tuple[str, ...]
     text: str
-    counts: Census
     unread: str
 
 
-def read_listed(chains: tuple[netlink.NftChain, ...], tables: tuple[str, ...]) -> Listed:
-    """What is there of these tables. BackendUnavailableError where the kernel does not count them."""
-    counts = _count(chains)
-    unread = find_large_sets(INET, tables)
-    text = ""
+class HeldTables(Record):
+    """Tables as the kernel has them; `unread` says why they could not be read."""
+
+    tables: tuple[str, ...]
+    chains: tuple[NftChain, ...]
+    snapshot: Snapshot
+    unread: str = ""
+
+
+def read_held(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> HeldTables:
+    """These tables. BackendUnavailableError where the kernel does not tell."""
+    unknown: list[Unknown] = []
+    snapshot, unread = Snapshot(), ""
     try:
-        text = "" if unread else _spell_priority("".join(_list("--stateless", tables)))
+        snapshot = Snapshot(**nf_tables_dump.read(unknown, family=INET, tables=tables))
+    except OSError as error:
+        if error.errno != EFBIG:
+            raise BackendUnavailableError(
+                f"the kernel does not tell its rules: {posix.strerror(error.errno or 0)}"
+            ) from None
+        unread = "they are too long"
+    if unknown:
+        unread = "; ".join([f"{one.place}: {one.reason}" for one in unknown])
+    own = tuple([one for one in chains if one.family == INET and one.table in tables])
+    return HeldTables(tables=tables, chains=own, snapshot=snapshot, unread=unread)
+
+
+def read_listed(held: HeldTables) -> Listed:
+    """The tables as nft lists them."""
+    text, unread = "", held.unread
+    try:
+        text = "" if unread else "".join(_list("--stateless", held.tables))
     except ApplyError as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
         unread = str(error)
-    return Listed(tables=tables, text=text, counts=counts, unread=unread)
+    return Listed(tables=held.tables, text=text, unread=unread)
 
 
-def read_counted(seen: Listed) -> Tables:
-    """The same in types, with their counters. BackendUnavailableError, ParseError where they cannot be read."""
-    from netinit.rules.nft.reading import read_tables  # for people's commands alone
-
-    if seen.unread:
-        raise BackendUnavailableError(f"nft tables cannot be read safely: {seen.unread}")
-    texts = _list("--json", seen.tables)
-    _check_counts(texts, seen)
-    return read_tables(texts)
-
-
-def compare_listed(written: Written, seen: Listed) -> tuple[Difference, ...]:
+def compare_held(plan: Plan, written: Written, held: HeldTables) -> tuple[Difference, ...]:
     """How the tables differ from the plan; where they cannot be read, by that."""
-    if seen.unread:
-        return _distrust(written, seen, seen.unread)
-    counted = _counted(seen)
-    planned = {name: {chain: len(wanted.rules) for chain, wanted in chains.items()} for name, chains in written.items()}
-    if (
-        planned == counted
-        and _has_one_meaning(seen.text)
-        and seen.text == render_tables({name: written[name] for name in seen.tables})
-    ):
+    if held.unread:
+        return _distrust(written, held)
+    if _is_hooked(written, held) and _is_as_planned(plan, held):
         return ()
-    from netinit.rules.nft.listing import compare_listing, parse_listing  # json and re: only where texts differ
+    from netinit.rules.expressions import table_differences  # only where something differs
 
-    try:
-        texts = _list("--json", seen.tables)
-        listing = {name: table for text in texts for name, table in parse_listing(text).items()}
-        _check_counts(texts, seen)
-    except (ApplyError, ParseError) as error:
-        return _distrust(written, seen, str(error))
-    return compare_listing(written, listing)
+    return table_differences.compare_tables(plan, table_differences.decode_tables(held.snapshot))
 
 
-def _counted(seen: Listed) -> dict[str, dict[str, int]]:
-    return {name: table.chains for name, table in seen.counts.items()}
+def _is_hooked(written: Written, held: HeldTables) -> bool:
+    """Whether the chains are the plan's, each entered from where it should be, and nothing is dropped at their ends."""
+    return all(one.accepts for one in held.chains) and of_own_tables(written) == {
+        (one.family, one.table, one.name): KnownChain(
+            uses=one.uses, hook=one.hook, kind=one.kind, priority=one.priority
+        )
+        for one in held.chains
+    }
 
 
-def _check_counts(texts: list[str], seen: Listed) -> None:
-    """ParseError where nft's JSON has other rules than the kernel counts."""
-    from netinit.rules.nft.listing import collect
-
-    tables = {name: chains for text in texts for name, chains in collect(text).items()}
-    listed = {name: {chain: len(rules) for chain, (_, rules) in chains.items()} for name, chains in tables.items()}
-    if listed != _counted(seen):
-        raise ParseError("the kernel counts other rules than nft lists")
+def _is_as_planned(plan: Plan, held: HeldTables) -> bool:
+    """Whether the tables hold the plan's rules, byte for byte as a release of nft programs them, and nothing else."""
+    snapshot = held.snapshot
+    named = {one.table for one in snapshot.objects} | {one.table for one in snapshot.sets if not one.flags & SET_ANONYMOUS}
+    if named.intersection(held.tables):
+        return False
+    for splits_ranges in (True, False):
+        planned = encode_plan(plan, splits_ranges=splits_ranges)
+        if all(not find_unequal(table, encode_live(snapshot, name, table.chains)) for name, table in planned.items()):
+            return True
+    return False
 
 
 def _list(option: str, tables: tuple[str, ...]) -> list[str]:
@@ -126,34 +134,17 @@ def rules_of(text: str, table: str) -> list[str]:
     return [line for line in inside if line not in ("", "}") and not line.startswith(("chain ", "type "))]
 
 
-def _spell_priority(text: str) -> str:
-    """The listing as nft 1.0.6 prints it."""
-    return text.replace(" hook output priority dstnat;", " hook output priority -100;")  # nft 1.1
-
-
-def _has_one_meaning(text: str) -> bool:
-    """Whether no rule of a listing names two interfaces: one name with quotes in it would read the same."""
-    return '"' not in text or all(line.partition(' comment "')[0].count('"') <= _ONE_NAME for line in text.split("\n"))
-
-
 def reads_files(text: str) -> bool:
     """Whether nft would open files that a listing names: others may have written the comments in it."""
     parts = text.split('"')
     return len(parts) % 2 == 0 or any("include" in part for part in parts[::2])
 
 
-def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
-    try:
-        return count_nft(INET, chains, frozenset(TABLE_NAMES))
-    except OSError as error:
-        raise BackendUnavailableError(f"the kernel does not say how many rules it has: {posix.strerror(error.errno or 0)}") from None
-
-
-def _distrust(written: Written, seen: Listed, why: str) -> tuple[Difference, ...]:
+def _distrust(written: Written, held: HeldTables) -> tuple[Difference, ...]:
     """The differences of tables that cannot be read: they are not as planned, and to be replaced."""
-    rule = f"the whole table, which cannot be read safely: {why}"
-    found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in seen.tables]
-    return (*found, *miss_all({name: chains for name, chains in written.items() if name not in seen.tables}))
+    rule = f"the whole table, which cannot be read safely: {held.unread}"
+    found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in held.tables]
+    return (*found, *miss_all({name: chains for name, chains in written.items() if name not in held.tables}))
 
 
 def explain(result: Finished, path: str) -> NetinitError:

@@ -1,8 +1,7 @@
 """The backend that feeds nft: tables of its own, replaced in one transaction for both families.
 
-The kernel is asked over netlink which of our tables are there, so a first run starts one program, `nft -f -`. A second
-run starts one for each of our tables, and compares what nft prints with what the plan reads in the same words; only
-where the two texts differ is nft's JSON parsed, since another version of nft may spell the same rules differently.
+The kernel is asked over netlink which of our tables are there, and what they hold: a first run starts one program, `nft -f -`, and
+a second run that has nothing to do starts none. nft lists the tables only before they are changed, to be written back if that fails.
 """
 
 from __future__ import annotations
@@ -17,30 +16,39 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, miss_all, render_replacement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.backends.nft_tables import Listed
+    from netinit.backends.nft_tables import HeldTables, Listed
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.plain_namespace import KnownChain, Place
-    from netinit.rules.nft.reading import Tables
 
 FROM_INPUT = ("-f", "-")
 NOT_INSTALLED = "nft is not installed: add the package nftables to the image"
 
 
 class NftState(State):
-    """The owned tables that exist; None where there are none."""
+    """The owned tables that exist, as the kernel holds them; None where there are none."""
 
-    listed: Listed | None
+    held: HeldTables | None
     comments: bool  # those of rules are written
+    listed: Listed | None = None  # by nft, in a state that a change can be put back to
 
     def compare(self, plan: Plan) -> NftComparison:
         return NftComparison(plan, self)
 
     def describe(self) -> dict[str, str]:
-        return {DIALECT: self.listed.text} if self.listed and self.listed.text else {}
+        listed = self.with_listing().listed
+        return {DIALECT: listed.text} if listed and listed.text else {}
+
+    def with_listing(self) -> NftState:
+        """The same with the tables as nft lists them."""
+        if not self.held or self.listed:
+            return self
+        from netinit.backends.nft_tables import read_listed
+
+        return self.replace(listed=read_listed(self.held))
 
 
 class NftComparison(Comparison):
-    """The tables beside the plan in nft's words."""
+    """The tables beside the plan."""
 
     state: NftState
 
@@ -48,15 +56,15 @@ class NftComparison(Comparison):
         self.plan = plan
         self.state = state
         self.written = write_plan(plan, comments=state.comments)
-        if not state.listed:
+        if not state.held:
             self.differences = miss_all(self.written)
         else:
-            from netinit.backends.nft_tables import compare_listed
+            from netinit.backends.nft_tables import compare_held
 
-            self.differences = compare_listed(self.written, state.listed)
+            self.differences = compare_held(plan, self.written, state.held)
 
     def ours(self) -> dict[str, tuple[str, ...]]:
-        listed = self.state.listed
+        listed = self.state.with_listing().listed
         if not listed:
             return {}
         from netinit.backends.nft_tables import rules_of
@@ -98,10 +106,10 @@ class NftComparison(Comparison):
         return of_own_tables(self.written)
 
     def _tables(self) -> tuple[str, ...]:
-        return self.state.listed.tables if self.state.listed else ()
+        return self.state.held.tables if self.state.held else ()
 
     def _make_change(self, script: str) -> Change:
-        return Change(scripts={DIALECT: script} if script else {}, before=self.state, plan=self.plan)
+        return Change(scripts={DIALECT: script} if script else {}, before=self.state.with_listing(), plan=self.plan)
 
 
 class NftablesBackend(Backend):
@@ -120,25 +128,14 @@ class NftablesBackend(Backend):
         self._comments = comments
         self._prepared: run.Running | None = None
 
-    def observe(self) -> State:
+    def observe(self) -> NftState:
         chains, tables = self._find_tables()
-        if tables and not self._comments:
-            from netinit.backends.held_tables import HeldTablesState, read_snapshot  # not on a first run
+        held = None
+        if tables:
+            from netinit.backends.nft_tables import read_held  # not on a first run
 
-            try:
-                snapshot = read_snapshot(chains, tables)
-            except OSError:  # more than is read: nft says so
-                snapshot = None
-            if snapshot:
-                return HeldTablesState(
-                    ours=True, foreign=_are_foreign(chains, tables), snapshot=snapshot, chains=chains, tables=tables,
-                    list_all=self.list_state,
-                )  # fmt: skip
-        return self._list(chains, tables)
-
-    def list_state(self) -> NftState:
-        """Our tables as nft lists them."""
-        return self._list(*self._find_tables())
+            held = read_held(chains, tables)
+        return NftState(held=held, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables))
 
     def _find_tables(self) -> tuple[tuple[NftChain, ...], tuple[str, ...]]:
         """All chains, and our tables that exist."""
@@ -152,16 +149,6 @@ class NftablesBackend(Backend):
         if tables and not run.find("nft"):  # another backend beside these rules would capture everything twice
             raise ApplyError(f"rules in nft tables ({', '.join(tables)}) are here, but {NOT_INSTALLED}")
         return chains, tables
-
-    def _list(self, chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> NftState:
-        listed = None
-        if tables:
-            from netinit.backends.nft_tables import read_listed
-
-            listed = read_listed(chains, tables)
-        return NftState(
-            listed=listed, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables)
-        )
 
     def prepare(self) -> None:
         path = run.find("nft")
@@ -187,7 +174,7 @@ class NftablesBackend(Backend):
         before = change.before
         if not isinstance(before, NftState):
             raise TypeError("the change of another backend")
-        now = self.list_state().listed
+        now = self.observe().with_listing().listed
         if now == before.listed:  # nft was refused, or ended before its transaction
             return
         text = ""
@@ -200,7 +187,7 @@ class NftablesBackend(Backend):
             if reads_files(text):
                 raise ApplyError("the nft tables of before name files to be read, and are not written back")
         self._run(FROM_INPUT, render_replacement(text, now.tables if now else ()))
-        if self.list_state().describe() != before.describe():
+        if self.list_rules() != before.describe():
             named = ", ".join(before.listed.tables) if before.listed else "none"
             raise ApplyError(f"nft lists other tables than before ({named})")
 
@@ -208,17 +195,8 @@ class NftablesBackend(Backend):
         """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
         self._run(("-c", *FROM_INPUT), script)
 
-    def read(self) -> Tables:
-        """Our tables in types, with their counters. BackendUnavailableError, ParseError where they cannot be read."""
-        seen = self.list_state().listed
-        if not seen:
-            return {}
-        from netinit.backends.nft_tables import read_counted
-
-        return read_counted(seen)
-
     def list_rules(self) -> dict[str, str]:
-        return self.list_state().describe()
+        return self.observe().describe()
 
     def _run(self, arguments: tuple[str, ...], script: str = "") -> str:
         path = run.find("nft")

@@ -6,8 +6,7 @@ linux/netfilter_ipv4/ip_tables.h, IP6T_SO_GET_ENTRIES for IPv6), of which only t
 
 from __future__ import annotations
 
-import posix
-from _struct import pack, unpack_from
+from _struct import unpack_from
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, Family
@@ -38,15 +37,10 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
 
 NUMBERS = {"ip": 2, "ip6": 10}  # of the families of nf_tables
-MOST_OF_SETS = 3 << 20  # bytes of elements that are read of a family's sets: some 75,000 networks, or 190,000 addresses
-_MOST_OF_NAMED = 1 << 16  # no set of ours has a name: those inside of rules have none
 _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment ago
 # linux/netfilter/nf_tables.h: an attribute of payload, ct and immediate, and what meta may load
 NFTA_DREG = 1
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
-NFT_MSG_GETSET, NFT_MSG_GETSETELEM = 10 << 8 | 10, 10 << 8 | 13
-NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
-NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
 # How a message loads the name or the number of a device: NFTA_META_KEY
@@ -96,9 +90,9 @@ def _ask_each(families: tuple[Family, ...], count: Callable[[Family], Census]) -
     return found
 
 
-def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozenset[str] = KNOWN_TABLES) -> Census:
-    """The tables of a family of nf_tables (2 IPv4, 10 IPv6, 1 inet) that have one of these chains. OSError, ParseError."""
-    known = [chain for chain in chains if chain.family == family and chain.table in tables]
+def count_nft(family: int, chains: tuple[netlink.NftChain, ...]) -> Census:
+    """The tables of iptables in a family of nf_tables (2 IPv4, 10 IPv6) that have one of these chains. OSError, ParseError."""
+    known = [chain for chain in chains if chain.family == family and chain.table in KNOWN_TABLES]
     counts: dict[str, dict[str, int]] = {}
     for chain in known:
         counts.setdefault(chain.table, {})[chain.name] = 0
@@ -129,42 +123,6 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
         )
         for name in counts
     }
-
-
-def find_large_sets(family: int, tables: tuple[str, ...]) -> str:
-    """Why the sets of these tables of nf_tables are too long to be listed; empty where they are not."""
-    left = MOST_OF_SETS
-    try:
-        for table, name, inside in _list_sets(family):
-            if table in tables:
-                left -= _measure_set(family, table, name, left if inside else min(left, _MOST_OF_NAMED))
-    except OSError as error:
-        if error.errno == netlink.EFBIG:
-            return "it has sets that are too long"
-        return f"the kernel does not say what its sets hold: {posix.strerror(error.errno or 0)}"
-    return ""
-
-
-def _list_sets(family: int) -> list[tuple[str, str, bool]]:
-    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
-    messages = netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSET, pack(">BBH", family, 0, 0))
-    found = [netlink.read_attributes(body, netlink.NETFILTER_SIZE) for _, body in messages]
-    return [
-        (
-            netlink.read_name(one[NFTA_SET_TABLE]),
-            netlink.read_name(one[NFTA_SET_NAME]),
-            bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS),
-        )
-        for one in found
-    ]
-
-
-def _measure_set(family: int, table: str, name: str, most: int) -> int:
-    """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
-    body = pack(">BBH", family, 0, 0)
-    for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
-        body += netlink.attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
-    return sum([len(found) for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, body, most)])
 
 
 def _by_place(messages: list[bytes]) -> dict[bytes, list[bytes]]:

@@ -11,7 +11,6 @@ from netinit import backends
 from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.backends.machine import HERE
-from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import Snapshot
@@ -23,12 +22,11 @@ from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import ListedTable, Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
-from netinit.rules.nft.reading import Tables
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
-from netinit.rules.recover import Recovered, from_listings, from_tables
+from netinit.rules.recover import Recovered, from_chains, from_listings
 from netinit.simulate.host import is_simple, surroundings_of
 from netinit.simulate.places import SOURCES, load_snapshot, merge
-from netinit.simulate.ruleset import Ruleset, load_listing, load_tables, resolve_sets, split_counter
+from netinit.simulate.ruleset import Ruleset, chains_of, load_listing, resolve_sets, split_counter
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
@@ -76,6 +74,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
         *(wanted.warnings if wanted else ()),
     ]
     marks = {family: _local_marks(family) for family in families}
+    snapshot = _read_snapshot()
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     found: dict[str, Recovered] = {}
     for name in places:
@@ -86,9 +85,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
             plans = _with_sets(_plans(wanted, found[name]), variant, contents)
             rulesets[name] = _load_listings(listings, contents, plans, marks)
         else:
-            tables = _read_tables()
-            found[name] = from_tables(tables, _routing(families), families)
-            rulesets[name] = _load_tables(tables, _plans(wanted, found[name]), marks)
+            rulesets[name] = _load_own_tables(snapshot, marks)
+            found[name] = from_chains(chains_of(rulesets[name]), _routing(families))
     for family in families:
         if any(one[family].tracks for one in rulesets.values() if family in one):
             for one in rulesets.values():
@@ -96,11 +94,13 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if not rulesets:
         rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in families}
         warnings.append("there are no rules at all in this namespace")
-    snapshot = _read_snapshot()
     held_by = load_snapshot(snapshot, [plan for one in found.values() for plan in _plans(wanted, one)])
     for name, by_family in rulesets.items():
         held = held_by.rulesets.get(SOURCES[name], {})
-        rulesets[name] = {family: merge(rules, held.get(family)) for family, rules in by_family.items()}
+        rulesets[name] = {
+            family: merge(rules, held.get(family)) if name != backends.NFTABLES else replace(rules, tables=held[family].tables)
+            for family, rules in by_family.items()
+        }
     unread = _find_unread(snapshot)
     rulesets = {
         name: {family: replace(rules, unread=unread, foreign=held_by.foreign[family]) for family, rules in one.items()}
@@ -155,13 +155,13 @@ def _load_listings(
     }
 
 
-def _load_tables(
-    tables: Tables, plans: list[Plan], marks: dict[Family, tuple[LocalMarks, int]]
-) -> dict[Family, Ruleset]:
-    return {
-        family: load_tables(tables, family, plans=plans, local_marks=local, routing_table=table)
-        for family, (local, table) in marks.items()
-    }
+def _load_own_tables(snapshot: Snapshot, marks: dict[Family, tuple[LocalMarks, int]]) -> dict[Family, Ruleset]:
+    """The rules of our nft tables. ParseError."""
+    held = load_snapshot(snapshot)
+    if held.unreadable:
+        raise ParseError("; ".join(held.unreadable))
+    own = held.rulesets[backends.NFTABLES]
+    return {family: replace(own[family], local_marks=local, routing_table=table) for family, (local, table) in marks.items()}
 
 
 def _read_listings(name: str, settled: Settled) -> dict[Family, Listing]:
@@ -194,10 +194,6 @@ def _uncounted(listings: dict[Family, Listing]) -> dict[Family, Listing]:
         }
         for family, listing in listings.items()
     }
-
-
-def _read_tables() -> Tables:
-    return NftablesBackend().read()
 
 
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:

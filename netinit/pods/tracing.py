@@ -29,7 +29,7 @@ from netinit.kernel.tracing import (
     require_admin,
 )
 from netinit.options import IPTABLES_LEGACY, Options
-from netinit.rules.nft.statements import model_name, model_table
+from netinit.rules.nft import model_name, model_table
 from netinit.rules.packet import Packet
 from netinit.rules.targets import Drop, Reject
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL

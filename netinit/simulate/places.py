@@ -7,8 +7,9 @@ one, whatever table it stands in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.snapshot import (
@@ -23,14 +24,16 @@ from netinit.base.snapshot import (
     Snapshot,
 )
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
+from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.expressions.table_differences import format_hook
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import Socket, UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origin, Plan, Rule
-from netinit.rules.nft import TABLE_NAMES
-from netinit.rules.nft.statements import model_name, model_table
+from netinit.rules.nft import HOOKS as OWN_HOOKS
+from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
@@ -44,6 +47,9 @@ HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family net
 INGRESS_PRIORITY = -(1 << 31)  # before, or behind, all others
 NUMBERS = {IPV4: IP, IPV6: IP6}
 POLICIES = {0: "DROP", 1: "ACCEPT"}
+Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]  # by table, chain and meaning
+Tables = dict[str, dict[str, LoadedChain]]
+Writer = Callable[[Rule, Family], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,10 @@ def spell_rule(rule: Rule, family: Family) -> str:
     return " ".join([*[word for word in words if word], *([f"{rule.target.option} {target}"] if target else [])])
 
 
+def _write_native(rule: Rule, _: Family) -> str:
+    return format_rule(rule)
+
+
 class _Loader:
     def __init__(self, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
         self._snapshot = snapshot
@@ -98,7 +108,7 @@ class _Loader:
         for source, tables in (
             (IPTABLES_NFT, {family: self._iptables(family) for family in FAMILIES}),
             (IPTABLES_LEGACY, {family: self._legacy(family) for family in FAMILIES}),
-            (NFTABLES, {family: self._native(family) for family in FAMILIES}),
+            (NFTABLES, _leave_out_other_family({family: self._native(family) for family in FAMILIES})),
         ):
             if any(tables.values()) or source != IPTABLES_LEGACY:  # whose tables' names the kernel does not show everybody
                 rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
@@ -125,7 +135,7 @@ class _Loader:
         return LoadedChain(chain.name, tuple(rules), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
 
     def _load_rules(
-        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None
+        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None, write: Writer = spell_rule
     ) -> tuple[list[LoadedRule], dict[int, int]]:
         """The rules of a chain that packets of a family meet, numbered as the kernel has them, and their handles."""
         loaded: list[LoadedRule] = []
@@ -138,7 +148,7 @@ class _Loader:
                     purposes, table = known or ({}, "")
                     purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), ("", None))
                     comment = rule.comment if rule.comment != purpose else ""
-                    text = spell_rule(rule, family)
+                    text = write(rule, family)
                     loaded.append(LoadedRule(number, text, rule, purpose, origin, decoded.packets, comment))
         return loaded, handles
 
@@ -165,22 +175,26 @@ class _Loader:
         return found
 
     def _native(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
-        """Our own nft tables, in the names of the model."""
+        """Our own nft tables, in the names of the model, and in them what packets of the family can come to."""
         found: dict[str, dict[str, LoadedChain]] = {}
         for table in self._snapshot.tables:
             if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
                 continue
+            if model_table(table.name) in found:
+                why = "rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
+                self._unreadable.append(f"table {table.name}: {why}")
+                continue
             chains = {}
             for chain in self._chains.get((table.family, table.name), ()):
-                rules, handles = self._load_rules(chain, family)
-                chains[chain.name] = (chain, rules, handles)
+                if not chain.is_base or _is_own_base(chain):
+                    rules, handles = self._load_rules(chain, family, known=(self._planned, table.name), write=_write_native)
+                    chains[chain.name] = (chain, rules, handles)
             sockets = {name: rules for name, (_, rules, _) in chains.items() if _is_socket_chain(rules)}
             loaded = {}
             for name, (chain, rules, handles) in chains.items():
                 if name in sockets:
                     continue
-                place = (model_table(table.name), model_name(name))
-                renamed = tuple(self._with_purpose(_in_model(one, sockets), place, family) for one in rules)
+                renamed = tuple(_in_model(one, sockets) for one in rules)
                 policy = POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else ""
                 loaded[model_name(name)] = LoadedChain(model_name(name), renamed, policy)
                 for number, handle in handles.items():
@@ -188,9 +202,19 @@ class _Loader:
             found[model_table(table.name)] = loaded
         return found
 
-    def _with_purpose(self, loaded: LoadedRule, place: tuple[str, str], family: Family) -> LoadedRule:
-        purpose, origin = self._known[family].get((*place, normalise_rule(loaded.rule)), ("", None))
-        return replace(loaded, purpose=purpose, origin=origin)
+    @cached_property
+    def _planned(self) -> Purposes:
+        """The purposes of the plans' rules in nft tables, by the tables' and chains' own names."""
+        found: Purposes = {}
+        for plan in reversed(self._plans):
+            for name, table in encode_plan(plan).items():
+                around = References(sets={(INET, name, one.name): one for one in table.sets}, devices={})
+                for chain, rules in table.chains.items():
+                    for one in rules:
+                        held = NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions)
+                        purpose = (one.rule.comment, one.rule.origin) if one.rule else ("", None)
+                        found |= {(name, chain, normalise_rule(rule)): purpose for rule in decode_rule(held, around).rules}
+        return found
 
     def _foreign(self, family: Family) -> Iterable[BaseChain]:
         """The base chains that are no backend's, where they are active and packets of this family meet them."""
@@ -198,7 +222,7 @@ class _Loader:
         for chain in self._snapshot.chains:
             if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or is_of_iptables(chain):
                 continue
-            if chain.family == INET and chain.table in TABLE_NAMES and model_name(chain.name) in BUILTIN_CHAINS:
+            if chain.family == INET and chain.table in TABLE_NAMES and _is_own_base(chain):
                 continue
             table = tables.get((chain.family, chain.table))
             hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
@@ -222,9 +246,6 @@ class _Loader:
             yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains, handles)
 
 
-Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]
-
-
 def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
     found: Purposes = {}
     for plan in reversed(plans):
@@ -232,6 +253,48 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
             for name, chain in chains.items():
                 for loaded in chain.rules:
                     found[table, name, normalise_rule(loaded.rule)] = (loaded.purpose, loaded.origin)
+    return found
+
+
+def _is_own_base(chain: HeldChain) -> bool:
+    """Whether a base chain of a table of ours is hooked in where the plan's are; elsewhere it is a foreign one."""
+    place = (model_table(chain.table), model_name(chain.name))
+    return place in OWN_HOOKS and format_hook(chain).partition("; policy")[0] == OWN_HOOKS[place].partition("; policy")[0]
+
+
+def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:
+    """Our nft tables, which both families share, without the rules of chains that only the other family's packets come to.
+
+    A chain that no packet comes to is a family's whose packets come to any that is not hooked in.
+    """
+    reached = {family: {(table, name) for table in own for name in _reach(own[table])} for family, own in tables.items()}
+    anywhere = set().union(*reached.values())
+    captured = [family for family, places in reached.items() if any(name not in BUILTIN_CHAINS for _, name in places)] or FAMILIES
+
+    def belongs(family: Family, place: tuple[str, str]) -> bool:
+        return place in reached[family] or (place not in anywhere and family in captured)
+
+    return {
+        family: {
+            table: {name: chain if belongs(family, (table, name)) else replace(chain, rules=()) for name, chain in chains.items()}
+            for table, chains in own.items()
+        }
+        for family, own in tables.items()
+    }
+
+
+def _reach(chains: dict[str, LoadedChain]) -> set[str]:
+    """The chains that packets come to from the hooks."""
+    waiting = [name for name in chains if name in BUILTIN_CHAINS]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name in chains:
+            found.add(name)
+            for loaded in chains[name].rules:
+                target = loaded.rule.target
+                targets = target.targets if isinstance(target, Several) else (target,)
+                waiting += [one.chain for one in targets if isinstance(one, Jump)]
     return found
 
 

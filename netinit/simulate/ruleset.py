@@ -10,10 +10,7 @@ from netinit.base.net import Family
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Origin, Plan
-from netinit.rules.nft import write_plan as write_nft
-from netinit.rules.nft.reading import Tables
-from netinit.rules.nft.statements import model_name, model_table
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Origin, Plan, Rule
 from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
@@ -193,38 +190,17 @@ def load_listing(
     return Ruleset(family, tables, local_marks, routing_table)
 
 
-def load_tables(
-    tables: Tables,
-    family: Family,
-    *,
-    plans: Sequence[Plan] = (),
-    local_marks: LocalMarks = frozenset(),
-    routing_table: int = 0,
-) -> Ruleset:
-    """The rules of our own nft tables that packets of a family meet, with counters; purposes as for a listing.
-
-    A rule keeps its number in the table, which both families share.
-    """
-    known: dict[tuple[str, str, str], tuple[str, Origin | None]] = {}
-    for plan in reversed(plans):
-        known |= {
-            (model_table(table), model_name(name), written.text): (written.rule.comment, written.rule.origin)
-            for table, chains in write_nft(plan).items()
+def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, str], list[Rule]]]:
+    """The rules of each chain that has any."""
+    return {
+        family: {
+            (table, name): [loaded.rule for loaded in chain.rules]
+            for table, chains in ruleset.tables.items()
             for name, chain in chains.items()
-            for written in chain.rules
+            if chain.rules
         }
-    loaded: dict[str, dict[str, LoadedChain]] = {}
-    for table, chains in tables.items():
-        loaded[table] = {}
-        for name, chain in chains.items():
-            rules = []
-            for read in chain.rules:
-                if family in read.rule.families:
-                    purpose, origin = known.get((table, name, read.text), ("", None))
-                    comment = read.rule.comment if read.rule.comment != purpose else ""
-                    rules.append(LoadedRule(read.number, read.text, read.rule, purpose, origin, read.packets, comment))
-            loaded[table][name] = LoadedChain(name, tuple(rules), chain.policy)
-    return Ruleset(family, loaded, local_marks, routing_table)
+        for family, ruleset in rulesets.items()
+    }
 
 
 def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:

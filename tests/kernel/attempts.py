@@ -25,9 +25,8 @@ from netinit.rules.iptables.write import parse_listing, render_restore, write_pl
 from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
-from netinit.rules.nft import render_script
+from netinit.rules.nft import model_table, render_script
 from netinit.rules.nft import write_plan as write_nft_plan
-from netinit.rules.nft.statements import model_table
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import spell_chain
 from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint

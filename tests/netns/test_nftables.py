@@ -138,7 +138,7 @@ def handles_of(pod: NetworkNamespace) -> dict[str, str]:
     [
         ("add rule inet istio-proxy-nat istio-output ip daddr 192.0.2.7 accept", "extra: nft istio-proxy-nat istio-output rule 14: ip daddr 192.0.2.7 accept"),
         ("insert rule inet istio-proxy-nat istio-redirect limit rate 5/second return", "extra: nft istio-proxy-nat istio-redirect rule 1: limit rate 5/second burst 5 packets return"),
-        ("insert rule inet istio-proxy-nat istio-redirect quota over 5 bytes return", 'extra: nft istio-proxy-nat istio-redirect rule 1: {"quota"'),
+        ("insert rule inet istio-proxy-nat istio-redirect quota over 5 bytes return", "extra: nft istio-proxy-nat istio-redirect rule 1: quota return"),
         ("flush chain inet istio-proxy-nat istio-redirect", "missing: nft istio-proxy-nat istio-redirect rule 1: meta l4proto tcp counter redirect to :15001"),
         ("add chain inet istio-proxy-nat mine", "extra: nft istio-proxy-nat mine: the chain itself"),
         ("add set inet istio-proxy-nat mine { type ipv4_addr; }", "extra: nft istio-proxy-nat: set mine"),

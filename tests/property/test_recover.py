@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
 from hypothesis import HealthCheck, given, settings
 
 from netinit.base.net import FAMILIES
-from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.write import ListedTable, Listing, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
-from netinit.rules.nft import render_script, render_tables
+from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
-from netinit.rules.nft.reading import read_tables
-from netinit.rules.recover import Recovered, from_listings, from_tables
+from netinit.rules.recover import Recovered, from_chains, from_listings
 from netinit.rules.render import render_commands
-from nft_json import as_json
+from plan_snapshot import live_chains
 from randomness import some
 from strategies import made_any_options
 
 ANY = made_any_options()
 MANY = settings(max_examples=some(60), suppress_health_check=list(HealthCheck))
-SOME = settings(max_examples=some(15), suppress_health_check=list(HealthCheck))
 
 
 def routing_of(made: Plan) -> dict[int, int]:
@@ -70,18 +64,7 @@ def test_what_iptables_lists_tells_the_options_that_made_it(options):
 @given(options=ANY)
 def test_what_nft_lists_tells_the_options_that_made_it(options):
     made = plan(options)
-    found = from_tables(read_tables([as_json(made)]), routing_of(made), FAMILIES)
+    found = from_chains(live_chains(made), routing_of(made))
     again = plan(found.options) if found.options else Plan(layout="", families=(), tables=())
     if render_tables(write_nft(again)) != render_tables(write_nft(made)):
         assert not unnamed(found, options), unnamed(found, options)
-
-
-@pytest.mark.netns
-@SOME
-@given(options=ANY)
-def test_the_json_that_these_tests_make_of_a_plan_is_what_nft_prints(options):
-    made = plan(options)
-    with NetworkNamespace("recover") as namespace:
-        namespace.run(["nft", "-f", "-"], stdin=render_script(made), check=True)
-        printed = json.loads(namespace.run(["nft", "--json", "list", "ruleset"], check=True).stdout)["nftables"]
-    assert read_tables([json.dumps({"nftables": printed})]) == read_tables([as_json(made)])

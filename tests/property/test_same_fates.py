@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -11,11 +12,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from allpackets import around
 from core import FAMILIES, load_plan, plan
 from goldens import BEHAVIOURS, options_of
-from netinit.rules.nft.reading import read_tables
-from netinit.simulate.ruleset import load_tables
+from netinit.simulate.places import NFTABLES, load_snapshot
 from netinit.simulate.symbolic.compare import compare
 from netinit.simulate.symbolic.partition import divide, make_spaces
-from nft_json import as_json
+from plan_snapshot import snapshot_of
 from randomness import SEED
 from strategies import made_any_options
 
@@ -25,9 +25,9 @@ SETS = int(os.environ.get("NETINIT_OPTION_SETS", "50"))
 
 def diverge(made, counted):
     """What iptables and nft do differently, under one plan."""
-    tables = read_tables([as_json(made)])
+    held = load_snapshot(snapshot_of(made)).rulesets[NFTABLES]
     iptables = {family: load_plan(made, family) for family in FAMILIES}
-    nft = {family: load_tables(tables, family, local_marks=one.local_marks) for family, one in iptables.items()}
+    nft = {family: replace(held[family], local_marks=one.local_marks) for family, one in iptables.items()}
     found = []
     for space in make_spaces([iptables, nft], {family: around(family) for family in FAMILIES}, free=True):
         one, other = divide(space, iptables[space.family]), divide(space, nft[space.family])

@@ -21,7 +21,7 @@ from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any, TypeVar
 
     Read = TypeVar("Read")
@@ -36,8 +36,11 @@ MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as 
 TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSUPP of kernels without flow tables or objects
 
 
-def read(unknown: list[Unknown]) -> dict[str, Any]:
-    """The fields of a Snapshot that nf_tables fills; all empty on a kernel without it. OSError."""
+def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a Snapshot that nf_tables fills; all empty on a kernel without it. OSError.
+
+    With `family` what this family has; rules and sets with `tables` of these alone.
+    """
     with Netlink(NETLINK_NETFILTER) as link:
         try:
             generation = _generation(link)
@@ -47,7 +50,7 @@ def read(unknown: list[Unknown]) -> dict[str, Any]:
             raise
         for _ in range(ATTEMPTS):
             missed: list[Unknown] = []
-            found = _Dump(link, missed).read()
+            found = _Dump(link, missed, family, tables).read()
             after = _generation(link)
             if after == generation:
                 unknown += missed
@@ -64,9 +67,11 @@ def _generation(link: Netlink) -> int:
 class _Dump:
     """One pass over all objects."""
 
-    def __init__(self, link: Netlink, unknown: list[Unknown]) -> None:
+    def __init__(self, link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> None:
         self._link = link
         self._unknown = unknown
+        self._family = family
+        self._only = only
         self._element_bytes = MOST_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
@@ -74,11 +79,12 @@ class _Dump:
         tables = self._read(GETTABLE, "table", _read_table)
         if not tables:
             return {}
+        sets = self._read(GETSET, "set", _read_set)
         return {
             "tables": tables,
             "chains": self._read(GETCHAIN, "chain", _read_chain),
-            "rules": self._read(GETRULE, "rule", _read_rule),
-            "sets": tuple([self._fill(one) for one in self._read(GETSET, "set", _read_set)]),
+            "rules": tuple([rule for table in self._only or ("",) for rule in self._read(GETRULE, "rule", _read_rule, table=table)]),
+            "sets": tuple([self._fill(one) for one in sets if not self._only or one.table in self._only]),
             "objects": (
                 *self._read(GETOBJ, "object", _read_object, optional=True),
                 *self._read(GETFLOWTABLE, "flow table", _read_flowtable, optional=True),
@@ -86,10 +92,13 @@ class _Dump:
         }
 
     def _read(
-        self, kind: int, what: str, reader: Callable[[int, dict[int, bytes]], Read], *, optional: bool = False
+        self, kind: int, what: str, reader: Callable[[int, dict[int, bytes]], Read], *, optional: bool = False, table: str = ""
     ) -> tuple[Read, ...]:
+        body = pack("=BBH", self._family, 0, 0)
+        if table:
+            body += write_attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
         try:
-            messages = self._link.dump(kind, pack("=BBH", 0, 0, 0), MOST_BYTES)
+            messages = self._link.dump(kind, body, MOST_BYTES)
         except OSError as error:
             if not optional or error.errno not in NOT_SUPPORTED:
                 raise

@@ -29,6 +29,7 @@ from netinit.rules.model import (
     FILTER,
     FORWARD,
     INPUT,
+    ISTIO_PRERT,
     MANGLE,
     MISSING,
     NAT,
@@ -79,6 +80,15 @@ class Unless(Record):
     def nft(self) -> str:
         """The expression."""
         return self.match.nft_unless()[self.part]
+
+
+def format_rule(rule: Rule, *, counter: bool = True) -> str:
+    """A rule that was read from the kernel as nft would list it; what nft writes as several rules is one."""
+    conditions = [one.nft() for one in rule.matches if isinstance(one, (InInterface, OutInterface))]
+    if len(rule.families) == 1 and not any(isinstance(one, (Source, Destination)) for one in rule.matches):
+        conditions.append(f"meta nfproto {rule.families[0].name.lower()}")
+    conditions += [one.nft() for one in rule.matches if not isinstance(one, (InInterface, OutInterface))]
+    return " ".join([word for word in (*conditions, "counter" if counter else "", rule.target.nft(rule.families[0])[0]) if word])
 
 
 class NftStep(Record):
@@ -184,6 +194,21 @@ def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
 
 def _hook(table: str, chain: str) -> str:
     return HOOKS[table, chain] if chain in BUILTIN_CHAINS else ""
+
+
+def model_table(name: str) -> str:
+    """The name that a table of ours has in the model."""
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def model_name(chain: str) -> str:
+    """The name that a chain of ours has in the model."""
+    if chain == spell_chain(ISTIO_PRERT):
+        return ISTIO_PRERT
+    upper = chain.upper()
+    return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
 
 
 def render_table(name: str, chains: dict[str, WrittenNftChain]) -> str:

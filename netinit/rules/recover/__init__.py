@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from netinit.rules.iptables.sets import Contents
     from netinit.rules.iptables.write import Listing
     from netinit.rules.model import Plan, Rule
-    from netinit.rules.nft.reading import Tables
     from netinit.rules.recover.reading import Chains, Routing
 
     Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # table, chain -> what every spelling of each rule has in common
@@ -97,17 +96,8 @@ def _is_interface(rule: Rule) -> bool:
     return len(rule.matches) == 1 and isinstance(rule.matches[0], InInterface) and not rule.matches[0].negated
 
 
-def from_tables(tables: Tables, routing: Routing, families: tuple[Family, ...]) -> Recovered:
-    """The options of our own nft tables."""
-    rules: dict[Family, Chains] = {
-        family: {
-            (table, name): [read.rule for read in chain.rules if family in read.rule.families]
-            for table, chains in tables.items()
-            for name, chain in chains.items()
-            if any(family in read.rule.families for read in chain.rules)
-        }
-        for family in families
-    }
+def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
+    """The options of our own nft tables, whose chains hold these rules."""
     found = _recover(rules, routing)
     if found.options is None and found.unread:
         found = _recover_without_one(rules, routing, _planned_chains) or found

@@ -5,23 +5,13 @@ from __future__ import annotations
 import pytest
 
 from goldens import BEHAVIOURS, options_of
-from netinit.base.snapshot import INET, HeldChain, NftRule, Snapshot
+from netinit.base.snapshot import INET
 from netinit.rules.expressions.building import RuleBuilder, expression, settle
 from netinit.rules.expressions.native import encode_live, encode_plan, find_unequal
 from netinit.rules.layouts import plan
+from plan_snapshot import snapshot_of
 
 PLANS = {behaviour: plan(options_of(behaviour)) for behaviour in BEHAVIOURS}
-
-
-def snapshot_of(made) -> Snapshot:
-    """A snapshot that holds the plan's tables, with counters that have counted."""
-    tables = encode_plan(made)
-    rules = [
-        NftRule(family=INET, table=name, chain=chain, handle=number, expressions=rule.expressions)
-        for name, table in tables.items() for chain, rules in table.chains.items() for number, rule in enumerate(rules)
-    ]  # fmt: skip
-    chains = [HeldChain(family=INET, table=name, name=chain) for name, table in tables.items() for chain in table.chains]
-    return Snapshot(chains=tuple(chains), rules=tuple(rules), sets=tuple(one for table in tables.values() for one in table.sets))
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from core import FAMILIES, IPV4, Network, Options, plan
+from core import IPV4, Network, Options, plan
 from goldens import BEHAVIOURS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
 from netinit.options.interception import HOST_PROBES
 from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
-from netinit.rules.nft.reading import read_tables
-from netinit.rules.recover import Recovered, find_other_values, from_listings, from_tables
+from netinit.rules.recover import Recovered, find_other_values, from_chains, from_listings
 from netinit.rules.render import render_commands
-from nft_json import as_json
+from plan_snapshot import live_chains
 
 DEFAULT = ("-b", "*", "-i", "*")
 
@@ -160,7 +159,7 @@ def test_the_rules_of_a_golden_tell_options_that_make_them_again(behaviour):
     else:
         assert found.unread == ()
         assert render_commands(plan(found.options)) == render_commands(made)
-    found = from_tables(read_tables([as_json(made)]), {rule.mark: rule.table for rule in made.ip_rules}, FAMILIES)
+    found = from_chains(live_chains(made), {rule.mark: rule.table for rule in made.ip_rules})
     assert found.unread == ()
     assert render_tables(write_nft(plan(found.options))) == render_tables(write_nft(made))
 

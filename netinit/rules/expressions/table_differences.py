@@ -1,0 +1,247 @@
+"""Our nft tables in the kernel beside the planned ones: every rule by what it means, decoded from its expressions.
+
+Both sides go through the same decoder, so that releases of nft that program a rule in other expressions make no difference.
+What is not understood is an UnknownMatch or UnknownTarget on both sides, and never equal to something planned that it is not.
+"""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from itertools import product
+
+from netinit.base.net import FAMILIES
+from netinit.base.records import Record
+from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule
+from netinit.rules.base_chains import HOOKS_OF_IPTABLES
+from netinit.rules.expressions.native import encode_plan
+from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
+from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference
+from netinit.rules.nft import DIALECT, TABLE_NAMES, format_rule, write_plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from netinit.base.snapshot import HeldChain, Snapshot
+    from netinit.rules.model import Plan, Rule
+    from netinit.rules.nft import WrittenNftRule
+
+LONG_LIST = 10  # elements of a set that are shown
+PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
+
+
+class LiveRule(Record):
+    """A rule as nft would list it, and what it means."""
+
+    text: str
+    key: Key
+
+
+class LiveChain(Record):
+    """A chain: where it is hooked in (empty: only jumps lead to it), and its rules."""
+
+    hook: str
+    rules: tuple[LiveRule, ...]
+
+
+class LiveTable(Record):
+    """A table: its chains, and what else is in it (named sets and maps, objects)."""
+
+    chains: dict[str, LiveChain]
+    others: tuple[str, ...] = ()
+
+
+if TYPE_CHECKING:
+    RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
+    Key = tuple[RuleKey, ...]  # of each rule that one with a verdict map stands for
+
+
+def decode_tables(snapshot: Snapshot) -> dict[str, LiveTable]:
+    """Our own tables of a snapshot."""
+    around = References.of(snapshot)
+    rules: dict[tuple[str, str], list[LiveRule]] = {}
+    for rule in snapshot.rules:
+        if rule.family == INET and rule.table in TABLE_NAMES:
+            rules.setdefault((rule.table, rule.chain), []).append(_decode(rule, around))
+    return {
+        table.name: LiveTable(
+            chains={
+                chain.name: LiveChain(hook=format_hook(chain), rules=tuple(rules.get((table.name, chain.name), ())))
+                for chain in snapshot.chains
+                if (chain.family, chain.table) == (INET, table.name)
+            },
+            others=tuple(_others(snapshot, table.name)),
+        )
+        for table in snapshot.tables
+        if table.family == INET and table.name in TABLE_NAMES
+    }
+
+
+def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
+    for one in snapshot.sets:
+        if (one.family, one.table) == (INET, table) and not one.flags & SET_ANONYMOUS:
+            yield f"{'map' if one.flags & SET_MAP else 'set'} {one.name}"
+    for other in snapshot.objects:
+        if (other.family, other.table) == (INET, table):
+            yield f"{other.kind if other.kind == 'flowtable' else 'object'} {other.name}"
+
+
+def _decode(rule: NftRule, around: References) -> LiveRule:
+    decoded = decode_rule(rule, around)
+    texts = [format_rule(one, counter=decoded.packets is not None) for one in decoded.rules]
+    return LiveRule(text="; ".join(texts), key=tuple([_key(one, rule.table) for one in decoded.rules]))
+
+
+def _key(rule: Rule, table: str) -> RuleKey:
+    """What rules that do the same have in common.
+
+    The tables of Istio's node agent leave out the family where it is one alone; that counts for nothing in these.
+    """
+    *matches, target = normalise_rule(rule)
+    return frozenset(matches), (target, FAMILIES if table.startswith(NFT_AMBIENT) else rule.families)
+
+
+def format_hook(chain: HeldChain) -> str:
+    """Where a chain is hooked in, as nft lists it; empty where only jumps lead to it."""
+    if not chain.is_base:
+        return ""
+    hook = HOOKS_OF_IPTABLES[chain.hook].lower() if chain.hook < len(HOOKS_OF_IPTABLES) else "ingress"
+    priority: object = PRIORITIES.get(chain.priority, chain.priority)
+    if (hook, chain.priority) == ("prerouting", -100):
+        priority = "dstnat"
+    return f"type {chain.kind} hook {hook} priority {priority}; policy {'accept' if chain.policy else 'drop'};"
+
+
+def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, ...]:
+    """Every difference, in the order of tables, chains and rules; empty when the kernel is as planned."""
+    written = write_plan(plan)
+    encoded = encode_plan(plan)
+    found: list[Difference] = []
+    for name in [*written, *[name for name in live if name not in written]]:
+        if name not in live:
+            found.append(Difference(kind=MISSING, where=DIALECT, table=name, rule="the whole table"))
+            continue
+        if name not in written:
+            found.append(Difference(kind=EXTRA, where=DIALECT, table=name, rule="the whole table"))
+            continue
+        around = References(sets={(INET, name, one.name): one for one in encoded[name].sets}, devices={})
+        for chain, wanted in written[name].items():
+            blocks = encoded[name].chains[chain]
+            encoded_rules = [NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions) for one in blocks]
+            pairs = [(rule, _decode(one, around)) for rule, one in zip(wanted.rules, encoded_rules, strict=True)]
+            found += _compare_chain(name, chain, wanted.hook, pairs, live[name].chains.get(chain))
+        for chain, held in live[name].chains.items():
+            if chain not in written[name]:
+                found.append(Difference(kind=EXTRA, where=DIALECT, table=name, chain=chain))
+                found += _compare_rules(name, chain, [], held.rules)
+        found += [Difference(kind=EXTRA, where=DIALECT, table=name, rule=other) for other in live[name].others]
+    return tuple(found)
+
+
+def _compare_chain(
+    table: str, chain: str, hook: str, wanted: list[tuple[WrittenNftRule, LiveRule]], live: LiveChain | None
+) -> Iterator[Difference]:
+    if live is None:
+        yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain)
+    elif live.hook != hook:
+        yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain, rule=hook or "no hook")
+        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, rule=live.hook or "no hook")
+    yield from _compare_rules(table, chain, wanted, live.rules if live else ())
+
+
+def _compare_rules(
+    table: str, chain: str, wanted: list[tuple[WrittenNftRule, LiveRule]], live: Sequence[LiveRule]
+) -> Iterator[Difference]:
+    """Aligns both sequences; what is missing at one place and extra at another has moved."""
+    keys, listed = [one.key for _, one in wanted], [one.key for one in live]
+    if keys == listed or _one_by_one(keys) == _one_by_one(listed):
+        return
+    texts = [written.text for written, _ in wanted]
+    missing: list[int] = []
+    extra: list[int] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, keys, listed, autojunk=False).get_opcodes():
+        if tag != "equal":
+            missing += range(i1, i2)
+            extra += range(j1, j2)
+    lists = {_skeleton(live[place].text): live[place].text for place in extra}
+    planned_lists = {_skeleton(texts[index]): texts[index] for index in missing}
+    for index in missing:
+        moved_from = next((place for place in extra if listed[place] == keys[index]), None)
+        if moved_from is not None:
+            extra.remove(moved_from)
+        rule = wanted[index][0].rule
+        yield Difference(
+            kind=MISSING if moved_from is None else MOVED,
+            where=DIALECT,
+            table=table,
+            chain=chain,
+            number=(index if moved_from is None else moved_from) + 1,
+            rule=_abridge(texts[index], lists),
+            purpose=rule.comment,
+            origin=rule.origin_label,
+        )
+    for place in extra:
+        rule_text = _abridge(live[place].text, planned_lists)
+        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=rule_text)
+
+
+def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
+    """The rules with a list as one rule an element, as Istio writes them; those that look at the same and do the same in one order.
+
+    What comes of a packet is the same: neither which of them it meets nor in which order decides, since all do the same.
+    """
+    units: list[RuleKey] = []
+    run: list[RuleKey] = []
+    for matches, effect in [rule for key in keys for rule in key]:
+        each = [(frozenset(one), effect) for one in product(*[_elements(match) for match in matches])]
+        if run and (effect != run[0][1] or _without_values(each[0][0]) != _without_values(run[0][0])):
+            units += sorted(run, key=_by_matches)
+            run = []
+        run += each
+    return units + sorted(run, key=_by_matches)
+
+
+_LISTS: dict[type[object], str] = {
+    Source: "networks",
+    Destination: "networks",
+    Port: "ports",
+    InInterface: "names",
+    OutInterface: "names",
+}
+
+
+def _elements(match: Any) -> list[object]:
+    """The match for each element of its list; a negated list is one."""
+    field = _LISTS.get(type(match))
+    if field is None or getattr(match, "negated", False):
+        return [match]
+    return [match.replace(**{field: (element,)}) for element in getattr(match, field)]
+
+
+def _without_values(matches: frozenset[Any]) -> frozenset[object]:
+    return frozenset([one.replace(**{_LISTS[type(one)]: ()}) if type(one) in _LISTS else one for one in matches])
+
+
+def _by_matches(rule: RuleKey) -> list[str]:
+    return sorted([repr(match) for match in rule[0]])
+
+
+def _skeleton(text: str) -> str:
+    """The rule without the elements of its list."""
+    head, _, rest = text.partition("{ ")
+    return head + rest.partition(" }")[2]
+
+
+def _abridge(text: str, others: dict[str, str]) -> str:
+    """The rule for people: of a long list what the other side's rule of the same form does not have, and how many more."""
+    head, _, rest = text.partition("{ ")
+    body, _, tail = rest.partition(" }")
+    elements = body.split(", ")
+    if len(elements) <= LONG_LIST:
+        return text
+    known = set(others.get(_skeleton(text), "").replace("{ ", ", ").replace(" }", ", ").split(", "))
+    shown = ([element for element in elements if element not in known] or elements)[:LONG_LIST]
+    return f"{head}{{ {', '.join(shown)} and {len(elements) - len(shown)} more }}{tail}"

@@ -1,0 +1,238 @@
+"""Our nft tables in the kernel beside the planned ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from goldens import BEHAVIOURS, options_of
+from netinit.base.net import FAMILIES, IPV4, Network
+from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObject, NftRule, NftSet, NftTable, Snapshot
+from netinit.options import Options
+from netinit.rules.expressions.native import encode_rule
+from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_hook
+from netinit.rules.layouts import plan
+from netinit.rules.matches.context import Limit, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
+from netinit.rules.model import BUILTIN_CHAINS, EMPTY_PLAN, MANGLE, NAT, OUTPUT, Chain, Plan, Rule, Table
+from netinit.rules.nft import HOOKS, TABLE_NAMES, render_tables, write_plan
+from netinit.rules.targets import Accept, Drop, Redirect, Return, SetMark
+from plan_snapshot import chain_of, snapshot_of, table_of
+
+TABLE = "istio-proxy-nat"
+
+
+def rule(*matches, target, families=FAMILIES):
+    return Rule(matches=matches, target=target, comment="", origin=None, families=families)
+
+
+def compare(made, snapshot):
+    return compare_tables(made, decode_tables(snapshot))
+
+
+def lines(made, snapshot):
+    return [one.describe() for one in compare(made, snapshot)]
+
+
+def plan_of(**chains):
+    """A plan of one table whose chains of no hook hold these rules."""
+    tables = (Table(name=NAT, chains=tuple(Chain(name=name, rules=tuple(rules)) for name, rules in chains.items())),)
+    return Plan(layout="current", families=FAMILIES, tables=tables)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_a_golden_that_is_programmed_differs_in_nothing(behaviour):
+    made = plan(options_of(behaviour))
+    assert compare(made, snapshot_of(made)) == ()
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_the_rules_of_a_golden_are_written_as_nft_lists_them(behaviour):
+    made = plan(options_of(behaviour))
+    written = render_tables(write_plan(made))
+    for name, table in decode_tables(snapshot_of(made)).items():
+        for chain, held in table.chains.items():
+            texts = [one.text for one in write_plan(made)[name][chain].rules]
+            for text, live in zip(texts, held.rules, strict=True):
+                if "socket" not in text:  # which has another name in expressions
+                    assert sorted(live.text.split()) == sorted(text.split()), written
+
+
+def test_tables_of_others_are_not_looked_at():
+    made = plan(Options())
+    snapshot = snapshot_of(made)
+    others = (NftTable(family=INET, name="firewalld"), NftTable(family=IP, name=TABLE))
+    rules = (NftRule(family=IP, table=TABLE, chain="output", handle=1, expressions=b""),)
+    beside = snapshot.replace(tables=(*snapshot.tables, *others), rules=(*snapshot.rules, *rules))
+    assert compare(made, beside) == ()
+
+
+def test_differences_are_told_in_order_with_purpose_and_option():
+    made = plan(Options.from_argv(["-b", ""]).replace(ipv6="off"))
+    tcp = (Protocol(name="tcp"),)
+    live = table_of(TABLE, {"istio-redirect": [rule(*tcp, target=Drop()), rule(*tcp, target=Redirect(port=15001))]})
+    mine = NftSet(family=INET, table=TABLE, name="mine", flags=0, key_type=7, key_length=4)
+    found = [one for one in compare(made, live.replace(sets=(mine,))) if one.chain in ("istio-redirect", "istio-inbound", "")]
+    assert [one.describe() for one in found if TABLE in one.describe()] == [
+        f"missing: nft {TABLE} istio-inbound: the chain itself",
+        f"missing: nft {TABLE} istio-inbound rule 1: tcp dport 15008 counter return  (tunnelled connections reach the proxy as they are; --inbound-tunnel-port)",
+        f"extra: nft {TABLE} istio-redirect rule 1: meta l4proto tcp counter drop",
+        f"extra: nft {TABLE}: set mine",
+    ]
+
+
+def test_named_maps_objects_and_flow_tables_are_too_much():
+    made = plan(Options())
+    snapshot = snapshot_of(made)
+    named = NftSet(family=INET, table=TABLE, name="m", flags=SET_MAP, key_type=7, key_length=4)
+    objects = (NftObject(family=INET, table=TABLE, name="c", kind="1"), NftObject(family=INET, table=TABLE, name="f", kind="flowtable"))
+    assert lines(made, snapshot.replace(sets=(*snapshot.sets, named), objects=objects)) == [
+        f"extra: nft {TABLE}: map m", f"extra: nft {TABLE}: object c", f"extra: nft {TABLE}: flowtable f",
+    ]  # fmt: skip
+
+
+def test_a_rule_at_another_place_has_moved():
+    made = plan_of(ISTIO_X=[rule(target=SetMark(value=5)), rule(target=Accept())])
+    live = table_of(TABLE, {"istio-x": [rule(target=Accept()), rule(target=SetMark(value=5))]})
+    (found,) = compare(made, live)
+    assert (found.kind, found.rule) in (("moved", "counter accept"), ("moved", "counter meta mark set 0x00000005"))
+
+
+def networks(*texts):
+    return Destination(networks=tuple(map(Network.parse, texts)))
+
+
+def test_of_long_lists_only_what_differs_is_shown():
+    texts = [f"10.{number}.0.0/17" for number in range(200)]
+    made = plan_of(ISTIO_X=[rule(networks(*texts), target=Return(), families=(IPV4,))])
+    live = table_of(TABLE, {"istio-x": [rule(networks(*texts[1:], "172.16.0.0/17"), target=Return(), families=(IPV4,))]})
+    assert [(one.kind, one.rule) for one in compare(made, live)] == [
+        ("missing", "ip daddr { 10.0.0.0/17 and 199 more } counter return"),
+        ("extra", "ip daddr { 172.16.0.0/17 and 199 more } counter return"),
+    ]
+
+
+@pytest.mark.parametrize("length", [10, 11])
+def test_a_list_is_shown_whole_up_to_ten_elements(length):
+    ports = Port(protocol="tcp", ports=tuple(range(1, 2 * length, 2)))
+    (found,) = lines(plan_of(ISTIO_X=[]), table_of(TABLE, {"istio-x": [rule(ports, target=Drop())]}))
+    whole = ", ".join(map(str, range(1, 21, 2)))
+    assert found == f"extra: nft {TABLE} istio-x rule 1: tcp dport {{ {whole}{' and 1 more' if length > 10 else ''} }} counter drop"
+
+
+@pytest.mark.parametrize("place", HOOKS, ids=" ".join)
+def test_a_hook_is_written_as_the_plan_has_it(place):
+    table, name = place
+    chain = chain_of(f"istio-proxy-{table}", name.lower())
+    assert format_hook(chain) == HOOKS[place]
+    assert format_hook(chain.replace(priority=7, policy=0)) == HOOKS[place].replace(HOOKS[place].split()[5], "7;").replace("accept", "drop")
+
+
+def test_a_chain_at_another_hook_is_missing_there_and_too_much_here():
+    made = Plan(layout="current", families=FAMILIES, tables=(Table(name=NAT, chains=(Chain(name=OUTPUT, rules=()),)),))
+    hook = HOOKS[NAT, OUTPUT]
+    live = table_of(TABLE, {"output": []})
+    assert lines(made, live) == []
+    loose = live.replace(chains=(HeldChain(family=INET, table=TABLE, name="output"),))
+    assert lines(made, loose) == [f"missing: nft {TABLE} output: {hook}", f"extra: nft {TABLE} output: no hook"]
+    moved = live.replace(chains=(live.chains[0].replace(priority=7, policy=0),))
+    assert lines(made, moved)[1] == f"extra: nft {TABLE} output: type nat hook output priority 7; policy drop;"
+    hooked = live.replace(chains=(live.chains[0].replace(name="istio-x"),))
+    assert lines(plan_of(ISTIO_X=[]), hooked) == [f"missing: nft {TABLE} istio-x: no hook", f"extra: nft {TABLE} istio-x: {hook}"]
+
+
+def test_whole_tables_are_missing_or_too_much():
+    made = plan(Options.from_argv(["-b", "80", "--istio-exact"]))
+    assert lines(made, Snapshot()) == [f"missing: nft {TABLE}: the whole table"]
+    assert lines(EMPTY_PLAN, table_of(TABLE, {})) == [f"extra: nft {TABLE}: the whole table"]
+
+
+def test_a_dormant_table_has_its_rules_all_the_same():
+    made = plan(Options())
+    snapshot = snapshot_of(made)
+    assert lines(made, snapshot.replace(tables=tuple(one.replace(flags=DORMANT) for one in snapshot.tables))) == []
+
+
+def test_a_chain_that_no_plan_wants_is_too_much_and_each_of_its_rules():
+    live = table_of(TABLE, {"istio-x": [], "y": [rule(target=Accept()), rule(target=Drop())]})
+    assert lines(plan_of(ISTIO_X=[]), live) == [
+        f"extra: nft {TABLE} y: the chain itself",
+        f"extra: nft {TABLE} y rule 1: counter accept",
+        f"extra: nft {TABLE} y rule 2: counter drop",
+    ]
+
+
+def test_rules_are_numbered_as_they_stand_and_each_twin_counts_once():
+    drop, accept, back, mark = (rule(target=target) for target in (Drop(), Accept(), Return(), SetMark(value=1)))
+    limit = rule(Limit(rate=1, burst=5), target=Accept())
+    where = f"nft {TABLE} istio-x rule"
+    live = table_of(TABLE, {"istio-x": [drop, accept, back]})
+
+    def against(*planned):
+        return lines(plan_of(ISTIO_X=planned), live)
+
+    assert against(drop, accept, back) == []
+    assert against(accept, drop, back) in ([f"moved: {where} 1: counter drop"], [f"moved: {where} 2: counter accept"])
+    assert against(drop, mark, back) == [f"missing: {where} 2: counter meta mark set 0x00000001", f"extra: {where} 2: counter accept"]
+    assert against(drop, accept, back, back) == [f"missing: {where} 4: counter return"]
+    assert against(drop, accept) == [f"extra: {where} 3: counter return"]
+    assert against(mark, drop, accept, back, limit) == [
+        f"missing: {where} 1: counter meta mark set 0x00000001",
+        f"missing: {where} 5: limit rate 1/second burst 5 packets counter accept",
+    ]
+    assert against(accept) == [f"extra: {where} 1: counter drop", f"extra: {where} 3: counter return"]
+
+
+def test_a_list_in_one_rule_is_a_rule_an_element_where_these_do_the_same_one_after_the_other():
+    ports = [Port(protocol="tcp", ports=(port,)) for port in (80, 443, 9000)]
+    made = plan_of(ISTIO_X=[rule(Port(protocol="tcp", ports=(80, 443, 9000)), target=Return()), rule(target=Drop())])
+    single = [rule(port, target=Return()) for port in ports]
+    assert lines(made, table_of(TABLE, {"istio-x": [single[2], single[0], single[1], rule(target=Drop())]})) == []
+    assert lines(made, table_of(TABLE, {"istio-x": [single[2], single[0], rule(target=Drop())]}))
+    assert lines(made, table_of(TABLE, {"istio-x": [single[2], single[0], rule(target=Drop()), single[1]]}))
+    other = rule(InInterface(names=("eth0",)), target=Return())
+    assert lines(made, table_of(TABLE, {"istio-x": [single[0], other, single[1], single[2], rule(target=Drop())]}))
+
+
+@pytest.mark.parametrize(("layout", "differs"), [("ambient", False), ("current", True)])
+def test_the_family_may_be_missing_in_tables_of_an_ambient_mesh_alone(layout, differs):
+    made = plan(Options(layout=layout, ipv6="off"))
+    wider = []
+    for table in made.tables:
+        chains = [chain.replace(rules=tuple(_of_both(one) for one in chain.rules)) for chain in table.chains]
+        wider.append(table.replace(chains=tuple(chains)))
+    assert bool(compare(made, snapshot_of(made.replace(tables=tuple(wider), families=FAMILIES)))) is differs
+
+
+def _of_both(one):
+    about_addresses = any(isinstance(match, Destination) for match in one.matches)
+    return one if about_addresses else one.replace(families=FAMILIES)
+
+
+def test_conditions_in_another_order_make_no_difference_but_another_condition_does():
+    conditions = (Port(protocol="tcp", ports=(80,)), Destination(networks=(Network.parse("10.0.0.0/8"),)))
+    made = plan_of(ISTIO_X=[rule(*conditions, target=Drop(), families=(IPV4,))])
+    assert lines(made, table_of(TABLE, {"istio-x": [rule(*reversed(conditions), target=Drop(), families=(IPV4,))]})) == []
+    found = compare(made, table_of(TABLE, {"istio-x": [rule(conditions[0], target=Drop(), families=(IPV4,))]}))
+    assert [one.kind for one in found] == ["missing", "extra"]
+
+
+def test_what_no_decoder_knows_is_no_planned_rule():
+    made = plan_of(ISTIO_X=[rule(target=Drop())])
+    kept = encode_rule(rule(UnknownMatch(text="quota", kept=_expression(b"quota")), target=Drop()), INET, TABLE, [])
+    live = table_of(TABLE, {"istio-x": [rule(target=Drop())]})
+    changed = live.replace(rules=(live.rules[0].replace(expressions=kept),))
+    assert [one.kind for one in compare(made, changed)] == ["missing", "extra"]
+    malformed = live.replace(rules=(live.rules[0].replace(expressions=b"\xff" * 7),))
+    assert [one.kind for one in compare(made, malformed)] == ["missing", "extra"]
+
+
+def _expression(name):
+    from netinit.rules.expressions.building import expression
+
+    return expression(name)
+
+
+def test_every_hook_of_a_plan_belongs_to_a_table_of_ours():
+    assert {f"istio-proxy-{table}" for table, _ in HOOKS} <= set(TABLE_NAMES)
+    assert {name for _, name in HOOKS} <= set(BUILTIN_CHAINS)
+    assert (MANGLE, OUTPUT) in HOOKS
