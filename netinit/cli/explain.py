@@ -40,7 +40,7 @@ from netinit.simulate.trace import DROPPED, TraceStep
 def command(  # noqa: PLR0917
     options: Options,
     direction: str | None,
-    pod: str,
+    pod: tuple[str, ...],
     select: str,
     pod_ip: tuple[str, ...],
     live: bool,

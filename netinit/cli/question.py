@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import click
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.base.shown import MOST_OF_A_RULE, shorten
-from netinit.cli.flags import read_value
+from netinit.cli.flags import given_flags, read_value
 from netinit.cli.inject import files
 from netinit.kernel.detect import read_name_servers
 from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
@@ -94,11 +94,21 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def pod_options(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds --pod, which `text` explains, and --select."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        select = click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
+        form = "FILE|FOLDER|PATTERN|-"
+        return click.option("--pod", multiple=True, metavar=form, help=f"{text} Repeatable.")(select(function))
+
+    return decorate
+
+
 def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
-        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container; --pid compares."),
-        click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
+        pod_options("Use the rules of this pod's init container; --pid compares."),
         click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
         click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
@@ -106,25 +116,23 @@ def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def find_ground(options: Options, pod: str, select: str, pod_ip: tuple[str, ...], live: bool) -> Ground:
+def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> Ground:
     """Whose rules are meant: live ones, those of a pod's manifest, or those that the options plan.
 
     Live ones beside a manifest, or beside options that are given, are compared with those.
     """
-    if select and not pod:
-        raise OptionError("--select: names a pod of --pod; give --pod FILE")
-    facts = read_manifest(pod, select, options) if pod else None
+    facts = read_manifest(pod, select, options) if pod or select else None
     if live or options.pid or options.netns:
         return _find_live(options, facts)
     return find_planned(options, facts, pod_ip)
 
 
-def find_grounds(options: Options, pod: str, select: str, pod_ip: tuple[str, ...], live: bool) -> list[tuple[str, Ground]]:
+def find_grounds(
+    options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool
+) -> list[tuple[str, Ground]]:
     """The same for every pod of a manifest, each with its name."""
     if pod and not (live or options.pid or options.netns):
-        from netinit.inject.podfile import read_pods
-
-        found = [complete_servers(facts, options) for facts in read_pods(read_file(pod), pod, select)]
+        found = [complete_servers(facts, options) for facts in read_pods(pod, select)]
         return [(facts.name, find_planned(options, facts, pod_ip)) for facts in found]
     ground = find_ground(options, pod, select, pod_ip, live)
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
@@ -204,16 +212,29 @@ def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
 
 
-def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
-    """The pod of a manifest; name servers, which no manifest names, are those of the command line."""
-    from netinit.inject.podfile import read_pods
+def read_pods(pod: Sequence[str], select: str) -> tuple[PodFacts, ...]:
+    """Every pod of these files, folders and patterns. OptionError, ParseError."""
+    from netinit.cli.inject.inputs import read_manifests
+    from netinit.inject import podfile
 
-    found = read_pods(read_file(pod), pod, select)
+    if not pod:
+        raise OptionError("--select: names a pod of --pod; give --pod FILE")
+    rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # these no manifest names
+    if ignored := [label for field, label in given_flags().items() if field in rules]:
+        raise OptionError(*[f"{label}: the pod of --pod has its own options; give one of the two" for label in ignored])
+    return podfile.read_pods(read_manifests(pod, "--pod", recursive=True), select)
+
+
+def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts:
+    """The one pod of manifests; name servers, which no manifest names, are those of the command line."""
+    found = read_pods(pod, select)
     if len(found) > 1:
         names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
             " and more" if len(found) > MOST_NAMED else ""
         )
-        raise OptionError(f"--pod: {quote_value(pod)} holds {len(found)} pods: say which one with --select ({names})")
+        raise OptionError(
+            f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})"
+        )
     return complete_servers(found[0], options)
 
 
@@ -324,9 +345,11 @@ __all__ = [
     "ground_options",
     "make_packet",
     "names_rules",
+    "pod_options",
     "question_options",
     "read_file",
     "read_manifest",
+    "read_pods",
     "spell_options",
     "stand_in",
 ]

@@ -133,7 +133,7 @@ def _read_rules(options: Options) -> tuple[Ground, Handles]:
     """The rules, and by which numbers the kernel knows them. NetinitError where they never stand still."""
     for _ in range(_MOST_READS):
         before = list_rules()
-        ground = find_ground(options, "", "", (), live=True)
+        ground = find_ground(options, (), "", (), live=True)
         if list_rules() == before:
             return ground, before
     raise NetinitError("the rules change all the time: trace when whoever programs them is done")

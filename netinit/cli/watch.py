@@ -76,7 +76,7 @@ def _look(options: Options, interval: float, count: int, *, until_input: bool) -
     due = time.monotonic()
     while not count or looks < count:
         try:
-            ground = find_ground(options, "", "", (), live=True)
+            ground = find_ground(options, (), "", (), live=True)
         except (ParseError, BackendUnavailableError):
             failures += 1
             if meter is None or failures > MOST_FAILURES:

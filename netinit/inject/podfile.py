@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
+from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.inject.annotations import OF_OPTIONS
@@ -53,25 +54,30 @@ class PodFacts:
     has_tunnel: bool | None = None
 
 
-def read_pod(text: str, label: str, select: str = "") -> PodFacts:
-    """The facts of the first pod, or pod template, in YAML or JSON (also a List). Raises as `read_pods` does."""
-    found = _select(text, label, select)
-    notes = (f"{label} holds {len(found)} pods; this is about {found[0].title}",) if len(found) > 1 else ()
-    return _facts(found[0], notes)
+def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
+    """The facts of every pod and pod template in manifests (name and text each: YAML or JSON, also Lists), in their order.
 
-
-def read_pods(text: str, label: str, select: str = "") -> tuple[PodFacts, ...]:
-    """The facts of every pod and pod template in YAML or JSON (also Lists), in their order.
-
-    `select` leaves those of this name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, which names `label`,
-    where there is none, and OptionError with a line for every pod whose options cannot be read.
+    `select` leaves those of this name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, which names the manifest,
+    where one cannot be read or none has a pod, and OptionError with a line for every pod whose options cannot be read.
     """
-    facts, problems = [], []
-    for one in _select(text, label, select):
+    found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
+    names = shorten(", ".join([label for label, _ in manifests]))
+    if not found:
+        raise ParseError(
+            f"--pod: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
+        )
+    selection = Selection(select)
+    facts: list[PodFacts] = []
+    problems: list[str] = []
+    for name, one in found:
+        if not selection.takes(one):
+            continue
         try:
-            facts.append(_facts(one, ()))
+            facts.append(_facts(one))
         except OptionError as error:
-            problems += [f"{one.title}: {problem}" for problem in error.problems]
+            where = f"{name}: " if len(manifests) > 1 else ""
+            problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
+    selection.check(names)
     if problems:
         raise OptionError(*problems)
     return tuple(facts)
@@ -82,36 +88,27 @@ def read_object(tree: Tree) -> PodFacts:
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
         raise ParseError("the object is no pod with a spec")
-    return _facts(found[0], ())
+    return _facts(found[0])
 
 
-def _select(text: str, label: str, select: str) -> list[Workload]:
+def _workloads(label: str, text: str) -> list[Workload]:
     try:
-        documents = goyaml.load_all(text)
+        return [one for document in goyaml.load_all(text) for one in workloads(document) if not one.bare]
     except ParseError as error:
         raise ParseError(f"--pod: {label}: {error}") from None
-    found = [one for document in documents for one in workloads(document) if not one.bare]
-    if not found:
-        raise ParseError(
-            f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"
-        )
-    selection = Selection(select)
-    chosen = [one for one in found if selection.takes(one)]
-    selection.check(label)
-    return chosen
 
 
-def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
+def _facts(one: Workload) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {option: f"annotation {name}" for option, name in ANNOTATIONS.items() if name in annotations}
     container = find_init(pod["spec"])
     if container is not None:
         options = options_of(container)
-        notes += (f"options of its init container {string(container.get('name'))}",)
+        notes = (f"options of its init container {string(container.get('name'))}",)
     else:
         options = _options_of_annotations(annotations)
-        notes += (
+        notes = (
             "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
         )
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}

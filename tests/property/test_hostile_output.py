@@ -171,14 +171,14 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
-        doctor.render_text(examined), doctor.render_json(examined), lint.render_text({text: tangled}), lint.render_json({text: tangled}),
+        doctor.render_text(examined), doctor.render_json(examined), lint.render_text([(text, tangled)]), lint.render_json([(text, tangled)]),
         check_inject._table([verdict], webhooks=True), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)
         assert len(one.splitlines()) == one.count("\n")
-    assert lint.render_text({"": tangled}).count("\n") == 2
-    assert lint.render_text({f"Pod {text}": tangled}).count("\n") == 3
+    assert lint.render_text([("", tangled)]).count("\n") == 2
+    assert lint.render_text([(f"Pod {text}", tangled)]).count("\n") == 3
     assert verify_command.render_probes(probes).count("\n") == 2
     bare = [line for line in doctor.render_text(examined).splitlines() if line.startswith("pods ")]
     assert len(bare) == 1, "only our own answer stands at the beginning of a line"

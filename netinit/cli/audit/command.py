@@ -23,6 +23,7 @@ FOUND = 4
 
 
 @click.command("audit", cls=FlagCommand, shows=ANY_NAMESPACE)
+@click.argument("files", nargs=-1, metavar="[FILE]...")
 @ground_options
 @click.option("--all-pods", is_flag=True, help="Audit the live rules of every pod of this node.")
 @click.option("--assert", "asserted", multiple=True, metavar="FILE|TEXT", help="Prove or refute what this says; repeatable.")
@@ -33,7 +34,8 @@ FOUND = 4
 @color_option
 def command(  # noqa: PLR0917
     options: Options,
-    pod: str,
+    files: tuple[str, ...],
+    pod: tuple[str, ...],
     select: str,
     pod_ip: tuple[str, ...],
     live: bool,
@@ -54,12 +56,15 @@ def command(  # noqa: PLR0917
 
       kubectl get pods -o yaml | netinit audit --pod - --fail-on bypass:network
 
+      netinit audit examples/ --fail-on bypass:network
+
       netinit audit --pid 4711 --full
 
       netinit audit -i '*' -b '*' --assert 'outbound tcp not by proxy not to pod is captured'
 
     Exit codes: 0, 4 where --fail-on names a bypass that there is, or an assertion is not proved.
     """
+    pod = (*pod, *files)
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
     if all_pods and (pod or live or options.pid or options.netns):
@@ -96,7 +101,7 @@ def _find_all(options: Options) -> list[tuple[str, Ground]]:
     for pid, program in find_pods():
         name = f"pid {pid} ({program})"
         try:
-            ground = find_ground(options.replace(pid=pid), "", "", (), live=True)
+            ground = find_ground(options.replace(pid=pid), (), "", (), live=True)
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue

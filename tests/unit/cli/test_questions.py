@@ -37,7 +37,7 @@ status:
         ("explain --to-port 80 outbound", "--to: the destination is missing"),
         ("explain --to 1.2.3.4:80 --from ::1", "--from: '::1' is of another address family"),
         ("explain --to 1.2.3.4:80 --uid nobody-at-all", "--uid: 'nobody-at-all' is not a user"),
-        ("explain --to 1.2.3.4:80 --pod /no/such/file", "--pod: '/no/such/file' cannot be read"),
+        ("explain --to 1.2.3.4:80 --pod /no/such/file", "--pod: '/no/such/file' does not exist"),
         ("explain --to 1.2.3.4:80 --select web", "--select: names a pod of --pod"),
         ("explain --to 1.2.3.4:80 --to-port 90", "--to-port: '90' contradicts --to '1.2.3.4:80'"),
         ("draw outbound -b *", "outbound: says which way a connection goes"),
@@ -114,7 +114,7 @@ def test_a_deployment_in_a_list_as_json_will_do(run, tmp_path):
     assert run(f"netinit explain --to 1.2.3.4:80 --pod {file}").out.startswith("captured")
     file.write_text("kind: ConfigMap")
     refused = run(f"netinit explain --to 1.2.3.4:80 --pod {file}")
-    assert (refused.code, "holds no pod" in refused.err) == (1, True)
+    assert (refused.code, "no pod, and nothing that makes pods" in refused.err) == (1, True)
 
 
 def test_lint_ends_with_1_for_errors_and_with_0_for_warnings_unless_strict(run):
@@ -195,8 +195,45 @@ def test_lint_of_one_pod_among_several(run, pods):
 def test_one_pod_is_to_be_chosen_where_a_connection_is_in_question(run, pods):
     done = run(f"netinit explain --to 1.2.3.4:80 --pod {pods}")
     assert done.code == 2
-    assert "holds 4 pods: say which one with --select" in done.err
+    assert "4 pods are in" in done.err
+    assert "choose one with --select" in done.err
     assert run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --select good").out.startswith("captured")
+
+
+@pytest.fixture
+def repository(pods):
+    """A folder with the four pods in one file, the same four in a folder below, and an object that makes no pods."""
+    below = pods.parent / "below"
+    below.mkdir()
+    (below / "more.yml").write_text(PODS)
+    (pods.parent / "config.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}")
+    return pods.parent
+
+
+@pytest.mark.parametrize("words", ["--pod {0} --pod {1}", "{0} {1}", "{2}", "--pod {2}/**/*.y*ml"])
+def test_every_pod_of_every_file_is_looked_at(run, repository, words):
+    words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
+    linted = run(f"netinit lint {words}")
+    assert (linted.code, linted.out.splitlines()[-1]) == (1, "4 errors, 10 warnings in 8 pods")
+    audited = json.loads(run(f"netinit audit {words} --json").out)
+    assert len(audited["pods"]) == 8, "pods of one name in two files are two"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("lint {0}/config.yaml", "no pod, and nothing that makes pods"),
+        ("lint --pod {0}/*.json", "no file matches"),
+        ("lint - --pod -", "--pod: '-' is given twice"),
+        ("explain --to 1.2.3.4:80 --to 1.2.3.5:80", "--to: is given twice"),
+        ("verify --pod {0}", "choose one with --select"),
+        ("lint --netns shop -b 80", "--netns: this command looks at no network namespace"),
+        ("audit --pod {0} -b 80", "-b: the pod of --pod has its own options"),
+    ],
+)
+def test_nothing_that_is_given_is_dropped_in_silence(run, repository, line, complaint):
+    done = run(f"netinit {line.format(repository)}")
+    assert (done.code in {1, 2}, complaint in done.err) == (True, True), done
 
 
 @pytest.mark.parametrize(("name", "reason"), [("host", "hostNetwork: true"), ("plain", "no init container programs rules")])
