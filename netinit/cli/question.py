@@ -24,7 +24,7 @@ from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, pa
 from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
 
 if TYPE_CHECKING:
-    from netinit.inject.podfile import PodFacts
+    from netinit.inject.podfile import ContainerUser, PodFacts
     from netinit.options.kinds import Flag
 
 DIRECTIONS = ("outbound", "inbound")
@@ -38,7 +38,8 @@ class Ground:
     """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
 
     `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
-    rules these are, `warnings` what is doubtful about that. `has_tunnel` is the manifest's, see netinit.inject.tunnel.
+    rules these are, `warnings` what is doubtful about that. `has_tunnel`, `users` and `shared_owners` are the manifest's, see
+    netinit.inject.podfile.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -51,6 +52,8 @@ class Ground:
     live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
     has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
     has_tunnel: bool | None = None
+    users: tuple[ContainerUser, ...] = ()
+    shared_owners: tuple[tuple[str, str], ...] = ()
 
     @property
     def ours(self) -> str:
@@ -85,7 +88,7 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
         click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
         click.option("--udp", is_flag=True, help="UDP instead of TCP."),
-        click.option("--uid", default="", metavar="USER", help=f"The user who connects: number or name (default: {APPLICATION})."),
+        click.option("--uid", default="", metavar="USER", help=f"Who connects: a user (default: those of --pod, else {APPLICATION})."),
         click.option("--gid", default="", metavar="GROUP", help="The group that connects (default: the number of --uid)."),
         click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
         click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
@@ -161,7 +164,8 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
         {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
         {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
-        has_tunnel=facts.has_tunnel if facts else None,
+        has_tunnel=facts.has_tunnel if facts else None, users=facts.users if facts else (),
+        shared_owners=facts.shared_owners if facts else (),
     )  # fmt: skip
 
 
@@ -190,7 +194,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
     known = found.routes_known
     return Ground(
         found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
-        has_tunnel=tunnel,
+        has_tunnel=tunnel, users=facts.users if facts else (), shared_owners=facts.shared_owners if facts else (),
     )  # fmt: skip
 
 
@@ -314,6 +318,21 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
 
 
+def make_packets(question: Question, ground: Ground) -> list[tuple[tuple[str, ...], Packet]]:
+    """The packets in question, each with the containers that send it: outbound, without --uid and --gid, one for each user of --pod.
+
+    No containers where no manifest names them. OptionError.
+    """
+    packet = make_packet(question, ground.surroundings)
+    if packet.in_interface or question.uid or question.gid or not ground.users:
+        return [((), packet)]
+    senders: dict[tuple[int, int], list[str]] = {}
+    for user in ground.users:
+        uid = APPLICATION if user.uid is None else user.uid
+        senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
+    return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]
+
+
 def is_file(text: str) -> bool:
     """Whether this is the name of a file; what is too long for one, as options may be, is none."""
     try:
@@ -344,6 +363,7 @@ __all__ = [
     "find_planned",
     "ground_options",
     "make_packet",
+    "make_packets",
     "names_rules",
     "pod_options",
     "question_options",

@@ -11,12 +11,13 @@ from netinit.base.net import parse_address
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
-from netinit.inject.annotations import OF_OPTIONS
+from netinit.inject.annotations import OF_OPTIONS, known_keys
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.tunnel import has_tunnel
-from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
+from netinit.inject.unknown import misplaced_annotations, unknown_annotations
+from netinit.inject.warnings import PodFinding, applications_of, pod_findings, runs_as, shared_owners, uses_host_network
 from netinit.options import Options
 
 ANNOTATIONS = {**OF_OPTIONS, **{flag.field: flag.annotation for flag in Options.flags if flag.annotation}}  # by option
@@ -31,13 +32,23 @@ OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy it
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerUser:
+    """A container's name, and the user and group that the manifest gives it; None where the image decides."""
+
+    container: str
+    uid: int | None
+    gid: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PodFacts:
     """What a pod's manifest says; `name` is its kind, namespace and name as messages give them.
 
     `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
     a CNI plugin would make of its annotations. `name_servers` are those of its dnsConfig; with `only_these` there are no
-    others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel.
+    others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel. `users` are those of the containers that use the network
+    beside the proxy, `shared_owners` the containers that run as the proxy: see netinit.inject.warnings.
     """
 
     name: str
@@ -52,6 +63,8 @@ class PodFacts:
     name_servers: tuple[str, ...] = ()
     only_these: bool = False
     has_tunnel: bool | None = None
+    users: tuple[ContainerUser, ...] = ()
+    shared_owners: tuple[tuple[str, str], ...] = ()
 
 
 def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
@@ -102,6 +115,7 @@ def _facts(one: Workload) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {option: f"annotation {name}" for option, name in ANNOTATIONS.items() if name in annotations}
+    known = frozenset(known_keys())
     container = find_init(pod["spec"])
     if container is not None:
         options = options_of(container)
@@ -120,14 +134,22 @@ def _facts(one: Workload) -> PodFacts:
         origins=origins,
         addresses=tuple(address for address in listed if address),
         notes=notes,
-        findings=pod_findings(pod),
+        findings=(*pod_findings(pod), *unknown_annotations(annotations, known), *misplaced_annotations(one, known)),
         host_network=uses_host_network(pod),
         programs=container is not None,
         intercepted=not uses_host_network(pod) and (container is not None or find_proxy(spec) is not None),
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
+        users=tuple(_users(spec, container)),
+        shared_owners=shared_owners(spec, container, options),
     )
+
+
+def _users(spec: Tree, init: Tree | None) -> Iterator[ContainerUser]:
+    for one in applications_of(spec, init):
+        uid, gid = (runs_as(one, spec, key) for key in ("runAsUser", "runAsGroup"))
+        yield ContainerUser(string(one.get("name")), uid, gid)
 
 
 def _addresses(items: object) -> Iterator[str]:

@@ -19,11 +19,14 @@ from hypothesis import strategies as st
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base.errors import NetinitError, ParseError
 from netinit.base.net import IPV4, number_of
+from netinit.base.output import to_json
 from netinit.base.shown import Lines, escape
 from netinit.cli import doctor, lint, start
 from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
+from netinit.cli.explain import Answered
 from netinit.cli.inject import check as check_inject
+from netinit.cli.question import Ground
 from netinit.inject.verdict import StepResult, Verdict
 from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
@@ -95,7 +98,7 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": explain_command.render_json(answer, "iptables-nft", OPTIONS, (text,), everything=True),
+        "explain --json": to_json(explain_command.to_object(Ground({}, {}, {"iptables-nft": OPTIONS}, warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
         "verify": verify_command.render_text(report),
         "verify --json": verify_command.render_json(report),
         "draw": render_text(picture),

@@ -49,6 +49,7 @@ def subject_of(name: str, ground: Ground) -> AuditSubject:
     return AuditSubject(
         name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted,
         free=not ground.live, has_tunnel=ground.has_tunnel is True,
+        shared_owners=ground.shared_owners,
     )  # fmt: skip
 
 

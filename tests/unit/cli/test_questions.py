@@ -305,3 +305,77 @@ def test_warnings_for_people_are_no_log_lines(run):
     done = run("netinit explain --to 10.255.255.53:53 --udp --redirect-dns --dns-servers 1.2.3.4 -b 80 --log_as_json")
     assert "\t" not in done.err
     assert not done.err.startswith("{")
+
+
+SHARED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: out}
+spec:
+  initContainers:
+  - name: istio-init
+    image: i
+    args: [istio-iptables, -p, "15001", -z, "15006", -u, "1337", -m, REDIRECT, -i, "*", -x, "", -b, "*", -d, "15090,15021,15020"]
+    securityContext: {capabilities: {add: [NET_ADMIN, NET_RAW]}}
+  containers:
+  - {name: istio-proxy, image: p, securityContext: {runAsUser: 1337, runAsGroup: 1337}}
+  - {name: app, image: a, securityContext: {runAsUser: 1337, runAsGroup: 5}}
+  - {name: web, image: a, securityContext: {runAsUser: 2000}}
+  - {name: side, image: a, securityContext: {runAsUser: 3000}}
+"""
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A pod with a container that runs as the proxy's user, and two that do not."""
+    file = tmp_path / "out.yaml"
+    file.write_text(SHARED)
+    return file
+
+
+def test_explain_asks_for_the_users_of_the_pods_own_containers(run, shared):
+    line = f"netinit explain --pod {shared} --to 10.2.3.4:5432"
+    first = json.loads(run(f"{line} --json").out)
+    (other,) = first["others"]
+    assert [(one["containers"], one["verdict"], one["packet"]["uid"]) for one in (first, other)] == [
+        (["app"], "direct", 1337), (["web", "side"], "captured", 2000),
+    ]  # fmt: skip
+    shown = run(line).out.splitlines()
+    assert [line for line in shown if line.startswith("container")] == ['container "app":', 'containers "web", "side":']
+    assert json.loads(run(f"{line} --uid 2000 --json").out)["others"] == [], "whoever names a user asks about him alone"
+
+
+def test_a_container_that_runs_as_the_proxy_is_a_bypass_by_configuration(run, shared):
+    done = run(f"netinit audit {shared} --fail-on bypass:shared-owner --json")
+    (row,) = [one for one in json.loads(done.out)["pods"][0]["traffic"] if one["kind"] == "shared-owner"]
+    assert (done.code, row["by"], row["closes"]) == (4, "configuration", 'choose another runAsUser for "app"')
+    shared.write_text(SHARED.replace("{runAsUser: 1337, runAsGroup: 5}", "{runAsUser: 2001}"))
+    assert run(f"netinit audit {shared} --fail-on bypass:shared-owner").code == 0
+
+
+MISTAKEN = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop, annotations: {traffic.sidecar.istio.io/excludeOutboundPorts: "5432"}, labels: {sidecar.istio.io/inject: "true"}}
+spec:
+  template:
+    metadata:
+      annotations: {Traffic.sidecar.istio.io/excludeInboundPorts: "1", traffic.example.org/includeOutboundPorts: "2", example.org/own: x}
+    spec: {containers: [{name: c, image: i}]}
+"""
+
+
+@pytest.mark.parametrize("line", ["lint {}", "explain --to 10.2.3.4:80 --pod {}", "check-inject -f {}", "inject -f {}"])
+def test_misspelt_and_misplaced_annotations_are_named_by_every_command(run, tmp_path, line):
+    file = tmp_path / "shop.yaml"
+    file.write_text(MISTAKEN)
+    done = run(f"netinit {line.format(file)}")
+    shown = done.err + done.out
+    for sentence in (
+        'annotation "Traffic.sidecar.istio.io/excludeInboundPorts" has no effect: nothing reads it; did you mean traffic.sidecar.istio.io/',
+        'annotation "traffic.example.org/includeOutboundPorts" has no effect: nothing reads it; did you mean traffic.sidecar.istio.io/',
+        'annotation "traffic.sidecar.istio.io/excludeOutboundPorts" of the Deployment has no effect: only the pod\'s own are read; move it to',
+        'label "sidecar.istio.io/inject" of the Deployment has no effect: only the pod\'s own are read; move it to spec.template.metadata.labels',
+    ):
+        assert sentence in shown
+    assert 'annotation "example.org/own"' not in shown, "others' annotations are none of ours"
