@@ -27,7 +27,7 @@ from netinit.options.declare import (
     WITHOUT_FLAG,
     DeclaredOptions,
 )
-from netinit.options.kinds import SWITCH, Flag, quote_value
+from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration
 
 Kind = TypeVar("Kind")
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
@@ -40,6 +40,7 @@ ANY_NAMESPACE = ("netns", "pid")
 ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
 STDIN = 0
 GIVEN = "netinit.given"
+SHORTEST, LONGEST = 0.1, 86400.0
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
 RULES_ELSEWHERE = (
     "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
@@ -174,6 +175,28 @@ def given_flags() -> Mapping[str, str]:
     """The declared flags of the command line that runs, by field as they were written; those of variables and files are none."""
     context = click.get_current_context(silent=True)
     return context.meta.get(GIVEN, {}) if context else {}
+
+
+class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore] # a class with parameters since click 8.4
+    """Seconds, or a duration with its unit."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number of seconds."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = read_duration(value) / 10**9
+            except ValueError:
+                seconds = 0.0
+        if not SHORTEST <= seconds <= LONGEST:
+            self.fail(f"{quote_value(str(value))} is not a time from 0.1 seconds to a day; use 5, 0.5, 5s or 1m30s", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds()
 
 
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -290,8 +290,12 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
         )
     port = port or named
+    if not (host or source or inbound):
+        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     if not port:
-        raise OptionError("--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT")
+        start, _, end = host.rpartition(":")
+        unclear = f"; is {end} the port? write [{start}]:{end}" if start else ""
+        raise OptionError(f"--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT{unclear}")
     family = family_of(host or source) if host or source else IPV4
     if host and source and family_of(source) is not family:
         raise OptionError(f"--from: {quote_value(source)} is of another address family than {quote_value(host)}")
@@ -310,9 +314,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             )
         return packet.replace(mark=question.mark)
     if not host:
-        raise OptionError(
-            "--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection"
-        )
+        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
     gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)

@@ -29,7 +29,12 @@ status:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("explain", "--to-port: the port is missing"),
+        ("explain", "--to: the destination is missing"),
+        ("explain --to fd00::1:443", "is 443 the port? write [fd00::1]:443"),
+        ("explain --to example.com:443", "rules know no names: give its address"),
+        ("audit --assert captured", 'a sentence has the word "is"'),
+        ("trace --timeout soon", "use 5, 0.5, 5s or 1m30s"),
+        ("watch --interval nan", "use 5, 0.5, 5s or 1m30s"),
         ("explain --to 1.2.3.4", "--to-port: the port is missing"),
         ("explain --to 1.2.3.4:0", "--to: '1.2.3.4:0' is not a port"),
         ("explain --to nobody:80", "--to: 'nobody:80' is not an IP address"),
