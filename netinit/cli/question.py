@@ -24,7 +24,7 @@ from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, pa
 from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
 
 if TYPE_CHECKING:
-    from netinit.inject.podfile import ContainerUser, PodFacts
+    from netinit.inject.podfile import PodFacts
     from netinit.options.kinds import Flag
 
 DIRECTIONS = ("outbound", "inbound")
@@ -38,8 +38,7 @@ class Ground:
     """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
 
     `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
-    rules these are, `warnings` what is doubtful about that. `has_tunnel`, `users` and `shared_owners` are the manifest's, see
-    netinit.inject.podfile.
+    rules these are, `warnings` what is doubtful about that. `facts` are the manifest's, where there is one.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -51,9 +50,7 @@ class Ground:
     warnings: tuple[str, ...] = ()
     live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
     has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
-    has_tunnel: bool | None = None
-    users: tuple[ContainerUser, ...] = ()
-    shared_owners: tuple[tuple[str, str], ...] = ()
+    facts: PodFacts | None = None
 
     @property
     def ours(self) -> str:
@@ -164,8 +161,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
         {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
         {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
-        has_tunnel=facts.has_tunnel if facts else None, users=facts.users if facts else (),
-        shared_owners=facts.shared_owners if facts else (),
+        facts=facts,
     )  # fmt: skip
 
 
@@ -190,11 +186,10 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     origins = facts.origins if facts else {}
-    tunnel = facts.has_tunnel if facts else None
     known = found.routes_known
     return Ground(
         found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
-        has_tunnel=tunnel, users=facts.users if facts else (), shared_owners=facts.shared_owners if facts else (),
+        facts=facts,
     )  # fmt: skip
 
 
@@ -326,10 +321,10 @@ def make_packets(question: Question, ground: Ground) -> list[tuple[tuple[str, ..
     No containers where no manifest names them. OptionError.
     """
     packet = make_packet(question, ground.surroundings)
-    if packet.in_interface or question.uid or question.gid or not ground.users:
+    if packet.in_interface or question.uid or question.gid or not (ground.facts and ground.facts.users):
         return [((), packet)]
     senders: dict[tuple[int, int], list[str]] = {}
-    for user in ground.users:
+    for user in ground.facts.users:
         uid = APPLICATION if user.uid is None else user.uid
         senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
     return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]

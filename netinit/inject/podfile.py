@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
-from netinit.inject.annotations import OF_OPTIONS, known_keys
+from netinit.inject.annotations import ACCEPTED, OF_OPTIONS, known_keys, read_accepted
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
@@ -48,7 +48,8 @@ class PodFacts:
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
     a CNI plugin would make of its annotations. `name_servers` are those of its dnsConfig; with `only_these` there are no
     others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel. `users` are those of the containers that use the network
-    beside the proxy, `shared_owners` the containers that run as the proxy: see netinit.inject.warnings.
+    beside the proxy, `shared_owners` the containers that run as the proxy: see netinit.inject.warnings. `accepted` are the codes
+    of findings that its annotation accepts, each with the reason.
     """
 
     name: str
@@ -65,6 +66,8 @@ class PodFacts:
     has_tunnel: bool | None = None
     users: tuple[ContainerUser, ...] = ()
     shared_owners: tuple[tuple[str, str], ...] = ()
+    file: str = ""
+    accepted: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
@@ -86,7 +89,7 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[P
         if not selection.takes(one):
             continue
         try:
-            facts.append(_facts(one))
+            facts.append(replace(_facts(one), file=name))
         except OptionError as error:
             where = f"{name}: " if len(manifests) > 1 else ""
             problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
@@ -143,7 +146,15 @@ def _facts(one: Workload) -> PodFacts:
         has_tunnel=has_tunnel(pod),
         users=tuple(_users(spec, container)),
         shared_owners=shared_owners(spec, container, options),
+        accepted=_accepted(annotations),
     )
+
+
+def _accepted(annotations: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return read_accepted(annotations.get(ACCEPTED, ""))
+    except ValueError as error:
+        raise OptionError(f"annotations: {ACCEPTED}: {error}") from None
 
 
 def _users(spec: Tree, init: Tree | None) -> Iterator[ContainerUser]:

@@ -128,7 +128,7 @@ def test_lint_ends_with_1_for_errors_and_with_0_for_warnings_unless_strict(run):
     assert run("netinit lint -b 80 -d 81 --strict").code == 1
     done = run("netinit lint -b 15006 --json")
     assert done.code == 1
-    assert [set(one) for one in json.loads(done.out)] == [{"severity", "kind", "option", "message", "pod"}]
+    assert {one["code"] for one in json.loads(done.out)["findings"]} == {"NI006"}
 
 
 def test_draw_puts_the_sentence_above_the_picture(run):
@@ -180,13 +180,13 @@ def pods(tmp_path):
 def test_lint_looks_at_every_pod_and_at_the_pod_itself(run, pods):
     done = run(f"netinit lint --pod {pods} --json")
     assert done.code == 1
-    found = {(one["pod"].split('"')[1], one["kind"]) for one in json.loads(done.out)}
+    found = {(one["pod"].split('"')[1], one["kind"]) for one in json.loads(done.out)["findings"]}
     assert found == {
         ("bad", "missing-capability"), ("bad", "no-network"), ("bad", "proxy-owner"), ("bad", "no-effect"), ("bad", "health-ports"),
         ("host", "host-network"), ("plain", "no-init-container"),
     }  # fmt: skip
     told = run(f"netinit lint --pod {pods}").out.splitlines()
-    assert told[-1] == "2 errors, 5 warnings in 4 pods"
+    assert told[-1] == "2 errors, 5 warnings in 4 pods; docs/findings.md explains the codes"
     assert not any("good" in line for line in told)
     assert not any(": : " in line for line in told), "a finding about the pod as a whole names no part of it"
 
@@ -219,7 +219,7 @@ def repository(pods):
 def test_every_pod_of_every_file_is_looked_at(run, repository, words):
     words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
     linted = run(f"netinit lint {words}")
-    assert (linted.code, linted.out.splitlines()[-1]) == (1, "4 errors, 10 warnings in 8 pods")
+    assert (linted.code, linted.out.splitlines()[-1]) == (1, "4 errors, 10 warnings in 8 pods; docs/findings.md explains the codes")
     audited = json.loads(run(f"netinit audit {words} --json").out)
     assert len(audited["pods"]) == 8, "pods of one name in two files are two"
 
