@@ -6,6 +6,7 @@ A part stands between two comments. The first says what it is, the second is the
 
     <!-- options -->                 the tables of all options
     <!-- commands -->                each command: its help and its own options
+    <!-- findings -->                the code of each finding, and what it means
     <!-- flags of linkerd -->        what becomes of each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
     <!-- output: mermaid -->         the same, in a block of that language
@@ -27,6 +28,7 @@ from pathlib import Path
 import click
 
 from netinit.cli import group
+from netinit.cli.findings.codes import GROUPS
 from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_default
 from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
@@ -35,7 +37,7 @@ from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
 
 PART = re.compile(
-    r"^<!-- (?P<what>options|commands|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|commands|findings|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -58,6 +60,8 @@ def _make(part: re.Match[str], before: str) -> str:
         return render_options()
     if part["what"] == "commands":
         return render_commands()
+    if part["what"] == "findings":
+        return render_findings()
     if part["peer"]:
         return render_peer(part["peer"])
     blocks = SHELL.findall(before)
@@ -121,6 +125,16 @@ def render_peer(peer: str) -> str:
 
 def _name(flag: Flag) -> str:
     return f"`-{flag.short}`" if flag.short else f"`{flag.label}`"
+
+
+def render_findings() -> str:
+    """A section for each group of findings, and one below for each code, which outputs link to."""
+    parts: list[str] = []
+    for title, group_of in GROUPS.items():
+        parts += [f"## {title}", ""]
+        for kind, (code, meaning) in group_of.items():
+            parts += [f"### {code}", "", f"`{kind}`: {meaning.translate(_MARKUP)}", ""]
+    return "\n".join(parts)
 
 
 # ---- commands ---------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
     the rules need with each backend, in isolated network namespaces that are removed afterwards; without SYS_ADMIN
     nothing is tried, and the answer is based on what can be seen. Nothing is changed.
 
-    Exit codes: 0 pods will work, 1 they will not.
+    Exit codes: 0 pods will work, 1 they will not, or it is not known for lack of rights.
     """
     users = tuple(read_value(text, read_uid, "--uid") for text in uids)
     groups = tuple(read_value(text, read_gid, "--gid") for text in gids)
@@ -57,6 +57,8 @@ def render_text(found: Examination) -> Lines:
     if found.good:
         how = "will work" if found.feature_checks else "should work, as far as can be seen without trying"
         printed.append(f"pods {how}: {found.backend} is taken")
+    elif not found.seen:
+        printed.append(f"not known whether pods will work: {found.obstacle}")
     else:
         printed.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
     return lines(printed)

@@ -35,7 +35,7 @@ FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 @question_options
 @ground_options
 def command(  # noqa: PLR0917
-    options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: str,
+    options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: tuple[str, ...],
     select: str, pod_ip: tuple[str, ...], live: bool, **asked: Any,
 ) -> int:  # fmt: skip
     """Draw the path of packets through the chains that the options ask for, of --pod, or live (--pid, --netns, --live).

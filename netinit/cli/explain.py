@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -18,11 +19,11 @@ from netinit.cli.question import (
     Question,
     find_ground,
     ground_options,
-    make_packet,
+    make_packets,
     question_options,
     spell_options,
 )
-from netinit.options import Interception, Options
+from netinit.options import Options
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.endpoints import spell_endpoint, spell_packet
 from netinit.simulate.explain import Explanation, explain
@@ -40,7 +41,7 @@ from netinit.simulate.trace import DROPPED, TraceStep
 def command(  # noqa: PLR0917
     options: Options,
     direction: str | None,
-    pod: str,
+    pod: tuple[str, ...],
     select: str,
     pod_ip: tuple[str, ...],
     live: bool,
@@ -62,17 +63,45 @@ def command(  # noqa: PLR0917
       kubectl get pod NAME -o yaml | netinit explain --pod - --to 10.1.2.3:443
     """
     ground = find_ground(options, pod, select, pod_ip, live)
-    packet = make_packet(Question(direction=direction or "", **asked), ground.surroundings)
-    source, answer, warned = answer_question(ground, packet)
-    made = ground.options.get(source)
-    told = (*ground.warnings, *warned, *((ON_OLD_ENTRIES,) if answer.passes_on_old_entries else ()))
+    found = answer_each(ground, Question(direction=direction or "", **asked))
     if as_json:
-        show_artefact(render_json(answer, source, made, told, everything=everything))
+        first, *others = [to_object(ground, one, everything=everything) for one in found]
+        show_artefact(to_json({**first, "others": others}))
         return 0
     note(ground.notes)
-    warn(told)
-    show_answer(render_text(answer, everything=everything))
+    warn(dict.fromkeys([*ground.warnings, *[text for one in found for text in one.warnings]]))
+    for number, one in enumerate(found):
+        if len(found) > 1:
+            plural = "s" if len(one.containers) > 1 else ""
+            show_answer(lines([*[""][:number], f"container{plural} {', '.join(map(quote, one.containers))}:"]))
+        show_answer(render_text(one.answer, everything=everything))
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What happens to the packets of some containers; of nobody in particular where `containers` is empty."""
+
+    containers: tuple[str, ...]
+    source: str
+    answer: Explanation
+    warnings: tuple[str, ...]
+
+
+def answer_each(ground: Ground, question: Question) -> list[Answered]:
+    """The answer to a question; where the containers of a manifest run as several users, one for each that differs."""
+    found: dict[tuple[object, ...], Answered] = {}
+    for containers, packet in make_packets(question, ground):
+        source, answer, warned = answer_question(ground, packet)
+        key = (answer.verdict, answer.trace.redirect_port, answer.sentence)
+        if before := found.get(key):
+            found[key] = replace(before, containers=before.containers + containers)
+            continue
+        old = (ON_OLD_ENTRIES,) if answer.passes_on_old_entries else ()
+        found[key] = Answered(containers, source, answer, (*warned, *old))
+    return list(found.values())
+
+
 
 
 def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
@@ -152,13 +181,13 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
     return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
 
 
-def render_json(
-    answer: Explanation, source: str, made: Interception | None, warnings: tuple[str, ...], *, everything: bool
-) -> str:
-    """An object as netinit/data/explain.schema.json describes it."""
+def to_object(ground: Ground, one: Answered, *, everything: bool) -> dict[str, Any]:
+    """An object as netinit/data/explain.schema.json describes it, without `others`."""
+    answer, source, made = one.answer, one.source, ground.options.get(one.source)
     trace = answer.trace
     packet = trace.first
-    found = {
+    return {
+        "containers": list(one.containers),
         "verdict": answer.verdict,
         "redirect_port": trace.redirect_port or None,
         "original_destination": answer.original_destination,
@@ -181,9 +210,8 @@ def render_json(
         "options": spell_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
-        "warnings": list(warnings),
+        "warnings": [*ground.warnings, *one.warnings],
     }
-    return to_json(found)
 
 
 def _step_object(answer: Explanation, step: TraceStep) -> dict[str, Any]:

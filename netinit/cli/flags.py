@@ -7,7 +7,7 @@ that the two cannot differ; click gets what is left, which is the command's furt
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -27,7 +27,7 @@ from netinit.options.declare import (
     WITHOUT_FLAG,
     DeclaredOptions,
 )
-from netinit.options.kinds import SWITCH, Flag, quote_value
+from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration
 
 Kind = TypeVar("Kind")
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
@@ -39,6 +39,8 @@ EVERY_FIELD = tuple(TOPIC_OF)
 ANY_NAMESPACE = ("netns", "pid")
 ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
 STDIN = 0
+GIVEN = "netinit.given"
+SHORTEST, LONGEST = 0.1, 86400.0
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
 RULES_ELSEWHERE = (
     "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
@@ -80,10 +82,12 @@ class FlagCommand(click.Command):
         if ctx.resilient_parsing:  # completion: nothing is run
             return super().parse_args(ctx, [])
         taken = take_flags(args, self.settings.flags)
+        ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
         rest, unknown = self._part_unknown(ctx, taken.rest)
-        problems = [*taken.problems, *unknown]
+        problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
         ctx.allow_extra_args = True  # they are described below
         try:
+            problems += self._find_repeated(ctx, rest)
             strays = super().parse_args(ctx, rest)
             problems += describe_strays(strays, "name manifests with -f") if self.takes_manifests else describe_strays(strays)
         except click.UsageError as error:
@@ -96,6 +100,20 @@ class FlagCommand(click.Command):
         else:
             ctx.params["options"] = self.settings.from_texts(taken.texts, environ, problems)
         return []
+
+    def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
+        """A problem for each flag that names a namespace, where the command looks at none."""
+        ignored = [label for field, label in given.items() if field in ANY_NAMESPACE and field not in self.shows]
+        return [f"{label}: this command looks at no network namespace; leave it out" for label in ignored]
+
+    def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
+        """A problem for each of the command's own options that is given twice and of which click would keep the last."""
+        _, _, order = self.make_parser(ctx).parse_args(list(words))
+        single = [
+            one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)
+        ]
+        repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])
+        return [f"{name}: is given twice; give it once" for name in repeated]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options first, then the declared ones that have an effect here, by what they are about."""
@@ -151,6 +169,34 @@ class FlagCommand(click.Command):
                     kept.append(word)
                 after_unknown = False
         return kept + list(rest[len(flags) :]), problems
+
+
+def given_flags() -> Mapping[str, str]:
+    """The declared flags of the command line that runs, by field as they were written; those of variables and files are none."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(GIVEN, {}) if context else {}
+
+
+class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore] # a class with parameters since click 8.4
+    """Seconds, or a duration with its unit."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number of seconds."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = read_duration(value) / 10**9
+            except ValueError:
+                seconds = 0.0
+        if not SHORTEST <= seconds <= LONGEST:
+            self.fail(f"{quote_value(str(value))} is not a time from 0.1 seconds to a day; use 5, 0.5, 5s or 1m30s", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds()
 
 
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:

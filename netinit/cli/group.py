@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import OptionError
+from netinit.base.output import show_artefact
 from netinit.base.version import __version__
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
@@ -123,15 +124,20 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
     command: click.Command = root
     if alone and program == NAME:
         words = put_command_first(words)
-        alone = not words or words[0] not in (*COMMANDS, *ALIASES)
+        alone = not words or words[0] not in (*COMMANDS, *ALIASES, "help")
     if alone:
         from netinit.cli import apply
 
         command = apply.command
+    if words[:1] == ("help",) and not alone:
+        words = (*words[1:], "--help")
     try:
         result = command.main(list(words), prog_name=program, standalone_mode=False, obj=environ)
     except click.Abort:
         raise KeyboardInterrupt from None
+    except click.exceptions.NoArgsIsHelpError as error:  # a group without a command
+        show_artefact(f"{error.format_message()}\n")
+        return 0
     except click.ClickException as error:
         raise OptionError(*describe_error(error, words)) from None
     return result if isinstance(result, int) else 0

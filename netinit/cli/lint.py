@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from netinit.base.errors import OptionError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact
 from netinit.base.shown import Lines, lines
 from netinit.cli.face import answer, color_option
+from netinit.cli.findings.codes import PAGE
+from netinit.cli.findings.formats import FORMATS, render
+from netinit.cli.findings.ignored import ignore_options, read_ignored, without_ignored
+from netinit.cli.findings.issue import Issue
 from netinit.cli.flags import FlagCommand
-from netinit.cli.question import complete_servers, read_file
+from netinit.cli.question import complete_servers, pod_options, read_pods
 from netinit.kernel.detect import read_name_servers
 from netinit.options import Options
 from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
+Linted = tuple[str, list[Issue], Mapping[str, str]]
+"""The name of a pod, what is wrong with it, and the codes that its annotation accepts, each with the reason."""
 
 
 @click.command("lint", cls=FlagCommand)
-@click.option(
-    "--pod",
-    default="",
-    metavar="FILE|-",
-    help="Check these pods and the options of their init containers (YAML or JSON).",
-)
-@click.option("--select", default="", metavar="NAME", help="Only this pod of --pod: [KIND/]NAME or NAMESPACE/NAME.")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@pod_options("Check these pods and the options of their init containers (YAML or JSON).")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, option, message and pod."
-)
+@ignore_options
+@click.option("--format", "form", type=click.Choice(("text", *FORMATS)), default="text", show_default=True, help="The format.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/findings.schema.json describes it.")
 @color_option
-def command(options: Options, pod: str, select: str, strict: bool, as_json: bool) -> int:
+def command(  # noqa: PLR0917 - click's
+    options: Options, files: tuple[str, ...], pod: tuple[str, ...], select: str, strict: bool, ignored: tuple[str, ...],
+    ignore_file: str, form: str, as_json: bool,
+) -> int:  # fmt: skip
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
 
-    With --pod also what is wrong with the pods themselves: host network, missing capabilities, users that are the
-    proxy's, init containers without a network.
+    With files also what is wrong with the pods themselves: host network, missing capabilities, users that are the
+    proxy's, init containers without a network, annotations without effect.
+
+      netinit lint examples/
+
+      helm template shop | netinit lint - --format github
+
+    Each finding has a code, which docs/findings.md explains. --ignore, a file (--ignore-file) or the pod's annotation
+    netinit.io/accepted-findings, with a reason, accept findings of a code.
 
     Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
     """
-    if select and not pod:
-        raise OptionError("--select: names a pod of --pod; give --pod FILE")
-    found = _lint_pods(options, pod, select) if pod else {"": lint_options(options.with_servers(read_name_servers))}
-    if as_json:
-        show_artefact(render_json(found))
+    accepted = read_ignored(ignored, ignore_file)
+    pod = (*pod, *files)
+    found = lint_pods(options, pod, select) if pod or select else [_lint_given(options)]
+    issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
+    names = [name for name, _, _ in found]
+    if as_json or form != "text":
+        show_artefact(render("json" if as_json else form, "lint", issues, names))
     else:
-        answer(render_text(found))
-    every = [finding for findings in found.values() for finding in findings]
-    return FOUND if any(strict or finding.severity == ERROR for finding in every) else CLEAN
+        answer(render_text(issues, names))
+    return FOUND if any(strict or one.severity == ERROR for one in issues if not one.accepted) else CLEAN
 
 
 def lint_options(options: Options, has_tunnel: bool | None = None) -> tuple[Finding, ...]:
@@ -57,45 +68,45 @@ def lint_options(options: Options, has_tunnel: bool | None = None) -> tuple[Find
     return lint(options.replace(ipv6="on") if options.ipv6 == "auto" else options, given=options, has_tunnel=has_tunnel)
 
 
-def _lint_pods(options: Options, pod: str, select: str) -> dict[str, tuple[Finding, ...]]:
-    """By the pod's name what is wrong with it and with the options of its init container."""
-    from netinit.inject.podfile import read_pods
-
-    found = {}
-    for facts in read_pods(read_file(pod), pod, select):
-        own = tuple([Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings])
+def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]:
+    """Every pod of files, with what is wrong with it and with the options of its init container."""
+    found = []
+    for facts in read_pods(pod, select):
+        own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
         complete = complete_servers(facts, options)
         needed = lint_options(complete.options, facts.has_tunnel) if facts.programs and not facts.host_network else ()
         if complete.notes != facts.notes:  # nobody named all of its servers
             needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
             kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
             needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
-        found[facts.name] = tuple(sorted((*own, *needed), key=lambda finding: finding.severity != ERROR))
+        findings = sorted((*own, *needed), key=lambda finding: finding.severity != ERROR)
+        found.append((facts.name, _to_issues(findings, facts.name, facts.file), facts.accepted))
     return found
 
 
-def render_text(found: Mapping[str, tuple[Finding, ...]]) -> Lines:
-    """A line for each finding, below the name of its pod, and one that sums up."""
+def _lint_given(options: Options) -> Linted:
+    return "", _to_issues(lint_options(options.with_servers(read_name_servers))), {}
+
+
+def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:
+    return [Issue(one.kind, one.severity, one.option, one.message, pod, file) for one in findings]
+
+
+def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
+    """A line for each finding that counts, below the name of its pod, and one that sums up."""
+    counted = [one for one in issues if not one.accepted]
     told: list[str] = []
-    for name, findings in found.items():
-        told += [name] if name and findings else []
-        told += [f"{'  ' if name else ''}{finding}" for finding in findings]
-    every = [finding for findings in found.values() for finding in findings]
-    errors = sum(finding.severity == ERROR for finding in every)
-    where = f" in {_count(len(found), 'pod')}" if "" not in found else ""
-    summary = f"{_count(errors, 'error')}, {_count(len(every) - errors, 'warning')}" if every else "no problems found"
-    return lines([*told, f"{summary}{where}"])
+    place = ("", "")
+    for one in counted:
+        told += [one.pod] if one.pod and (one.pod, one.file) != place else []
+        place = (one.pod, one.file)
+        told.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
+    errors = sum(one.severity == ERROR for one in counted)
+    where = f" in {_count(len(pods), 'pod')}" if any(pods) else ""
+    summary = f"{_count(errors, 'error')}, {_count(len(counted) - errors, 'warning')}" if counted else "no problems found"
+    accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
+    return lines([*told, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])
 
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def render_json(found: Mapping[str, tuple[Finding, ...]]) -> str:
-    """The findings as objects with severity (error, warning), kind, option (or container), message and the pod's name."""
-    objects = [
-        {"severity": one.severity, "kind": one.kind, "option": one.option, "message": one.message, "pod": name or None}
-        for name, findings in found.items()
-        for one in findings
-    ]
-    return to_json(objects)

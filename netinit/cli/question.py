@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import click
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.base.shown import MOST_OF_A_RULE, shorten
-from netinit.cli.flags import read_value
+from netinit.cli.flags import given_flags, read_value
 from netinit.cli.inject import files
 from netinit.kernel.detect import read_name_servers
 from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
@@ -38,7 +38,7 @@ class Ground:
     """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
 
     `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
-    rules these are, `warnings` what is doubtful about that. `has_tunnel` is the manifest's, see netinit.inject.tunnel.
+    rules these are, `warnings` what is doubtful about that. `facts` are the manifest's, where there is one.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -50,7 +50,7 @@ class Ground:
     warnings: tuple[str, ...] = ()
     live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
     has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
-    has_tunnel: bool | None = None
+    facts: PodFacts | None = None
 
     @property
     def ours(self) -> str:
@@ -85,7 +85,7 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
         click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
         click.option("--udp", is_flag=True, help="UDP instead of TCP."),
-        click.option("--uid", default="", metavar="USER", help=f"The user who connects: number or name (default: {APPLICATION})."),
+        click.option("--uid", default="", metavar="USER", help=f"Who connects: a user (default: those of --pod, else {APPLICATION})."),
         click.option("--gid", default="", metavar="GROUP", help="The group that connects (default: the number of --uid)."),
         click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
         click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
@@ -94,11 +94,21 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def pod_options(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds --pod, which `text` explains, and --select."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        select = click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
+        form = "FILE|FOLDER|PATTERN|-"
+        return click.option("--pod", multiple=True, metavar=form, help=f"{text} Repeatable.")(select(function))
+
+    return decorate
+
+
 def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
-        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container; --pid compares."),
-        click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
+        pod_options("Use the rules of this pod's init container; --pid compares."),
         click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
         click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
@@ -106,25 +116,23 @@ def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def find_ground(options: Options, pod: str, select: str, pod_ip: tuple[str, ...], live: bool) -> Ground:
+def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> Ground:
     """Whose rules are meant: live ones, those of a pod's manifest, or those that the options plan.
 
     Live ones beside a manifest, or beside options that are given, are compared with those.
     """
-    if select and not pod:
-        raise OptionError("--select: names a pod of --pod; give --pod FILE")
-    facts = read_manifest(pod, select, options) if pod else None
+    facts = read_manifest(pod, select, options) if pod or select else None
     if live or options.pid or options.netns:
         return _find_live(options, facts)
     return find_planned(options, facts, pod_ip)
 
 
-def find_grounds(options: Options, pod: str, select: str, pod_ip: tuple[str, ...], live: bool) -> list[tuple[str, Ground]]:
+def find_grounds(
+    options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool
+) -> list[tuple[str, Ground]]:
     """The same for every pod of a manifest, each with its name."""
     if pod and not (live or options.pid or options.netns):
-        from netinit.inject.podfile import read_pods
-
-        found = [complete_servers(facts, options) for facts in read_pods(read_file(pod), pod, select)]
+        found = [complete_servers(facts, options) for facts in read_pods(pod, select)]
         return [(facts.name, find_planned(options, facts, pod_ip)) for facts in found]
     ground = find_ground(options, pod, select, pod_ip, live)
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
@@ -153,7 +161,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
         {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
         {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
-        has_tunnel=facts.has_tunnel if facts else None,
+        facts=facts,
     )  # fmt: skip
 
 
@@ -178,11 +186,10 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     origins = facts.origins if facts else {}
-    tunnel = facts.has_tunnel if facts else None
     known = found.routes_known
     return Ground(
         found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
-        has_tunnel=tunnel,
+        facts=facts,
     )  # fmt: skip
 
 
@@ -204,16 +211,29 @@ def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
 
 
-def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
-    """The pod of a manifest; name servers, which no manifest names, are those of the command line."""
-    from netinit.inject.podfile import read_pods
+def read_pods(pod: Sequence[str], select: str) -> tuple[PodFacts, ...]:
+    """Every pod of these files, folders and patterns. OptionError, ParseError."""
+    from netinit.cli.inject.inputs import read_manifests
+    from netinit.inject import podfile
 
-    found = read_pods(read_file(pod), pod, select)
+    if not pod:
+        raise OptionError("--select: names a pod of --pod; give --pod FILE")
+    rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # these no manifest names
+    if ignored := [label for field, label in given_flags().items() if field in rules]:
+        raise OptionError(*[f"{label}: the pod of --pod has its own options; give one of the two" for label in ignored])
+    return podfile.read_pods(read_manifests(pod, "--pod", recursive=True), select)
+
+
+def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts:
+    """The one pod of manifests; name servers, which no manifest names, are those of the command line."""
+    found = read_pods(pod, select)
     if len(found) > 1:
         names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
             " and more" if len(found) > MOST_NAMED else ""
         )
-        raise OptionError(f"--pod: {quote_value(pod)} holds {len(found)} pods: say which one with --select ({names})")
+        raise OptionError(
+            f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})"
+        )
     return complete_servers(found[0], options)
 
 
@@ -265,8 +285,12 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
         )
     port = port or named
+    if not (host or source or inbound):
+        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     if not port:
-        raise OptionError("--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT")
+        start, _, end = host.rpartition(":")
+        unclear = f"; is {end} the port? write [{start}]:{end}" if start else ""
+        raise OptionError(f"--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT{unclear}")
     family = family_of(host or source) if host or source else IPV4
     if host and source and family_of(source) is not family:
         raise OptionError(f"--from: {quote_value(source)} is of another address family than {quote_value(host)}")
@@ -285,12 +309,25 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             )
         return packet.replace(mark=question.mark)
     if not host:
-        raise OptionError(
-            "--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection"
-        )
+        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
     gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
+
+
+def make_packets(question: Question, ground: Ground) -> list[tuple[tuple[str, ...], Packet]]:
+    """The packets in question, each with the containers that send it: outbound, without --uid and --gid, one for each user of --pod.
+
+    No containers where no manifest names them. OptionError.
+    """
+    packet = make_packet(question, ground.surroundings)
+    if packet.in_interface or question.uid or question.gid or not (ground.facts and ground.facts.users):
+        return [((), packet)]
+    senders: dict[tuple[int, int], list[str]] = {}
+    for user in ground.facts.users:
+        uid = APPLICATION if user.uid is None else user.uid
+        senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
+    return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]
 
 
 def is_file(text: str) -> bool:
@@ -323,10 +360,13 @@ __all__ = [
     "find_planned",
     "ground_options",
     "make_packet",
+    "make_packets",
     "names_rules",
+    "pod_options",
     "question_options",
     "read_file",
     "read_manifest",
+    "read_pods",
     "spell_options",
     "stand_in",
 ]

@@ -17,7 +17,7 @@ from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.explain import answer_question
 from netinit.cli.face import answer as show_answer
 from netinit.cli.face import color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
+from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
 from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet, stand_in
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_table import Wanted
@@ -49,7 +49,7 @@ _MOST_READS = 5  # of rules that do not stand still
 @click.option("--gid", default="", metavar="GROUP", help="Only connections of this group.")
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="NUMBER", help="End after this many packets.")
 @click.option(
-    "--timeout", default=60.0, show_default=True, type=click.FloatRange(0.1, 86400), metavar="SECONDS", help="End after this time."
+    "--timeout", default=60.0, show_default=True, type=SECONDS, metavar="DURATION", help="End after this time."
 )
 @click.option(
     "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
@@ -133,7 +133,7 @@ def _read_rules(options: Options) -> tuple[Ground, Handles]:
     """The rules, and by which numbers the kernel knows them. NetinitError where they never stand still."""
     for _ in range(_MOST_READS):
         before = list_rules()
-        ground = find_ground(options, "", "", (), live=True)
+        ground = find_ground(options, (), "", (), live=True)
         if list_rules() == before:
             return ground, before
     raise NetinitError("the rules change all the time: trace when whoever programs them is done")

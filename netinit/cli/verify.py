@@ -9,7 +9,7 @@ from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines
 from netinit.cli.face import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
-from netinit.cli.question import names_rules, read_manifest, spell_options
+from netinit.cli.question import names_rules, pod_options, read_manifest, spell_options
 from netinit.options import Interception, Options
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
@@ -26,15 +26,14 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 
 
 @click.command("verify", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
-@click.option("--pod", default="", metavar="FILE|-", help="Compare with the options of this pod's init container (YAML or JSON).")
-@click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
+@pod_options("Compare with the options of this pod's init container (YAML or JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash, options and differences.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
-    options: Options, pod: str, select: str, as_json: bool, strict: bool, live: bool, watching: bool
+    options: Options, pod: tuple[str, ...], select: str, as_json: bool, strict: bool, live: bool, watching: bool
 ) -> int:
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with those that the options ask for.
 
@@ -105,15 +104,13 @@ def _judge(report: Report, *, strict: bool) -> Report:
     return report.replace(differences=report.differences + doubts)
 
 
-def _find_options(options: Options, pod: str, select: str) -> tuple[Options | None, tuple[str, ...]]:
+def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[Options | None, tuple[str, ...]]:
     """The options to compare with, and what is to be said of them; none where they were not given and no rule shows them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
-    if select and not pod:
-        raise OptionError("--select: names a pod of --pod; give --pod FILE")
     of_rules = {flag.field for flag in Interception.flags}
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
-    if pod:
+    if pod or select:
         facts = read_manifest(pod, select, options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")

@@ -15,7 +15,7 @@ from netinit.base.output import answers_a_terminal, show_artefact
 from netinit.base.shown import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.face import answer, answer_again, color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
+from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
 from netinit.cli.question import Ground, find_ground
 from netinit.kernel.run import await_input
 from netinit.options import BACKENDS, Options
@@ -31,7 +31,7 @@ _LEFT_FREE = 2  # lines of the terminal that the table does not take
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 86400), metavar="SECONDS", help="How often to look."
+    "--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look."
 )
 @click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many looks (default: on Ctrl-C).")
 @click.option(
@@ -76,7 +76,7 @@ def _look(options: Options, interval: float, count: int, *, until_input: bool) -
     due = time.monotonic()
     while not count or looks < count:
         try:
-            ground = find_ground(options, "", "", (), live=True)
+            ground = find_ground(options, (), "", (), live=True)
         except (ParseError, BackendUnavailableError):
             failures += 1
             if meter is None or failures > MOST_FAILURES:
@@ -128,14 +128,14 @@ def _table_row(row: FateRate) -> str:
 
 
 def render_lines(sight: Sight, *, everything: bool) -> list[str]:
-    """A line for each fate that was met since the last look, or one that says that none was."""
+    """A line for each fate that was met since the last look, or one that says why there is none."""
     printed = [f"warning: {REPLACED}"] if sight.replaced else []
     rows = [row for row in sight.rows if row.added or everything]
     printed += [
         f"{row.fate.verdict} {row.fate.direction}{f' to {row.fate.port}' if row.fate.port else ''}: {_rate(row)}; {_because(row)}"
         for row in rows
     ]
-    return printed or ["nothing was counted"]
+    return printed or ["nothing was counted" if sight.rows else "no rules here: nothing can be counted until there are some"]
 
 
 def _rate(row: FateRate) -> str:
@@ -190,13 +190,17 @@ class SightWriter:
         self._form = form if form != AUTO else TABLE if answers_a_terminal() else LINES
         self._everything = everything
         self._shown = 0
+        self._last: list[str] = []
 
     def show(self, sight: Sight, head: str, *, said: bool = False) -> None:
         """`said`: something stands below the last table meanwhile."""
         if self._form == JSON:
             show_artefact(json.dumps(to_object(sight, everything=self._everything)) + "\n", now=True)
         elif self._form == LINES:
-            answer(lines(render_lines(sight, everything=self._everything)), now=True)
+            found = render_lines(sight, everything=self._everything)
+            if found != self._last or any(row.added for row in sight.rows):  # that nothing happens is said once
+                answer(lines(found), now=True)
+            self._last = found
         else:
             table = [escape(line) for line in render_table(sight, head, everything=self._everything)]
             self._shown = answer_again(_fit(table), 0 if said else self._shown)

@@ -52,6 +52,8 @@ _READINESS = "readiness.status.sidecar.istio.io/"
 
 _DIGITS = r"[0-9]{1,20}\Z"
 _INTERFACE = r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z"
+ACCEPTED = "netinit.io/accepted-findings"
+_CODE = r"NI[0-9]{3}"
 _QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
 _MAX_UINT32 = 2**32 - 1
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -159,6 +161,28 @@ def _quantity(value: str) -> str | None:
     return None if re.match(_QUANTITY, value) else "it must be a quantity, such as 100m or 128Mi"
 
 
+def read_accepted(value: str) -> dict[str, str]:
+    """The codes of findings that a pod's owner accepts, each with the reason: `NI212 = the database has TLS; NI105 = ...`.
+
+    ValueError where a code has no reason.
+    """
+    found = {}
+    for part in filter(None, (part.strip() for part in value.split(";"))):
+        code, _, reason = (text.strip() for text in part.partition("="))
+        if not re.fullmatch(_CODE, code) or not reason:
+            raise ValueError("must be codes of findings with a reason each, such as: NI212 = the database has TLS of its own")
+        found[code] = reason
+    return found
+
+
+def _accepted(value: str) -> str | None:
+    try:
+        read_accepted(value)
+    except ValueError as error:
+        return f"it {error}"
+    return None
+
+
 def _proxy_config(value: str) -> str | None:
     from netinit.inject.meshconfig import check_proxy_config
 
@@ -194,6 +218,7 @@ CHECKS: Mapping[str, Check] = {
     REROUTE: _interfaces,
     MERGE_METRICS: _bool,
     PROXY_CONFIG: _proxy_config,
+    ACCEPTED: _accepted,
     "sidecar.istio.io/proxyCPU": _quantity,
     "sidecar.istio.io/proxyMemory": _quantity,
     "sidecar.istio.io/proxyCPULimit": _quantity,

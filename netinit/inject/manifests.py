@@ -135,6 +135,11 @@ class Workload(Record):
         _, metadata_path, spec_path = _KINDS[self.kind]
         return _pod(_at(self.tree, metadata_path).get("metadata"), _at(self.tree, spec_path).get("spec"))
 
+    @property
+    def template_path(self) -> tuple[str, ...]:
+        """Where in the object the pod template stands; empty for a pod."""
+        return _KINDS[self.kind][2]
+
     def created_pod(self) -> Tree:
         """A copy of the pod as the API server will see it: always with the pod template's metadata."""
         _, _, spec_path = _KINDS[self.kind]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
+from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
-from netinit.inject.annotations import OF_OPTIONS
+from netinit.inject.annotations import ACCEPTED, OF_OPTIONS, known_keys, read_accepted
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.tunnel import has_tunnel
-from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
+from netinit.inject.unknown import misplaced_annotations, unknown_annotations
+from netinit.inject.warnings import PodFinding, applications_of, pod_findings, runs_as, shared_owners, uses_host_network
 from netinit.options import Options
 
 ANNOTATIONS = {**OF_OPTIONS, **{flag.field: flag.annotation for flag in Options.flags if flag.annotation}}  # by option
@@ -30,13 +32,24 @@ OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy it
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerUser:
+    """A container's name, and the user and group that the manifest gives it; None where the image decides."""
+
+    container: str
+    uid: int | None
+    gid: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PodFacts:
     """What a pod's manifest says; `name` is its kind, namespace and name as messages give them.
 
     `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
     a CNI plugin would make of its annotations. `name_servers` are those of its dnsConfig; with `only_these` there are no
-    others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel.
+    others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel. `users` are those of the containers that use the network
+    beside the proxy, `shared_owners` the containers that run as the proxy: see netinit.inject.warnings. `accepted` are the codes
+    of findings that its annotation accepts, each with the reason.
     """
 
     name: str
@@ -51,27 +64,36 @@ class PodFacts:
     name_servers: tuple[str, ...] = ()
     only_these: bool = False
     has_tunnel: bool | None = None
+    users: tuple[ContainerUser, ...] = ()
+    shared_owners: tuple[tuple[str, str], ...] = ()
+    file: str = ""
+    accepted: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_pod(text: str, label: str, select: str = "") -> PodFacts:
-    """The facts of the first pod, or pod template, in YAML or JSON (also a List). Raises as `read_pods` does."""
-    found = _select(text, label, select)
-    notes = (f"{label} holds {len(found)} pods; this is about {found[0].title}",) if len(found) > 1 else ()
-    return _facts(found[0], notes)
+def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
+    """The facts of every pod and pod template in manifests (name and text each: YAML or JSON, also Lists), in their order.
 
-
-def read_pods(text: str, label: str, select: str = "") -> tuple[PodFacts, ...]:
-    """The facts of every pod and pod template in YAML or JSON (also Lists), in their order.
-
-    `select` leaves those of this name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, which names `label`,
-    where there is none, and OptionError with a line for every pod whose options cannot be read.
+    `select` leaves those of this name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, which names the manifest,
+    where one cannot be read or none has a pod, and OptionError with a line for every pod whose options cannot be read.
     """
-    facts, problems = [], []
-    for one in _select(text, label, select):
+    found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
+    names = shorten(", ".join([label for label, _ in manifests]))
+    if not found:
+        raise ParseError(
+            f"--pod: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
+        )
+    selection = Selection(select)
+    facts: list[PodFacts] = []
+    problems: list[str] = []
+    for name, one in found:
+        if not selection.takes(one):
+            continue
         try:
-            facts.append(_facts(one, ()))
+            facts.append(replace(_facts(one), file=name))
         except OptionError as error:
-            problems += [f"{one.title}: {problem}" for problem in error.problems]
+            where = f"{name}: " if len(manifests) > 1 else ""
+            problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
+    selection.check(names)
     if problems:
         raise OptionError(*problems)
     return tuple(facts)
@@ -82,36 +104,28 @@ def read_object(tree: Tree) -> PodFacts:
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
         raise ParseError("the object is no pod with a spec")
-    return _facts(found[0], ())
+    return _facts(found[0])
 
 
-def _select(text: str, label: str, select: str) -> list[Workload]:
+def _workloads(label: str, text: str) -> list[Workload]:
     try:
-        documents = goyaml.load_all(text)
+        return [one for document in goyaml.load_all(text) for one in workloads(document) if not one.bare]
     except ParseError as error:
         raise ParseError(f"--pod: {label}: {error}") from None
-    found = [one for document in documents for one in workloads(document) if not one.bare]
-    if not found:
-        raise ParseError(
-            f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"
-        )
-    selection = Selection(select)
-    chosen = [one for one in found if selection.takes(one)]
-    selection.check(label)
-    return chosen
 
 
-def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
+def _facts(one: Workload) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {option: f"annotation {name}" for option, name in ANNOTATIONS.items() if name in annotations}
+    known = frozenset(known_keys())
     container = find_init(pod["spec"])
     if container is not None:
         options = options_of(container)
-        notes += (f"options of its init container {string(container.get('name'))}",)
+        notes = (f"options of its init container {string(container.get('name'))}",)
     else:
         options = _options_of_annotations(annotations)
-        notes += (
+        notes = (
             "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
         )
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
@@ -123,14 +137,30 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         origins=origins,
         addresses=tuple(address for address in listed if address),
         notes=notes,
-        findings=pod_findings(pod),
+        findings=(*pod_findings(pod), *unknown_annotations(annotations, known), *misplaced_annotations(one, known)),
         host_network=uses_host_network(pod),
         programs=container is not None,
         intercepted=not uses_host_network(pod) and (container is not None or find_proxy(spec) is not None),
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
+        users=tuple(_users(spec, container)),
+        shared_owners=shared_owners(spec, container, options),
+        accepted=_accepted(annotations),
     )
+
+
+def _accepted(annotations: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return read_accepted(annotations.get(ACCEPTED, ""))
+    except ValueError as error:
+        raise OptionError(f"annotations: {ACCEPTED}: {error}") from None
+
+
+def _users(spec: Tree, init: Tree | None) -> Iterator[ContainerUser]:
+    for one in applications_of(spec, init):
+        uid, gid = (runs_as(one, spec, key) for key in ("runAsUser", "runAsGroup"))
+        yield ContainerUser(string(one.get("name")), uid, gid)
 
 
 def _addresses(items: object) -> Iterator[str]:

@@ -11,13 +11,14 @@ from typing import Any
 from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
-from netinit.base.tree import Tree, mapping, same, strings
+from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
+from netinit.inject.advice import advise
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
-from netinit.inject.unknown import known_to, unknown_annotations
+from netinit.inject.unknown import known_to
 
 __all__ = ["Injected", "inject_into", "inject_stream"]
 
@@ -138,11 +139,10 @@ class _Run:
             if decision.step is DecisionStep.HOST_NETWORK:
                 self.notices += [f"warning: {workload.title}: {harm}" for harm in _harm_to_the_node(pod)]
             return None
-        annotations = strings(mapping(pod.get("metadata")).get("annotations"))
-        warnings = [*injection_warnings(pod), *(unknown_annotations(annotations, self.known) if annotations else ())]
-        self.notices += [f"warning: {workload.title}: {warning}" for warning in warnings]
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
+        warnings = [*injection_warnings(pod), *advise(pod, result, self.known, workload)]
+        self.notices += [f"warning: {workload.title}: {warning}" for warning in warnings]
         return None if same(pod, result) else result
 
 

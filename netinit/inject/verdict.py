@@ -19,6 +19,7 @@ from netinit.inject.manifests import Workload
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.status import Status
+from netinit.inject.unknown import known_to, misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import Webhook, firing
 from netinit.options import Options
@@ -179,12 +180,18 @@ class _Case:
             reason=reason,
             chain=chain,
             remedies=remedies,
-            warnings=(*self.decision.warnings, *(injection_warnings(self.pod) if injected else ())),
+            warnings=(*self.decision.warnings, *(injection_warnings(self.pod) if injected else ()), *self._annotations()),
             interception=outlook.interception,
             findings=outlook.findings,
             error=outlook.error,
             options=outlook.options,
         )
+
+    def _annotations(self) -> list[str]:
+        """Annotations without effect, misspelt or misplaced."""
+        known = known_to(self.config)
+        annotations = strings(mapping(self.pod["metadata"]).get("annotations"))
+        return [*map(str, unknown_annotations(annotations, known)), *map(str, misplaced_annotations(self.workload, known))]
 
     def _left_alone(self) -> tuple[str, ...]:
         """What is wrong with a pod that nobody injects: that it has no init container is told by the verdict."""

@@ -15,7 +15,7 @@ from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_p
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.options import Options
 
-__all__ = ["ERROR", "WARNING", "PodFinding", "pod_findings", "uses_host_network"]
+__all__ = ["ERROR", "WARNING", "PodFinding", "applications_of", "pod_findings", "runs_as", "shared_owners", "uses_host_network"]
 
 ERROR, WARNING = "error", "warning"  # the pod does not start, or its node is harmed; it is not as its owner thinks
 
@@ -151,21 +151,7 @@ def _capabilities(names: object) -> set[str]:
 
 
 def _taken_for_the_proxy(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
-    """Containers that run as the proxy: their traffic is taken for the proxy's and goes past it.
-
-    Init containers that end are left out: before the proxy runs, only its user has a network, so they mean it.
-    """
-    applications = named(spec.get("containers"))
-    sidecars = [one for one in named(spec.get("initContainers")) if one.get("restartPolicy") == "Always"]
-    owned = [
-        (one, owner)
-        for one in (*applications, *sidecars)
-        if one is not init and one.get("name") != PROXY and (owner := _proxy_owner(one, spec, options))
-    ]
-    if owned and find_proxy(spec) is None and len(applications) + len(sidecars) > 1:
-        del owned[0]  # where no container has the proxy's usual name, the first that runs as its user is the proxy
-    for container, owner in owned:
-        name = string(container.get("name"))
+    for name, owner in shared_owners(spec, init, options):
         yield PodFinding(
             severity=WARNING,
             kind="proxy-owner",
@@ -176,19 +162,37 @@ def _taken_for_the_proxy(spec: Tree, init: Tree, options: Options) -> Iterator[P
         )
 
 
+def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
+    """The containers that use the network beside the proxy: those that stay, native sidecars included."""
+    sidecars = [one for one in named(spec.get("initContainers")) if one.get("restartPolicy") == "Always"]
+    return [one for one in (*named(spec.get("containers")), *sidecars) if one is not init and one.get("name") != PROXY]
+
+
+def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tuple[str, str], ...]:
+    """The containers that run as the proxy, as (name, `uid N` or `gid N`): their traffic is taken for the proxy's.
+
+    Init containers that end are left out: before the proxy runs, only its user has a network, so they mean it.
+    """
+    applications = applications_of(spec, init)
+    owned = [(one, owner) for one in applications if (owner := _proxy_owner(one, spec, options))]
+    if owned and find_proxy(spec) is None and len(applications) > 1:
+        del owned[0]  # where no container has the proxy's usual name, the first that runs as its user is the proxy
+    return tuple((string(one.get("name")), owner) for one, owner in owned)
+
+
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
     """`uid N` or `gid N` of the proxy that this container runs as by the manifest; empty where it does not."""
     for key, word, numbers in (
         ("runAsUser", "uid", options.proxy_uids),
         ("runAsGroup", "gid", options.proxy_gids),
     ):
-        number = _runs_as(container, spec, key)
+        number = runs_as(container, spec, key)
         if number in numbers:
             return f"{word} {number}"
     return ""
 
 
-def _runs_as(container: Tree, spec: Tree, key: str) -> int | None:
+def runs_as(container: Tree, spec: Tree, key: str) -> int | None:
     """The number of runAsUser or runAsGroup that the manifest gives a container."""
     number = security(container).get(key, mapping(spec.get("securityContext")).get(key))
     return number if type(number) is int else None
@@ -197,7 +201,7 @@ def _runs_as(container: Tree, spec: Tree, key: str) -> int | None:
 def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
     """Whether some of what its user or group sends is not captured: who wrote that has thought of it."""
     for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids)):
-        number = _runs_as(container, spec, key)
+        number = runs_as(container, spec, key)
         if number is not None and any(one.protocol == "tcp" and one.first <= number <= one.last for one in listed):
             return True
     return False

@@ -46,7 +46,9 @@ def parse_endpoint(text: str, label: str) -> tuple[str, int]:
     try:
         return parse_address(address), read_port(port) if port else 0
     except ValueError as error:
-        raise OptionError(f"{label}: {quote_value(text)} {error}; use 10.1.2.3:443 or [fd00::1]:443") from None
+        named = "; rules know no names: give its address (netinit kubectl explain knows those of Services)"
+        hint = named if any(letter in "ghijklmnopqrstuvwxyz" for letter in address.lower()) else ""
+        raise OptionError(f"{label}: {quote_value(text)} {error}; use 10.1.2.3:443 or [fd00::1]:443{hint}") from None
 
 
 def make_outbound(

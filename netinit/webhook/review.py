@@ -17,11 +17,11 @@ from urllib.parse import unquote
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, TemplateError
 from netinit.base.shown import escape, shorten
 from netinit.base.tree import Tree, mapping, string
+from netinit.inject.advice import advise
 from netinit.inject.decision import decide
 from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
-from netinit.webhook.advice import advise
 from netinit.webhook.bounds import LARGEST, find_excess, is_too_dense
 from netinit.webhook.configuration import Served
 

@@ -93,7 +93,7 @@ def test_kubectl_shows_warnings_and_refusals(clean, tmp_path):
         code, _, said = clean.kubectl("-n", namespace, "apply", "--validate=false", "-f", "-", text=json.dumps(pod))
         assert code == 0, said
         assert (
-            'Warning: annotation "traffic.sidecar.istio.io/excludeInbuondPorts" is not known and has no effect; did you mean'
+            'Warning: annotation "traffic.sidecar.istio.io/excludeInbuondPorts" has no effect: nothing reads it; did you mean'
             in said
         )
         pod = bare("refused", annotations={"status.sidecar.istio.io/port": "no"})

@@ -19,11 +19,16 @@ from hypothesis import strategies as st
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base.errors import NetinitError, ParseError
 from netinit.base.net import IPV4, number_of
+from netinit.base.output import to_json
 from netinit.base.shown import Lines, escape
 from netinit.cli import doctor, lint, start
 from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
+from netinit.cli.explain import Answered
+from netinit.cli.findings import formats as findings
+from netinit.cli.findings.issue import Issue
 from netinit.cli.inject import check as check_inject
+from netinit.cli.question import Ground
 from netinit.inject.verdict import StepResult, Verdict
 from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
@@ -44,7 +49,6 @@ from netinit.simulate.draw import make_picture, render_dot, render_mermaid, rend
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import explain
-from netinit.simulate.lint import Finding as LintFinding
 from netinit.simulate.ruleset import load_listing
 from randomness import some
 
@@ -95,7 +99,7 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": explain_command.render_json(answer, "iptables-nft", OPTIONS, (text,), everything=True),
+        "explain --json": to_json(explain_command.to_object(Ground({}, {}, {"iptables-nft": OPTIONS}, warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
         "verify": verify_command.render_text(report),
         "verify --json": verify_command.render_json(report),
         "draw": render_text(picture),
@@ -163,7 +167,7 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     checked = FeatureChecks("iptables-nft", {"IPv4": {"nat": text}})
     found = tuple(Symptom(kind, text, text, text) for kind in (ERROR, WARNING, NOTE))
     examined = Examination("", (checked,), {"IPv4": frozenset({"nat"})}, found, text)
-    tangled = (LintFinding("error", "kind", text, text),)
+    tangled = [Issue("own-port", "error", text, text, f"Pod {text}", text)]
     verdict = Verdict(
         kind="Pod", namespace=text, name=text, injected=True, webhook=text, revision=text, reason=text, error=text,
         chain=(StepResult(step="webhook", outcome="decided", reason=text),), remedies=(text,), warnings=(text,), interception=(text,), findings=(text,),
@@ -171,14 +175,15 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
-        doctor.render_text(examined), doctor.render_json(examined), lint.render_text({text: tangled}), lint.render_json({text: tangled}),
+        doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled, [text]), *[findings.render(form, "lint", tangled, [text]) for form in ("json", "sarif", "github")],
         check_inject._table([verdict], webhooks=True), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)
         assert len(one.splitlines()) == one.count("\n")
-    assert lint.render_text({"": tangled}).count("\n") == 2
-    assert lint.render_text({f"Pod {text}": tangled}).count("\n") == 3
+    assert lint.render_text(tangled, [f"Pod {text}"]).count("\n") == 3
+    assert findings.render("github", "lint", tangled, [text]).count("\n") == 1
+    ET.fromstring(findings.render("junit", "lint", tangled, [f"Pod {text}"]))
     assert verify_command.render_probes(probes).count("\n") == 2
     bare = [line for line in doctor.render_text(examined).splitlines() if line.startswith("pods ")]
     assert len(bare) == 1, "only our own answer stands at the beginning of a line"

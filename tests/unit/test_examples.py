@@ -12,7 +12,7 @@ import yaml
 
 import netinit
 from netinit.inject.initcontainer import options_of
-from netinit.inject.podfile import read_pod
+from netinit.inject.podfile import read_pods
 from netinit.simulate.lint import lint
 from podsecurity import INIT_CONTAINER, containers, offences
 
@@ -138,7 +138,7 @@ def test_explain_tells_of_the_pod_what_its_comments_promise(name, question, answ
 @pytest.mark.parametrize("name", PODS)
 def test_lint_reads_the_pod_and_finds_nothing(name):
     assert program("lint", "--strict", "--pod", str(FOLDER / name)) == "no problems found in 1 pod\n"
-    facts = read_pod((FOLDER / name).read_text(), name)
+    facts = read_pods([(name, (FOLDER / name).read_text())])[0]
     assert any("init container istio-init" in note for note in facts.notes)
 
 

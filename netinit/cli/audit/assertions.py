@@ -37,7 +37,11 @@ def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
     """Each sentence of a file with its name and line, as netinit/data/assertions.schema.json describes it."""
     import yaml
 
-    text = read_file(file, "--assert")
+    try:
+        text = read_file(file, "--assert")
+    except OptionError as error:
+        hint = f'; a sentence has the word "is": "outbound tcp{SENTENCE}captured"'
+        raise OptionError(*[f"{problem}{hint}" for problem in error.problems]) from None
     try:
         goyaml.load(text)  # refuses what is too deep, or too much, for the composer, which alone knows lines
         tree = yaml.compose(text, yaml.SafeLoader)

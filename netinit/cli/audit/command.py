@@ -10,36 +10,43 @@ from netinit.base.errors import NetinitError, OptionError
 from netinit.base.output import show_artefact, to_json
 from netinit.cli.audit.assertions import read_assertions
 from netinit.cli.audit.page import render_page
-from netinit.cli.audit.report import Audited, count, examine, read_fail_on, to_object
+from netinit.cli.audit.report import Audited, count, examine, fails, list_issues, read_fail_on, to_object
 from netinit.cli.audit.text import render_markdown, render_text
 from netinit.cli.face import answer, color_option, note, warn
+from netinit.cli.findings.formats import FORMATS, render
+from netinit.cli.findings.ignored import ignore_options, read_ignored
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.question import Ground, find_ground, find_grounds, ground_options
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
 
-AUDIT_FORMATS = ("text", "markdown", "html")
+AUDIT_FORMATS = ("text", "markdown", "html", *FORMATS)
 FOUND = 4
 
 
 @click.command("audit", cls=FlagCommand, shows=ANY_NAMESPACE)
+@click.argument("files", nargs=-1, metavar="[FILE]...")
 @ground_options
 @click.option("--all-pods", is_flag=True, help="Audit the live rules of every pod of this node.")
 @click.option("--assert", "asserted", multiple=True, metavar="FILE|TEXT", help="Prove or refute what this says; repeatable.")
 @click.option("--fail-on", multiple=True, metavar="bypass[:CLASS]", help="Exit with 4 for a bypass (of a class); repeatable.")
+@ignore_options
 @click.option("--full", is_flag=True, help="Show all traffic, also what goes through the proxy.")
 @click.option("--format", "form", type=click.Choice(AUDIT_FORMATS), default="text", show_default=True, help="The format.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/audit.schema.json describes it.")
 @color_option
 def command(  # noqa: PLR0917
     options: Options,
-    pod: str,
+    files: tuple[str, ...],
+    pod: tuple[str, ...],
     select: str,
     pod_ip: tuple[str, ...],
     live: bool,
     all_pods: bool,
     asserted: tuple[str, ...],
     fail_on: tuple[str, ...],
+    ignored: tuple[str, ...],
+    ignore_file: str,
     full: bool,
     form: str,
     as_json: bool,
@@ -54,28 +61,41 @@ def command(  # noqa: PLR0917
 
       kubectl get pods -o yaml | netinit audit --pod - --fail-on bypass:network
 
+      netinit audit examples/ --fail-on bypass:network
+
       netinit audit --pid 4711 --full
 
       netinit audit -i '*' -b '*' --assert 'outbound tcp not by proxy not to pod is captured'
 
     Exit codes: 0, 4 where --fail-on names a bypass that there is, or an assertion is not proved.
     """
+    pod = (*pod, *files)
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
+    accepted = read_ignored(ignored, ignore_file)
     if all_pods and (pod or live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
     grounds = _find_all(options) if all_pods else find_grounds(options, pod, select, pod_ip, live)
     found = [examine(name, ground, assertions) for name, ground in grounds]
+    if form in FORMATS and not as_json:
+        issues = [issue for one in found for issue in list_issues(one, accepted)]
+        show_artefact(render(form, "audit", issues, [one.name for one in found]))
+    else:
+        _show(found, "json" if as_json else form, full=full)
+    return FOUND if any(fails(one, failing, accepted) for one in found) else 0
+
+
+def _show(found: list[Audited], form: str, *, full: bool) -> None:
     objects = [to_object(one, full=full) for one in found]
-    if as_json:
-        show_artefact(to_json({"pods": objects}))
-    elif form == "text":
+    if form == "text":
         _introduce(found)
         answer(render_text(objects))
+    elif form == "json":
+        show_artefact(to_json({"pods": objects}))
+    elif form == "markdown":
+        show_artefact(render_markdown(objects))
     else:
-        date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-        show_artefact(render_markdown(objects) if form == "markdown" else render_page(objects, date))
-    return FOUND if any(_fails(one, failing) for one in found) else 0
+        show_artefact(render_page(objects, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())))
 
 
 def _introduce(found: list[Audited]) -> None:
@@ -85,10 +105,6 @@ def _introduce(found: list[Audited]) -> None:
         warn(one.warnings)
 
 
-def _fails(one: Audited, failing: frozenset[str]) -> bool:
-    return any(row.kind.name in failing for row in one.traffic) or any(ruling.holds is not True for ruling in one.rulings)
-
-
 def _find_all(options: Options) -> list[tuple[str, Ground]]:
     """The live rules of every pod here that has any. NetinitError where there is none."""
     grounds: list[tuple[str, Ground]] = []
@@ -96,7 +112,7 @@ def _find_all(options: Options) -> list[tuple[str, Ground]]:
     for pid, program in find_pods():
         name = f"pid {pid} ({program})"
         try:
-            ground = find_ground(options.replace(pid=pid), "", "", (), live=True)
+            ground = find_ground(options.replace(pid=pid), (), "", (), live=True)
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue

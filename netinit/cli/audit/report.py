@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError
 from netinit.cli.explain import shown_steps
+from netinit.cli.findings.codes import CODES
+from netinit.cli.findings.ignored import without_ignored
+from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue
 from netinit.cli.question import Ground, spell_options
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit import kinds
@@ -20,11 +23,16 @@ from netinit.simulate.endpoints import spell_packet
 from netinit.simulate.explain import Explanation
 from netinit.simulate.ruleset import Ruleset
 
+if TYPE_CHECKING:
+    from netinit.inject.podfile import PodFacts
+
 Row = dict[str, Any]
 INTENT_WORDS = {
     kinds.FOREIGN_RULES: "foreign", kinds.NOT_KNOWN: "unknown", kinds.CONFIGURATION: "configuration", kinds.DESIGN: "design",
 }  # fmt: skip
 NOT_BY_DESIGN = (kinds.FOREIGN_RULES, kinds.NOT_KNOWN, kinds.CONFIGURATION)
+SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
+ASSERTION = "assertion"  # the kind of an issue
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 
@@ -38,6 +46,7 @@ class Audited:
     options: str
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    facts: PodFacts | None = None
 
 
 def subject_of(name: str, ground: Ground) -> AuditSubject:
@@ -48,7 +57,8 @@ def subject_of(name: str, ground: Ground) -> AuditSubject:
     rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in ground.rulesets.items()}
     return AuditSubject(
         name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted,
-        free=not ground.live, has_tunnel=ground.has_tunnel is True,
+        free=not ground.live, has_tunnel=ground.facts is not None and ground.facts.has_tunnel is True,
+        shared_owners=ground.facts.shared_owners if ground.facts else (),
     )  # fmt: skip
 
 
@@ -56,9 +66,33 @@ def examine(name: str, ground: Ground, assertions: Sequence[Assertion]) -> Audit
     """Audits one pod. TooManyPartsError."""
     subject = subject_of(name, ground)
     made = next(iter(ground.options.values()), None)
-    return Audited(
-        name, audit(subject), rule_on(subject, assertions), spell_options(made) if made else "", ground.notes, ground.warnings
-    )
+    options = spell_options(made) if made else ""
+    return Audited(name, audit(subject), rule_on(subject, assertions), options, ground.notes, ground.warnings, ground.facts)
+
+
+def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
+    """The bypasses that are not by design, and the assertions that are not proved; those of the codes `accepted` do not count."""
+    found = [
+        Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
+        for one in audited.traffic
+        if one.kind in kinds.BYPASSES and one.kind.name in CODES
+    ]
+    found += [
+        Issue(ASSERTION, ERROR, one.assertion.name, f"{HOLDS[one.holds]}: {one.assertion.text}")
+        for one in audited.rulings
+        if one.holds is not True
+    ]
+    own = audited.facts
+    named = [replace(one, pod=audited.name, file=own.file if own else "") for one in found]
+    return without_ignored(named, accepted, own.accepted if own else {})
+
+
+def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
+    """Whether traffic is of a kind in `failing`, or an assertion not proved, whose code nobody accepts."""
+    codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
+    kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
+    kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
+    return any(CODES.get(kind) not in codes for kind in kinds_found)
 
 
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:

@@ -70,5 +70,5 @@ def _find_pairs(  # noqa: PLR0917
     if len(pods) == BOTH and not inside:
         return read_manifests(pods[0], pods[1], select)
     if inside and len(pods) < BOTH:
-        return read_live_pair(options, pods[0] if pods else "", select)
+        return read_live_pair(options, pods, select)
     raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import click
@@ -12,7 +13,16 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
-from netinit.cli.question import Ground, complete_servers, find_ground, find_planned, is_file, names_rules, read_file
+from netinit.cli.question import (
+    Ground,
+    complete_servers,
+    find_ground,
+    find_planned,
+    is_file,
+    names_rules,
+    read_file,
+    read_pods,
+)
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.rules.layouts import plan
@@ -48,15 +58,22 @@ def read_git(words: tuple[str, ...]) -> list[Compared]:
 def read_manifests(old: str, new: str, select: str) -> list[Compared]:
     """The pods of two manifests, by their names."""
     before, after = (_read_pods(name, select) for name in (old, new))
+    if len(before) == len(after) == 1 and before.keys() != after.keys():  # one pod each: these are meant
+        (was, one), (now, other) = *before.items(), *after.items()
+        return [_pair(f"{was} and {now}", one, other)]
     return [_pair(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
 
 
 def _read_pods(file: str, select: str) -> dict[str, Ground]:
-    from netinit.inject.podfile import read_pods
-
     if file == NOTHING:
         return {}
-    found = {facts.name: facts for facts in read_pods(read_file(file), file, select)}
+    pods = read_pods((file,), select)
+    found = {facts.name: facts for facts in pods}
+    if len(found) < len(pods):
+        twice = next(facts.name for facts in pods if sum(facts.name == one.name for one in pods) > 1)
+        raise OptionError(
+            f"{quote_value(file)}: {twice} is there twice; diff pairs pods by their names: give each another, or a file"
+        )
     return {name: find_planned(Options(), complete_servers(facts, Options())) for name, facts in found.items()}
 
 
@@ -73,7 +90,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
     listings = {side: found for side in (old, new) if (found := _read_listings(side))}
     if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")
-    live = find_ground(options, "", "", (), live=True) if LIVE in (old, new) else None
+    live = find_ground(options, (), "", (), live=True) if LIVE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
     return [_in_common(_beside(_pair(f"{old} and {new}", before, after), live))]
 
@@ -108,7 +125,7 @@ def _read_side(side: str, live: Ground | None) -> Ground:
     if side == LIVE and live:
         return live
     if _is_file(side):
-        return find_ground(Options(), side, "", (), live=False)
+        return find_ground(Options(), (side,), "", (), live=False)
     try:
         words = shlex.split(side)
     except ValueError as error:
@@ -123,7 +140,7 @@ def _read_side(side: str, live: Ground | None) -> Ground:
     return find_planned(Options.from_argv(words, environ))
 
 
-def read_live_pair(options: Options, pod: str, select: str) -> list[Compared]:
+def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Compared]:
     """The plan of the options, of a manifest, or of the options that the rules show, and the live rules."""
     ground = find_ground(options, pod, select, (), live=True)
     meant = ground.wanted or next(iter(ground.options.values()), None)

@@ -120,7 +120,7 @@ def _linted(verdict: Verdict) -> Verdict:
 def _read_trees(flags: CheckFlags) -> list[tuple[str, Any]]:
     """The documents of all manifests, each with the name of its file."""
     found = []
-    for name, text in inject_inputs.read_manifests(flags):
+    for name, text in inject_inputs.read_manifests(flags.filenames, recursive=flags.recursive):
         for document in split(text):
             try:
                 tree, _ = document.parse()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
@@ -60,24 +61,40 @@ def _decoded(name: str, data: bytes) -> str:
         raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
 
 
-def read_manifests(flags: CheckFlags) -> list[tuple[str, str]]:
-    """The name and text of every manifest, folders in the order of their files' names."""
+def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) -> list[tuple[str, str]]:
+    """The name and text of every manifest: of files, `-`, folders (in the order of their files' names) and patterns such as *.yaml.
+
+    `label` is the option that messages name.
+    """
+    if names.count(STDIN) > 1:
+        raise OptionError(f"{label}: '-' is given twice, and stdin can be read once; give it once")
     found: list[tuple[str, str]] = []
-    for name in flags.filenames:
+    for name in [path for given in names for path in _matching(given, label)]:
         if name == STDIN:
             found.append((name, read_text(name)))
             continue
         try:
             folder = is_folder(name)
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise OptionError(f"-f: {quote_value(name)} does not exist") from None
+            raise OptionError(f"{label}: {quote_value(name)} does not exist") from None
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
-        found += _files_of(name, recursive=flags.recursive) if folder else [(name, read_text(name))]
+        found += _files_of(name, label, recursive=recursive) if folder else [(name, read_text(name))]
     return found
 
 
-def _files_of(folder: str, *, recursive: bool) -> list[tuple[str, str]]:
+def _matching(name: str, label: str) -> list[str]:
+    """The files that a pattern stands for; a name that is there, or that is no pattern, as it is."""
+    if not any(sign in name for sign in "*?[") or os.path.lexists(name):
+        return [name]
+    from glob import glob  # seldom
+
+    if not (found := sorted(glob(name, recursive=True))):  # noqa: PTH207 - a pattern may be absolute
+        raise OptionError(f"{label}: no file matches {quote_value(name)}")
+    return found
+
+
+def _files_of(folder: str, label: str, *, recursive: bool) -> list[tuple[str, str]]:
     try:
         files = [
             (name, _decoded(name, data)) for name, data in inject_files.listed(folder, _SUFFIXES, recursive=recursive)
@@ -87,7 +104,7 @@ def _files_of(folder: str, *, recursive: bool) -> list[tuple[str, str]]:
     except RefusedFileError as error:
         raise ParseError(str(error)) from error
     if not files:
-        raise OptionError(f"-f: {quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
+        raise OptionError(f"{label}: {quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
     return files
 
 

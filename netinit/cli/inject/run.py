@@ -31,7 +31,7 @@ def run(flags: InjectFlags) -> int:
     changed = 0
     settings = inject_inputs.settings_of(flags)
     selection = Selection(flags.select)
-    for name, text in inject_inputs.read_manifests(flags):
+    for name, text in inject_inputs.read_manifests(flags.filenames, recursive=flags.recursive):
         joined.begin()
         try:
             notices, count = inject_into(

@@ -11,6 +11,7 @@ from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
 from netinit.kernel.pods import OpenPod
+from netinit.kernel.situation import PERSON, advise, find_situation
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
@@ -25,7 +26,8 @@ MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
 class Examination:
     """`feature_checks` are empty where none could be made, and `obstacle` says why. `backend` is what apply would take.
 
-    `needed` are the features that these options need, by the family's name.
+    `needed` are the features that these options need, by the family's name. `seen` is False for a person without the rights
+    to look: this says nothing of pods.
     """
 
     backend: str
@@ -33,6 +35,7 @@ class Examination:
     needed: dict[str, frozenset[str]]
     findings: tuple[Symptom, ...]
     obstacle: str = ""
+    seen: bool = True
 
     @property
     def good(self) -> bool:
@@ -101,7 +104,8 @@ def _examine_here(
     found += find.find_full_tracking()
     found += find.find_collisions(settled.options, uids, gids)
     found += find.find_name_servers(settled.options, resolv_conf)
-    return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle)
+    can_look = detect.has_capability(detect.CAP_NET_ADMIN) or find_situation() != PERSON
+    return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_look)
 
 
 def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[FeatureChecks, ...], str]:
@@ -109,7 +113,8 @@ def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Featur
     names = backends.AUTO_ORDER if wanted == AUTO else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
     for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", detect.CAP_SYS_ADMIN)):
         if not detect.has_capability(number):
-            return (), f"{name} is missing for an isolated namespace; run the doctor in a privileged container to check features"
+            how = advise(name) if find_situation() == PERSON else "run the doctor in a privileged container to check features"
+            return (), f"{name} is missing for an isolated namespace; {how}"
     try:
         return check_backends(options, families, names), ""
     except (NamespaceError, OSError) as error:

@@ -15,7 +15,7 @@ from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
-from netinit.kernel.situation import KUBERNETES, advise, find_situation
+from netinit.kernel.situation import KUBERNETES, PERSON, advise, find_situation
 from netinit.options import AMBIENT, CLASSIC, TPROXY, Options
 from netinit.pods.inspect import Survey
 
@@ -57,9 +57,8 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
             severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", remedy_for_privileges()
         )
     if not detect.has_capability(detect.CAP_SETUID):
-        yield Symptom(
-            NOTE, "privileges", "SETUID is missing: validation can only connect as this user", "add SETUID and SETGID"
-        )
+        remedy = advise("SETUID") if find_situation() == PERSON else "add SETUID and SETGID"
+        yield Symptom(NOTE, "privileges", "SETUID is missing: validation can only connect as this user", remedy)
     if WHOLE_RANGE not in read_text("/proc/self/uid_map"):
         yield Symptom(
             NOTE, "privileges", "this is a user namespace (hostUsers: false): uids in rules are those inside it",

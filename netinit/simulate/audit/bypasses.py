@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from netinit.base.shown import quote
 from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.foreign_targets import Untrack
@@ -48,7 +49,7 @@ BY_OPTION = {  # the option whose rule lets packets pass -> what they are
     "exclude_inbound_ports": kinds.INBOUND_PORT, "tunnel_port": kinds.TUNNEL_PORT,
     "host_probe_addresses": kinds.PROBES, "outbound_cidrs": kinds.UNCAPTURED, "inbound_ports": kinds.UNCAPTURED,
 }  # fmt: skip
-OF_THE_PROXY = ("proxy_uids", "proxy_gids")
+OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # the word for it, the manifest's field
 MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
 ADD = "add them to {option}, or capture all with '*'"
 
@@ -207,7 +208,8 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: Passage |
         outside = region - own
         if outside and cause:
             kind = _kind_of(subject, cause, option)
-            others = outside - _proxied(subject, region.space) if kind is not kinds.PROXY else nothing(region.space)
+            of_proxy = kind in (kinds.PROXY, kinds.SHARED_OWNER)
+            others = nothing(region.space) if of_proxy else outside - _proxied(subject, region.space)
             if others:
                 yield Piece(kinds.NOT_TCP, others, part)
             if outside := outside - others:
@@ -230,8 +232,13 @@ def _kind_of(subject: AuditSubject, cause: Passage, option: str) -> TrafficKind:
     if option == "tunnel_port" and subject.has_tunnel:
         return kinds.TUNNEL
     if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.met.matches):
-        return kinds.PROXY
+        return kinds.SHARED_OWNER if _sharing(subject, option) else kinds.PROXY
     return BY_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
+
+
+def _sharing(subject: AuditSubject, option: str) -> list[str]:
+    """The containers that run as the proxy's user, or group."""
+    return [name for name, owner in subject.shared_owners if owner.startswith(OF_THE_PROXY[option][0])]
 
 
 def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
@@ -342,4 +349,7 @@ def _closes(subject: AuditSubject, piece: Piece) -> str:
             if given.layout in (Interception.flag(field).layouts or (given.layout,)) and not getattr(given, field)
         ]
         return "; ".join([piece.kind.closes, *missing])
+    if piece.kind is kinds.SHARED_OWNER:
+        names = ", ".join(map(quote, _sharing(subject, piece.option)))
+        return piece.kind.closes.format(owner=OF_THE_PROXY[piece.option][1], containers=names)
     return piece.kind.closes.format(option=piece.label or "the options")

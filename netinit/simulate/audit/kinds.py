@@ -52,6 +52,10 @@ MARK = TrafficKind(
 PROXY = TrafficKind(
     "proxy", DESIGN, "what the proxy itself sends", "nothing: let no other container run as its user or group (runAsUser, runAsGroup)"
 )
+SHARED_OWNER = TrafficKind(
+    "shared-owner", CONFIGURATION, "what containers send that run as the proxy's user or group",
+    "choose another {owner} for {containers}",
+)  # fmt: skip
 NOT_TCP = TrafficKind(
     "not-tcp",
     DESIGN,
@@ -71,7 +75,7 @@ TUNNEL = TrafficKind("tunnel", DESIGN, "tunnelled connections (HBONE)", "nothing
 LOCAL = TrafficKind("local", DESIGN, "what stays in the pod", "nothing: it never leaves the pod")
 BYPASSES = (
     FOREIGN, UNKNOWN, IPV6, UNTRANSLATED, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT,
-    TUNNEL_PORT, MARK,
+    TUNNEL_PORT, MARK, SHARED_OWNER,
     PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
 )  # fmt: skip
 """The most dangerous first."""

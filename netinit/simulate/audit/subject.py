@@ -41,6 +41,7 @@ class AuditSubject:
 
     `options` made a place's rules, as far as is known; `wanted` should have made them; `origins` say where an option was
     given that is no flag. `has_tunnel`: the pod's environment shows that its proxy listens on the tunnel's port (HBONE).
+    `shared_owners`: the containers that run as the proxy, as (name, `uid N` or `gid N`).
     """
 
     name: str
@@ -51,6 +52,7 @@ class AuditSubject:
     wanted: Interception | None = None
     free: bool = True
     has_tunnel: bool = False
+    shared_owners: tuple[tuple[str, str], ...] = ()
     names: Names = Names()  # noqa: RUF009 - immutable: what is asked about, beside what rules mention
 
     @cached_property

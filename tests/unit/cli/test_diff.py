@@ -90,10 +90,25 @@ def test_pods_of_two_files_are_compared_by_name(run, manifests):
 
 def test_a_pod_that_only_one_file_has_is_named(run, manifests, tmp_path):
     other = tmp_path / "other.yaml"
-    other.write_text(POD.replace("name: web", "name: shop", 1))
+    other.write_text(f"{POD}\n---\n{POD.replace('name: web', 'name: shop', 1)}")
     done, tree = ask(run, "--pod", manifests[0], "--pod", str(other), "--json")
     assert done.code == 3
     assert {pair["result"] for pair in tree["compared"]} >= {"only after"}
+
+
+def test_one_pod_on_each_side_is_compared_whatever_its_name(run, manifests, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(POD.replace("name: web", "name: shop", 1))
+    done, tree = ask(run, "--pod", manifests[0], "--pod", str(other), "--json")
+    assert done.code == 0, done
+    assert [pair["result"] for pair in tree["compared"]] == ["equal"]
+
+
+def test_two_pods_of_one_name_in_a_file_are_refused_since_one_would_be_dropped(run, manifests, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(f"{POD}\n---\n{POD}")
+    done = run(["netinit", "diff", "--pod", manifests[0], "--pod", str(other)])
+    assert (done.code, "is there twice" in done.err) == (2, True), done
 
 
 def test_options_may_be_longer_than_the_name_of_a_file(run):

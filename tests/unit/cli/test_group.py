@@ -186,3 +186,9 @@ def test_a_shell_that_asks_for_completions_never_programs_anything(run, monkeypa
     monkeypatch.setenv("_ISTIO_IPTABLES_COMPLETE", "bash_source")
     run("istio-iptables", {"_ISTIO_IPTABLES_COMPLETE": "bash_source"})
     assert applied == []
+
+
+@pytest.mark.parametrize("line", ["node", "webhook", "kubectl", "help", "help lint", "--help"])
+def test_help_is_an_answer_and_no_error(run, line):
+    done = run(f"netinit {line}")
+    assert (done.code, done.err, done.out.splitlines()[0].split(":")[0]) == (0, "", "Usage")

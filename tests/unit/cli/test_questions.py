@@ -29,7 +29,12 @@ status:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("explain", "--to-port: the port is missing"),
+        ("explain", "--to: the destination is missing"),
+        ("explain --to fd00::1:443", "is 443 the port? write [fd00::1]:443"),
+        ("explain --to example.com:443", "rules know no names: give its address"),
+        ("audit --assert captured", 'a sentence has the word "is"'),
+        ("trace --timeout soon", "use 5, 0.5, 5s or 1m30s"),
+        ("watch --interval nan", "use 5, 0.5, 5s or 1m30s"),
         ("explain --to 1.2.3.4", "--to-port: the port is missing"),
         ("explain --to 1.2.3.4:0", "--to: '1.2.3.4:0' is not a port"),
         ("explain --to nobody:80", "--to: 'nobody:80' is not an IP address"),
@@ -37,7 +42,7 @@ status:
         ("explain --to-port 80 outbound", "--to: the destination is missing"),
         ("explain --to 1.2.3.4:80 --from ::1", "--from: '::1' is of another address family"),
         ("explain --to 1.2.3.4:80 --uid nobody-at-all", "--uid: 'nobody-at-all' is not a user"),
-        ("explain --to 1.2.3.4:80 --pod /no/such/file", "--pod: '/no/such/file' cannot be read"),
+        ("explain --to 1.2.3.4:80 --pod /no/such/file", "--pod: '/no/such/file' does not exist"),
         ("explain --to 1.2.3.4:80 --select web", "--select: names a pod of --pod"),
         ("explain --to 1.2.3.4:80 --to-port 90", "--to-port: '90' contradicts --to '1.2.3.4:80'"),
         ("draw outbound -b *", "outbound: says which way a connection goes"),
@@ -114,7 +119,7 @@ def test_a_deployment_in_a_list_as_json_will_do(run, tmp_path):
     assert run(f"netinit explain --to 1.2.3.4:80 --pod {file}").out.startswith("captured")
     file.write_text("kind: ConfigMap")
     refused = run(f"netinit explain --to 1.2.3.4:80 --pod {file}")
-    assert (refused.code, "holds no pod" in refused.err) == (1, True)
+    assert (refused.code, "no pod, and nothing that makes pods" in refused.err) == (1, True)
 
 
 def test_lint_ends_with_1_for_errors_and_with_0_for_warnings_unless_strict(run):
@@ -123,7 +128,7 @@ def test_lint_ends_with_1_for_errors_and_with_0_for_warnings_unless_strict(run):
     assert run("netinit lint -b 80 -d 81 --strict").code == 1
     done = run("netinit lint -b 15006 --json")
     assert done.code == 1
-    assert [set(one) for one in json.loads(done.out)] == [{"severity", "kind", "option", "message", "pod"}]
+    assert {one["code"] for one in json.loads(done.out)["findings"]} == {"NI006"}
 
 
 def test_draw_puts_the_sentence_above_the_picture(run):
@@ -175,13 +180,13 @@ def pods(tmp_path):
 def test_lint_looks_at_every_pod_and_at_the_pod_itself(run, pods):
     done = run(f"netinit lint --pod {pods} --json")
     assert done.code == 1
-    found = {(one["pod"].split('"')[1], one["kind"]) for one in json.loads(done.out)}
+    found = {(one["pod"].split('"')[1], one["kind"]) for one in json.loads(done.out)["findings"]}
     assert found == {
         ("bad", "missing-capability"), ("bad", "no-network"), ("bad", "proxy-owner"), ("bad", "no-effect"), ("bad", "health-ports"),
         ("host", "host-network"), ("plain", "no-init-container"),
     }  # fmt: skip
     told = run(f"netinit lint --pod {pods}").out.splitlines()
-    assert told[-1] == "2 errors, 5 warnings in 4 pods"
+    assert told[-1] == "2 errors, 5 warnings in 4 pods; docs/findings.md explains the codes"
     assert not any("good" in line for line in told)
     assert not any(": : " in line for line in told), "a finding about the pod as a whole names no part of it"
 
@@ -195,8 +200,45 @@ def test_lint_of_one_pod_among_several(run, pods):
 def test_one_pod_is_to_be_chosen_where_a_connection_is_in_question(run, pods):
     done = run(f"netinit explain --to 1.2.3.4:80 --pod {pods}")
     assert done.code == 2
-    assert "holds 4 pods: say which one with --select" in done.err
+    assert "4 pods are in" in done.err
+    assert "choose one with --select" in done.err
     assert run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --select good").out.startswith("captured")
+
+
+@pytest.fixture
+def repository(pods):
+    """A folder with the four pods in one file, the same four in a folder below, and an object that makes no pods."""
+    below = pods.parent / "below"
+    below.mkdir()
+    (below / "more.yml").write_text(PODS)
+    (pods.parent / "config.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}")
+    return pods.parent
+
+
+@pytest.mark.parametrize("words", ["--pod {0} --pod {1}", "{0} {1}", "{2}", "--pod {2}/**/*.y*ml"])
+def test_every_pod_of_every_file_is_looked_at(run, repository, words):
+    words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
+    linted = run(f"netinit lint {words}")
+    assert (linted.code, linted.out.splitlines()[-1]) == (1, "4 errors, 10 warnings in 8 pods; docs/findings.md explains the codes")
+    audited = json.loads(run(f"netinit audit {words} --json").out)
+    assert len(audited["pods"]) == 8, "pods of one name in two files are two"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("lint {0}/config.yaml", "no pod, and nothing that makes pods"),
+        ("lint --pod {0}/*.json", "no file matches"),
+        ("lint - --pod -", "--pod: '-' is given twice"),
+        ("explain --to 1.2.3.4:80 --to 1.2.3.5:80", "--to: is given twice"),
+        ("verify --pod {0}", "choose one with --select"),
+        ("lint --netns shop -b 80", "--netns: this command looks at no network namespace"),
+        ("audit --pod {0} -b 80", "-b: the pod of --pod has its own options"),
+    ],
+)
+def test_nothing_that_is_given_is_dropped_in_silence(run, repository, line, complaint):
+    done = run(f"netinit {line.format(repository)}")
+    assert (done.code in {1, 2}, complaint in done.err) == (True, True), done
 
 
 @pytest.mark.parametrize(("name", "reason"), [("host", "hostNetwork: true"), ("plain", "no init container programs rules")])
@@ -268,3 +310,77 @@ def test_warnings_for_people_are_no_log_lines(run):
     done = run("netinit explain --to 10.255.255.53:53 --udp --redirect-dns --dns-servers 1.2.3.4 -b 80 --log_as_json")
     assert "\t" not in done.err
     assert not done.err.startswith("{")
+
+
+SHARED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: out}
+spec:
+  initContainers:
+  - name: istio-init
+    image: i
+    args: [istio-iptables, -p, "15001", -z, "15006", -u, "1337", -m, REDIRECT, -i, "*", -x, "", -b, "*", -d, "15090,15021,15020"]
+    securityContext: {capabilities: {add: [NET_ADMIN, NET_RAW]}}
+  containers:
+  - {name: istio-proxy, image: p, securityContext: {runAsUser: 1337, runAsGroup: 1337}}
+  - {name: app, image: a, securityContext: {runAsUser: 1337, runAsGroup: 5}}
+  - {name: web, image: a, securityContext: {runAsUser: 2000}}
+  - {name: side, image: a, securityContext: {runAsUser: 3000}}
+"""
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A pod with a container that runs as the proxy's user, and two that do not."""
+    file = tmp_path / "out.yaml"
+    file.write_text(SHARED)
+    return file
+
+
+def test_explain_asks_for_the_users_of_the_pods_own_containers(run, shared):
+    line = f"netinit explain --pod {shared} --to 10.2.3.4:5432"
+    first = json.loads(run(f"{line} --json").out)
+    (other,) = first["others"]
+    assert [(one["containers"], one["verdict"], one["packet"]["uid"]) for one in (first, other)] == [
+        (["app"], "direct", 1337), (["web", "side"], "captured", 2000),
+    ]  # fmt: skip
+    shown = run(line).out.splitlines()
+    assert [line for line in shown if line.startswith("container")] == ['container "app":', 'containers "web", "side":']
+    assert json.loads(run(f"{line} --uid 2000 --json").out)["others"] == [], "whoever names a user asks about him alone"
+
+
+def test_a_container_that_runs_as_the_proxy_is_a_bypass_by_configuration(run, shared):
+    done = run(f"netinit audit {shared} --fail-on bypass:shared-owner --json")
+    (row,) = [one for one in json.loads(done.out)["pods"][0]["traffic"] if one["kind"] == "shared-owner"]
+    assert (done.code, row["by"], row["closes"]) == (4, "configuration", 'choose another runAsUser for "app"')
+    shared.write_text(SHARED.replace("{runAsUser: 1337, runAsGroup: 5}", "{runAsUser: 2001}"))
+    assert run(f"netinit audit {shared} --fail-on bypass:shared-owner").code == 0
+
+
+MISTAKEN = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop, annotations: {traffic.sidecar.istio.io/excludeOutboundPorts: "5432"}, labels: {sidecar.istio.io/inject: "true"}}
+spec:
+  template:
+    metadata:
+      annotations: {Traffic.sidecar.istio.io/excludeInboundPorts: "1", traffic.example.org/includeOutboundPorts: "2", example.org/own: x}
+    spec: {containers: [{name: c, image: i}]}
+"""
+
+
+@pytest.mark.parametrize("line", ["lint {}", "explain --to 10.2.3.4:80 --pod {}", "check-inject -f {}", "inject -f {}"])
+def test_misspelt_and_misplaced_annotations_are_named_by_every_command(run, tmp_path, line):
+    file = tmp_path / "shop.yaml"
+    file.write_text(MISTAKEN)
+    done = run(f"netinit {line.format(file)}")
+    shown = done.err + done.out
+    for sentence in (
+        'annotation "Traffic.sidecar.istio.io/excludeInboundPorts" has no effect: nothing reads it; did you mean traffic.sidecar.istio.io/',
+        'annotation "traffic.example.org/includeOutboundPorts" has no effect: nothing reads it; did you mean traffic.sidecar.istio.io/',
+        'annotation "traffic.sidecar.istio.io/excludeOutboundPorts" of the Deployment has no effect: only the pod\'s own are read; move it to',
+        'label "sidecar.istio.io/inject" of the Deployment has no effect: only the pod\'s own are read; move it to spec.template.metadata.labels',
+    ):
+        assert sentence in shown
+    assert 'annotation "example.org/own"' not in shown, "others' annotations are none of ours"

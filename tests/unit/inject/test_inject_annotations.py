@@ -38,6 +38,7 @@ GOOD = [
     *(("netinit.io/ipv6", value) for value in ("reject", "inet", "auto", "on", "off")),
     *(("netinit.io/log-group", value) for value in ("5", "0")),
     *(("netinit.io/inbound-tunnel-port", value) for value in ("0", "15008")),
+    *(("netinit.io/accepted-findings", value) for value in ("", "NI102 = the plugin", "NI102=a;NI105 = b;")),
 ]  # fmt: skip
 BAD = [
     *(("sidecar.istio.io/interceptionMode", value) for value in ("", "redirect", "TPROXY ", "MAGIC")),
@@ -56,6 +57,7 @@ BAD = [
     *(("netinit.io/ipv6", value) for value in ("", "refuse")),
     *(("netinit.io/log-group", value) for value in ("", "65536", "x")),
     *(("netinit.io/inbound-tunnel-port", value) for value in ("", "-1", "65536")),
+    *(("netinit.io/accepted-findings", value) for value in ("NI102", "NI102 =", "102 = a", "NI1020 = a")),
     *(("sidecar.istio.io/proxyCPU", value) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),
 ]  # fmt: skip
 

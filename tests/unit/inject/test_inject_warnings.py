@@ -9,7 +9,7 @@ import pytest
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
-from netinit.inject.podfile import read_pod, read_pods
+from netinit.inject.podfile import read_pods
 from netinit.inject.warnings import ERROR, WARNING, pod_findings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pod.yaml"
@@ -210,23 +210,21 @@ spec: {template: {spec: {containers: [{name: c}]}}}
 
 
 def test_all_pods_of_a_file_are_read():
-    assert [(one.name, [f.kind for f in one.findings]) for one in read_pods(TWO, "f")] == [
+    assert [(one.name, [f.kind for f in one.findings]) for one in read_pods([("f", TWO)])] == [
         ('Pod "shop/a"', ["host-network"]),
         ('Deployment "b"', ["no-init-container"]),
     ]
-    assert read_pod(TWO, "f").notes[0] == 'f holds 2 pods; this is about Pod "shop/a"'
 
 
 @pytest.mark.parametrize(("select", "name"), [("b", "b"), ("deployment/b", "b"), ("shop/a", "shop/a")])
 def test_one_pod_of_a_file_is_chosen_by_name(select, name):
-    (one,) = read_pods(TWO, "f", select)
+    (one,) = read_pods([("f", TWO)], select)
     assert one.name.endswith(f'"{name}"')
-    assert read_pod(TWO, "f", select) == one
 
 
 def test_a_name_that_no_pod_has_lists_those_there_are():
     with pytest.raises(ParseError, match=r'--select: f has no workload "x"; it has Pod "shop/a", Deployment "b"'):
-        read_pods(TWO, "f", "x")
+        read_pods([("f", TWO)], "x")
 
 
 def test_options_that_cannot_be_read_are_told_for_every_pod():
@@ -235,9 +233,9 @@ def test_options_that_cannot_be_read_are_told_for_every_pod():
         goyaml.dump({"apiVersion": "v1", "kind": "Pod", **broken, "metadata": {"name": name}}) for name in "ab"
     )
     with pytest.raises(OptionError) as error:
-        read_pods(text, "f")
+        read_pods([("f", text)])
     assert [problem.partition(":")[0] for problem in error.value.problems] == ['Pod "a"'] * 2 + ['Pod "b"'] * 2
 
 
 def test_the_example_is_right():
-    assert [one.findings for one in read_pods(EXAMPLE.read_text(), "f")] == [()]
+    assert [one.findings for one in read_pods([("f", EXAMPLE.read_text())])] == [()]

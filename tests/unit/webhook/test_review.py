@@ -212,7 +212,7 @@ def with_init(*arguments):
 def test_a_warning_names_an_unknown_annotation_and_the_nearest():
     (told,) = warnings_of(make_pod(annotations={"traffic.sidecar.istio.io/excludeInbuondPorts": "80"}))
     assert told == (
-        'annotation "traffic.sidecar.istio.io/excludeInbuondPorts" is not known and has no effect; '
+        'annotation "traffic.sidecar.istio.io/excludeInbuondPorts" has no effect: nothing reads it; '
         "did you mean traffic.sidecar.istio.io/excludeInboundPorts?"
     )
 

@@ -1,4 +1,4 @@
-"""What an admission warning tells the pod's author: what will bite him, although the pod is injected. Pure."""
+"""What the author of a pod should know although it is injected: warnings of `inject`, and of the webhook at admission."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from netinit.base.errors import OptionError
 from netinit.base.net import Ports, find_common_ports
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.initcontainer import find_init, options_of
-from netinit.inject.unknown import unknown_annotations
+from netinit.inject.manifests import Workload
+from netinit.inject.unknown import misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import pod_findings
 from netinit.options import Options
 
@@ -17,11 +18,15 @@ __all__ = ["advise"]
 _OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's, which no author can mend
 
 
-def advise(pod: Tree, injected: Tree, known: frozenset[str]) -> list[str]:
-    """Sentences for the author of a pod that was injected; `known` are the annotations that something reads."""
-    found = [str(finding) for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
-    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
-    return [*found, *_contradictions(injected), *unknown_annotations(annotations, known)]
+def advise(pod: Tree, injected: Tree, known: frozenset[str], workload: Workload | None = None) -> list[str]:
+    """Sentences for the author of a pod that was injected; `known` are the annotations that something reads.
+
+    `workload` makes the pod, where that is known.
+    """
+    found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
+    found += unknown_annotations(strings(mapping(pod.get("metadata")).get("annotations")), known)
+    found += misplaced_annotations(workload, known) if workload else ()
+    return [*map(str, found), *_contradictions(injected)]
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:

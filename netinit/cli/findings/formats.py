@@ -1,0 +1,89 @@
+"""Findings as pipelines read them: JSON, SARIF 2.1.0, JUnit's XML, and the commands of a GitHub workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from xml.sax.saxutils import escape as escape_xml
+from xml.sax.saxutils import quoteattr
+
+from netinit.base.output import to_json
+from netinit.base.shown import escape
+from netinit.base.version import __version__
+from netinit.cli.findings.codes import MEANINGS, link
+from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue
+
+JSON, SARIF, JUNIT, GITHUB = "json", "sarif", "junit", "github"
+FORMATS = (SARIF, JUNIT, GITHUB)
+SCHEMA_VERSION = 1
+_SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
+_COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
+_OPTIONS = "the options"
+
+
+def render(form: str, command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> str:
+    """The issues of a command in one of FORMATS or JSON. `looked_at` are the names of all pods, also of those without an issue."""
+    if form == JSON:
+        return to_json({"version": SCHEMA_VERSION, "findings": [to_object(one) for one in issues]})
+    if form == SARIF:
+        return to_json(_sarif(issues))
+    if form == JUNIT:
+        return _junit(command, issues, looked_at)
+    return "".join([f"{_annotation(one)}\n" for one in issues if not one.accepted])
+
+
+def to_object(one: Issue) -> dict[str, Any]:
+    """An issue as netinit/data/findings.schema.json describes it."""
+    return {
+        "code": one.code, "kind": one.kind, "severity": one.severity, "option": one.subject, "message": one.message,
+        "pod": one.pod or None, "file": one.file or None, "accepted": one.accepted or None, "page": link(one.code),
+    }  # fmt: skip
+
+
+def _sarif(issues: Sequence[Issue]) -> dict[str, Any]:
+    rules = [
+        {"id": code, "shortDescription": {"text": MEANINGS[code]}, "help": {"text": link(code)}}
+        for code in sorted({one.code for one in issues})
+    ]
+    driver = {"name": "netinit", "semanticVersion": __version__, "rules": rules}
+    return {"$schema": _SARIF, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": [_result(one) for one in issues]}]}
+
+
+def _result(one: Issue) -> dict[str, Any]:
+    place: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": escape(one.pod or _OPTIONS)}]}
+    if one.file:
+        place["physicalLocation"] = {"artifactLocation": {"uri": escape(one.file)}, "region": {"startLine": 1}}
+    found = {"ruleId": one.code, "level": one.severity, "message": {"text": escape(one.text)}, "locations": [place]}
+    if one.accepted:
+        found["suppressions"] = [{"kind": "external", "justification": escape(one.accepted)}]
+    return found
+
+
+def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> str:
+    """A case for each pod; its findings are failures, those that are accepted its output."""
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    failed = sum(not one.accepted for one in issues)
+    lines.append(f'<testsuite name="netinit {command}" tests="{len(looked_at)}" failures="{failed}">')
+    for name in dict.fromkeys(looked_at):
+        lines.append(f"  <testcase name={quoteattr(escape(name or _OPTIONS))}>")
+        for one in [one for one in issues if one.pod == name]:
+            text = escape_xml(escape(f"{one.text} ({link(one.code)})"))
+            if one.accepted:
+                lines.append(f"    <system-out>{one.code} accepted ({escape_xml(escape(one.accepted))}): {text}</system-out>")
+            else:
+                lines.append(f'    <failure type="{one.code}" message="{one.severity}">{text}</failure>')
+        lines.append("  </testcase>")
+    return "\n".join([*lines, "</testsuite>", ""])
+
+
+def _annotation(one: Issue) -> str:
+    """A workflow command; what has a meaning in it is encoded."""
+    message = _encode(escape(f"{one.pod + ': ' if one.pod else ''}{one.text} ({link(one.code)})"))
+    file = f"file={_encode(escape(one.file), ':,')}," if one.file else ""
+    return f"::{_COMMANDS[one.severity]} {file}title={one.code} {one.kind}::{message}"
+
+
+def _encode(text: str, more: str = "") -> str:
+    for sign in f"%\r\n{more}":
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text

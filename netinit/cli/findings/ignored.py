@@ -1,0 +1,49 @@
+"""Findings that somebody has looked at and accepted: by --ignore, by a file, or by the pod's own annotation with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from netinit.base.errors import OptionError
+from netinit.cli.config import load_file
+from netinit.cli.findings.codes import read_code
+from netinit.cli.findings.issue import Issue
+from netinit.options.kinds import quote_value
+
+LABEL, FILE = "--ignore", "--ignore-file"
+BY_FLAG = "ignored by --ignore"
+
+
+def ignore_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --ignore and --ignore-file."""
+    for decorate in reversed((
+        click.option(LABEL, "ignored", multiple=True, metavar="CODE", help="Leave out findings of this code (NI012); repeatable."),
+        click.option(FILE, "ignore_file", default="", metavar="FILE", help="Leave out those of a file: `CODE: reason` in YAML."),
+    )):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
+def read_ignored(codes: Iterable[str], file: str) -> dict[str, str]:
+    """The codes of --ignore and --ignore-file, each with its reason. OptionError."""
+    found = {read_code(text, LABEL): BY_FLAG for text in codes}
+    if not file:
+        return found
+    tree = load_file(file, FILE)
+    if not isinstance(tree, dict):
+        raise OptionError(f"{FILE}: {quote_value(file)} is no mapping; write `CODE: reason`, a line each")
+    for code, reason in tree.items():
+        if not isinstance(reason, str) or not reason.strip():
+            raise OptionError(f"{FILE}: {quote_value(str(code))} has no reason; write `{code}: reason`")
+        found[read_code(str(code), FILE)] = reason.strip()
+    return found
+
+
+def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod: Mapping[str, str]) -> list[Issue]:
+    """The issues, those that are accepted with the reason: `of_pod` are the codes of the pod's own annotation."""
+    reasons = {**of_pod, **ignored}
+    return [replace(one, accepted=reasons.get(one.code, "")) for one in issues]

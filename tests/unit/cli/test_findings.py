@@ -1,0 +1,125 @@
+"""Findings of lint and audit for pipelines: their codes, what is accepted, and the formats."""
+
+from __future__ import annotations
+
+import ast
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import netinit
+from netinit.cli.findings.codes import CODES, GROUPS
+from netinit.simulate.audit.kinds import BYPASSES, DESIGN
+
+PACKAGE = Path(netinit.__file__).parent
+SCHEMA = json.loads((PACKAGE / "data" / "findings.schema.json").read_text())
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: "a%b,c:d", annotations: {{traffic.sidecar.istio.io/excludeInboundPort: "80"{more}}}}}
+spec: {{containers: [{{name: app, image: i}}]}}
+"""
+
+
+@pytest.fixture
+def pod(tmp_path):
+    """A file with a pod that has two findings, NI102 and NI106."""
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD.format(more=""))
+    return file
+
+
+def find_kinds(*folders):
+    """The kinds that the source gives to findings: a constant word, second of Finding(...) or kind= of PodFinding(...)."""
+    for folder in folders:
+        for file in sorted((PACKAGE / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Finding", "PodFinding"}:
+                    given = [*node.args[1:2], *[one.value for one in node.keywords if one.arg == "kind"]]
+                    yield from [one.value for one in given if isinstance(one, ast.Constant)]
+
+
+def test_every_kind_of_finding_has_a_code_of_its_own():
+    codes = [code for group in GROUPS.values() for code, _ in group.values()]
+    assert len(codes) == len(set(codes))
+    kinds = {*find_kinds("simulate/lint", "inject"), *[kind.name for kind in BYPASSES if kind.intent != DESIGN]}
+    assert len(kinds) > 20
+    assert sorted(kinds - CODES.keys()) == [], "add these to netinit/cli/findings/codes.py"
+
+
+def test_findings_are_an_object_that_the_schema_describes(run, pod):
+    found = json.loads(run(f"netinit lint {pod} --json").out)
+    Draft202012Validator(SCHEMA).validate(found)
+    assert [(one["code"], one["file"], one["page"]) for one in found["findings"]] == [
+        ("NI102", str(pod), "docs/findings.md#ni102"), ("NI106", str(pod), "docs/findings.md#ni106"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["lint", "audit"])
+def test_sarif_names_rule_file_and_pod(run, pod, command):
+    (sarif,) = json.loads(run(f"netinit {command} {pod} --format sarif").out)["runs"]
+    rules = {one["id"] for one in sarif["tool"]["driver"]["rules"]}
+    assert sarif["results"]
+    for one in sarif["results"]:
+        (place,) = one["locations"]
+        assert (one["ruleId"] in rules, one["level"]) == (True, "warning")
+        assert place["physicalLocation"]["artifactLocation"]["uri"] == str(pod)
+        assert place["logicalLocations"] == [{"fullyQualifiedName": 'Pod "a%b,c:d"'}]
+
+
+def test_junit_has_a_case_for_each_pod_and_a_failure_for_each_finding(run, pod, tmp_path):
+    (tmp_path / "good.yaml").write_text(POD.format(more="").replace("a%b,c:d", "good & <other>").replace("traffic.sidecar.istio.io/excl", "x/excl"))
+    suite = ET.fromstring(run(f"netinit lint {tmp_path} --ignore NI102 --format junit").out)
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    failures = {case.get("name"): [one.get("type") for one in case.findall("failure")] for case in suite}
+    assert failures == {'Pod "a%b,c:d"': ["NI106"], 'Pod "good & <other>"': []}
+
+
+def test_a_workflow_command_cannot_be_broken_by_a_name(run, pod):
+    first, *_ = run(f"netinit lint {pod} --format github").out.splitlines()
+    assert first.startswith(f'::warning file={pod},title=NI102 no-init-container::Pod "a%25b,c:d": no init container')
+
+
+def test_what_is_accepted_does_not_count_and_stays_with_its_reason(run, pod, tmp_path):
+    assert run(f"netinit lint {pod} --strict").code == 1
+    assert run(f"netinit lint {pod} --strict --ignore NI102").code == 1
+    done = run(f"netinit lint {pod} --strict --ignore NI102 --ignore ni106")
+    assert (done.code, done.out) == (0, "no problems found in 1 pod, 2 accepted\n")
+    file = tmp_path / "accepted.txt"
+    file.write_text("NI102: the plugin does it\nNI106: an old name\n")
+    found = json.loads(run(f"netinit lint {pod} --strict --ignore-file {file} --json").out)["findings"]
+    assert [one["accepted"] for one in found] == ["the plugin does it", "an old name"]
+    pod.write_text(POD.format(more=', netinit.io/accepted-findings: "NI102 = the plugin; NI106 = an old name"'))
+    assert run(f"netinit lint {pod} --strict").code == 0
+    (sarif,) = json.loads(run(f"netinit lint {pod} --format sarif").out)["runs"]
+    assert [one["suppressions"][0]["justification"] for one in sarif["results"]] == ["the plugin", "an old name"]
+
+
+def test_a_bypass_that_is_accepted_does_not_fail(run, pod):
+    line = f"netinit audit {pod} --fail-on bypass"
+    assert (run(line).code, run(f"{line} --ignore NI205").code) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "complaint"),
+    [
+        ("--ignore NI999", "", "--ignore: 'NI999' is no code of a finding"),
+        ("--ignore-file {}", "NI102:", "--ignore-file: 'NI102' has no reason"),
+        ("--ignore-file {}", "[NI102]", "is no mapping; write `CODE: reason`"),
+        ("--ignore-file {}", "all: of them", "'all' is no code of a finding"),
+    ],
+)
+def test_nothing_is_accepted_without_a_code_and_a_reason(run, pod, tmp_path, words, text, complaint):
+    file = tmp_path / "accepted.txt"
+    file.write_text(text)
+    done = run(f"netinit lint {pod} {words.format(file)}")
+    assert (done.code, complaint in done.err) == (2, True), done
+
+
+def test_an_annotation_that_accepts_without_a_reason_is_refused(run, pod):
+    pod.write_text(POD.format(more=', netinit.io/accepted-findings: "NI102"'))
+    done = run(f"netinit lint {pod}")
+    assert (done.code, "must be codes of findings with a reason each" in done.err) == (2, True), done
