@@ -1,0 +1,66 @@
+"""Assertions about the pods of manifests, for the tests of those who deploy them: each is a proof over all packets, no sample.
+
+    from netinit.testing import assert_captured, assert_holds
+
+    def test_everything_that_the_shop_sends_goes_through_the_proxy():
+        assert_captured("manifests/", "outbound tcp not by proxy not to pod")
+
+    def test_the_database_is_reached_past_the_proxy():
+        assert_holds("manifests/shop.yaml", "outbound tcp to 10.2.3.4 on port 5432 is direct", select="shop")
+
+The sentences are those of `netinit audit --assert`. pytest shows the packet that refutes one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from netinit.cli.audit.report import subject_of
+from netinit.cli.question import complete_servers, find_planned, read_pods
+from netinit.inject.podfile import PodFacts, read_object
+from netinit.options import Options
+from netinit.simulate.audit.grammar import parse_assertion
+from netinit.simulate.audit.proof import Ruling, rule_on
+from netinit.simulate.endpoints import spell_packet
+
+__all__ = ["assert_captured", "assert_holds"]
+
+
+def assert_captured(pod: str | os.PathLike[str] | Mapping[str, Any], packets: str, *, select: str = "") -> None:
+    """All of these packets go to the proxy; see `assert_holds`."""
+    __tracebackhide__ = True
+    assert_holds(pod, f"{packets} is captured", select=select)
+
+
+def assert_holds(pod: str | os.PathLike[str] | Mapping[str, Any], sentence: str, *, select: str = "") -> None:
+    """A sentence holds for every packet of every pod, under the rules that its init container programs.
+
+    `pod` is a manifest's file, a folder, a pattern such as `pods/*.yaml`, or one object as a mapping; `select` leaves the pods
+    of this name: NAME, NAMESPACE/NAME or KIND/NAME. Raises AssertionError, which names the pod, a packet and what would change
+    it, where the sentence is refuted or nobody can know; OptionError and ParseError where the sentence, or a pod, cannot be read.
+    """
+    __tracebackhide__ = True
+    assertion = parse_assertion(sentence)
+    refuted = []
+    for facts in _facts_of(pod, select):
+        (ruling,) = rule_on(subject_of(facts.name, find_planned(Options(), complete_servers(facts, Options()))), [assertion])
+        if ruling.holds is not True:
+            refuted.append(f"{facts.name}: {_describe(ruling)}")
+    if refuted:
+        raise AssertionError("\n".join([f"{sentence!r} does not hold", *refuted]))
+
+
+def _facts_of(pod: str | os.PathLike[str] | Mapping[str, Any], select: str) -> tuple[PodFacts, ...]:
+    if isinstance(pod, Mapping):
+        return (read_object(dict(pod)),)
+    return read_pods((str(Path(pod)),), select)
+
+
+def _describe(ruling: Ruling) -> str:
+    if ruling.counterexample is None:
+        return "nobody can know"
+    shown = [f"{spell_packet(ruling.counterexample.trace.first)}: {ruling.counterexample.sentence}"]
+    return "; ".join([*shown, *[f"{change} makes it {verdict}" for change, verdict in ruling.cures]])

@@ -1,0 +1,80 @@
+"""What repositories of manifests use: the GitHub Action, the hooks of pre-commit, and assertions in pytest."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from netinit.base.errors import OptionError, ParseError
+from netinit.testing import assert_captured, assert_holds
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SHARED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: out}
+spec:
+  initContainers:
+  - {name: istio-init, image: i, args: [istio-iptables, -u, "1337", -i, "*", -b, "*"]}
+  containers: [{name: app, image: a, securityContext: {runAsUser: 1337}}, {name: istio-proxy, image: p}]
+"""
+
+
+def run_action(tmp_path, **inputs):
+    """The step of the action that looks at files, as a runner runs it, with this Python."""
+    (_, step) = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+    (tmp_path / "netinit" / "bin").mkdir(parents=True)
+    (tmp_path / "netinit" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    (tmp_path / "netinit" / "bin" / "python").chmod(0o755)
+    given = {"FILES": "", "STRICT": "false", "FAIL_ON": "", "IGNORE_FILE": "", **inputs}
+    assert step["env"].keys() == {"PYTHONPATH", *given}
+    env = {**os.environ, **given, "RUNNER_TEMP": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env=env, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_action_passes_over_our_examples_and_fails_at_a_bypass(tmp_path):
+    done = run_action(tmp_path, FILES=f"{EXAMPLES}\n", FAIL_ON="bypass:network\nbypass:foreign\n")
+    assert done.returncode == 0, done
+    (tmp_path / "a pod.yaml").write_text(SHARED)
+    done = run_action(tmp_path / "second", FILES=f"{EXAMPLES}\n{tmp_path}/a pod.yaml\n", FAIL_ON="bypass:shared-owner")
+    assert (done.returncode, "title=NI216 shared-owner" in done.stdout) == (4, True), done
+
+
+def test_the_hooks_of_pre_commit_run_our_commands_with_files(tmp_path):
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert [one["id"] for one in hooks] == ["netinit-lint", "netinit-audit"]
+    for hook in hooks:
+        program, *words = shlex.split(hook["entry"])
+        assert program == "netinit"
+        files = [str(EXAMPLES / "pod.yaml"), str(EXAMPLES / "compose.yaml")]
+        done = subprocess.run([sys.executable, "-m", program, *words, *files], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+        assert done.returncode == 0, done
+
+
+def test_an_assertion_of_a_test_names_the_packet_that_refutes_it(tmp_path):
+    (tmp_path / "out.yaml").write_text(SHARED)
+    assert_captured(tmp_path / "out.yaml", "outbound tcp not by proxy not to pod")
+    assert_holds(yaml.safe_load(SHARED), "outbound tcp by proxy not to pod is direct")
+    with pytest.raises(AssertionError, match=r'(?s)does not hold\nPod "out": TCP from .* sent by uid 1337, .*direct'):
+        assert_captured(tmp_path, "outbound tcp not to pod")
+
+
+def test_an_assertion_that_cannot_be_read_or_is_about_no_pod_is_an_error(tmp_path):
+    with pytest.raises(OptionError):
+        assert_captured(EXAMPLES / "pod.yaml", "outbound trousers")
+    (tmp_path / "none.yaml").write_text("kind: ConfigMap")
+    with pytest.raises(ParseError):
+        assert_captured(tmp_path, "outbound tcp")
+
+
+def test_the_example_of_a_platform_teams_tests_passes():
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(EXAMPLES), "-c", os.devnull, str(EXAMPLES / "test_pods.py")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done
