@@ -13,7 +13,7 @@ from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
-from netinit.base.snapshot import Snapshot
+from netinit.base.snapshot import IFF_UP, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.situation import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
@@ -202,6 +202,11 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
     found += [f"BPF program {one.number} ({one.where})" for one in snapshot.programs]
+    found += [f"a filter of tc on {snapshot.name_of(one.index)}" for one in snapshot.traffic_control if one.what == "filter"]
+    found += ["a policy of IPsec"] * bool(snapshot.transforms)
+    found += ["the loopback device, which is down,"] * any(
+        one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
+    )
     return {hook: tuple(found) for hook in (PREROUTING, OUTPUT)} if found else {}
 
 

@@ -52,6 +52,11 @@ class Surroundings(Record):
     forwards: bool = False
     picks_up: bool = True  # packets in the middle of an unknown TCP connection are tracked (nf_conntrack_tcp_loose)
     local_marks: LocalMarks = frozenset()
+    doubtful: tuple[Network, ...] = ()  # what routing may deliver to this host, or drop, by more than the destination
+
+    def is_doubtful(self, address: int | None) -> bool:
+        """Whether routing may deliver packets to the address to this host, although it is not its own, or drop them."""
+        return address is not None and not self.is_local(address) and any(one.first <= address <= one.last for one in self.doubtful)
 
     def is_local(self, address: int | None) -> bool | None:
         """Whether the host itself has the address."""

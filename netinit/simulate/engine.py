@@ -19,7 +19,7 @@ from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, TRACKING, TRA
 from netinit.simulate.loaded import HookStage
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.tables import Passenger
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, UNKNOWN, Trace, TraceStep
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
 MOST_WAYS = 32  # that one packet may go, where rules may or may not hold
 _UNTRACKED = ("INVALID", "UNTRACKED")
@@ -95,6 +95,9 @@ class _Journey(Passenger):
     def go_out(self) -> None:
         """A packet that a socket (or the kernel) of this host makes."""
         self._route_out()
+        if self._around.is_doubtful(self._packet.destination):
+            self._end(UNKNOWN, ROUTED_OTHERWISE)
+            return
         if not self._pass(OUTPUT):
             return
         self._route_out()  # its destination or mark may be new; OUTPUT's rules saw the first interface throughout

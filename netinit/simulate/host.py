@@ -11,6 +11,9 @@ from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
 UNICAST, DELIVERED_HERE = 1, 2  # RTN_UNICAST, RTN_LOCAL
 LOOK_UP = 1  # FR_ACT_TO_TBL
+LOOPBACK_INDEX = 1
+LOST = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
+NO_DEFAULT = 0xFFFFFFFF  # a metric
 
 
 def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
@@ -30,8 +33,45 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         family=family, addresses=tuple(addresses), routes=tuple(routes.items()), default_interface=default or first,
         forwards=snapshot.setting(forwarding) == "1",
         picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
+        doubtful=_doubtful(snapshot, family),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
     )  # fmt: skip
+
+
+def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:
+    """Routes that deliver to this host, or to lo, what is not this host's own, whatever the packet's mark is."""
+    reached = {rule.table for rule in snapshot.routing_rules if rule.family == family.number and not rule.mark}
+    own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
+    loopback = Network.parse("127.0.0.0/8" if family is IPV4 else "::1/128")
+    for route in snapshot.routes:
+        if route.family != family.number or route.table not in {*reached, MAIN, LOCAL}:
+            continue
+        network = Network((family.version, *route.destination))
+        is_own = network.first in own and network.length == family.bits
+        within_loopback = loopback.first <= network.first and network.last <= loopback.last
+        leads_here = route.kind == DELIVERED_HERE or (route.kind == UNICAST and any(hop.index == LOOPBACK_INDEX for hop in route.hops))
+        if leads_here and not (is_own or within_loopback):
+            yield route
+
+
+def _doubtful(snapshot: Snapshot, family: Family) -> tuple[Network, ...]:
+    """What policy rules may deliver here, and what is dropped; what the usual tables deliver here is among the routes."""
+    kept = [one.destination for one in routes_that_stay(snapshot, family) if one.table not in (MAIN, LOCAL)]
+    kept += [one.destination for one in losing_routes(snapshot, family)]
+    kept += [one.destination or (0, 0) for one in losing_rules(snapshot, family)]
+    return tuple(Network((family.version, *one)) for one in kept)
+
+
+def losing_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
+    """Policy rules that drop packets."""
+    return [one for one in snapshot.routing_rules if one.family == family.number and one.action in LOST]
+
+
+def losing_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
+    """Routes that drop packets, in tables that are asked; not the kernel's own of IPv6, which says that there is no default."""
+    tables = {*[one.table for one in snapshot.routing_rules if one.family == family.number], MAIN, LOCAL}
+    found = [one for one in snapshot.routes if one.family == family.number and one.kind in LOST and one.table in tables]
+    return [one for one in found if not (one.destination[1] == 0 and one.metric == NO_DEFAULT)]
 
 
 def is_simple(snapshot: Snapshot, family: Family) -> bool:

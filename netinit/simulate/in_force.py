@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netinit.base.net import Family, Network, number_of
+from netinit.base.net import Family, Network
 from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
-from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, INET, Snapshot, TableRoute
+from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
-from netinit.rules.iptables.parse import normalise, normalise_rule
+from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, HIDDEN, INACTIVE, OWNED_CHAINS, SHADOWING, Difference, Plan
@@ -24,8 +24,17 @@ from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import spell_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.host import LOCAL, MAIN, is_simple, surroundings_of
-from netinit.simulate.loaded import BaseChain, LoadedChain, LoadedRule
+from netinit.simulate.host import (
+    DELIVERED_HERE,
+    LOOPBACK_INDEX,
+    LOST,
+    is_simple,
+    losing_routes,
+    losing_rules,
+    routes_that_stay,
+    surroundings_of,
+)
+from netinit.simulate.loaded import BaseChain, LoadedChain, LoadedRule, Station, each_of
 from netinit.simulate.places import (
     IPTABLES_NFT,
     NFTABLES,
@@ -41,7 +50,6 @@ from netinit.simulate.symbolic.space import DESTINATION, NEW, OUTBOUND, SOURCE, 
 from netinit.simulate.symbolic.walk import Passage
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
-ROUTE_LOCAL, ROUTE_UNICAST = 2, 1  # RTN_LOCAL, RTN_UNICAST
 SOCKET_LOOKUP = "sk_lookup"
 FOREIGN = "a foreign rule"
 
@@ -68,6 +76,7 @@ class _Judge:
         self._plan = plan
         self._source = source
         self._places = load_snapshot(snapshot, (plan,))
+        self._planned = {family: load_plan(plan, family) for family in plan.families}
         self._listed = {(one.where, one.table, one.chain) for one in listed}
         self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
         self._warnings: list[str] = []
@@ -75,15 +84,12 @@ class _Judge:
 
     def judge(self) -> Departures:
         """All of it."""
-        found = [*self._devices(), *self._dormant(), *self._bases(), *self._hidden(), *self._programs()]
+        found = [*self._devices(), *self._dormant(), *self._bases(), *self._hidden()]
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
-        self._warnings += [f"{place}: cannot be read" for place in self._places.unreadable]
-        self._warnings += [f"{one.place} is not read: {one.reason}" for one in self._snapshot.unknown]
-        if self._snapshot.transforms:
-            count = self._snapshot.transforms
-            self._warnings.append(f"{count} policies of IPsec (ip xfrm policy) are here; netinit does not follow them")
+        found += self._unfollowed()
+        self._warn_of_routes()
         return Departures(tuple(found), tuple(self._warnings))
 
     # ---- our rules ---------------------------------------------------------------------------------------------------
@@ -140,51 +146,62 @@ class _Judge:
         rulesets = self._places.rulesets.get(self._source, {})
         if self._source == NFTABLES:  # its listing is JSON of every expression
             return
-        for family in self._plan.families:
+        for family, planned in self._planned.items():
             live = rulesets.get(family) or Ruleset(family)
-            for table, chains in write_plan(self._plan, family).items():
+            for table, chains in planned.tables.items():
                 for name, chain in chains.items():
                     if (family.name, table, name) not in self._listed:
-                        wanted = [(normalise(written.text, family), written.rule) for written in chain.rules]
-                        yield from self._hidden_in(family, table, live.tables.get(table, {}).get(name), wanted)
+                        yield from self._hidden_in(family, table, live.tables.get(table, {}).get(name), chain)
 
-    def _hidden_in(
-        self, family: Family, table: str, live: LoadedChain | None, wanted: Sequence[tuple[tuple[object, ...], object]]
-    ) -> Iterator[Difference]:
+    def _hidden_in(self, family: Family, table: str, live: LoadedChain | None, wanted: LoadedChain) -> Iterator[Difference]:
         """Planned rules of a chain that do not decode as planned. Rules with address sets are compared by their listing."""
         if live is None or any(_asks_a_set(one) for one in live.rules):
             return
         keys = [normalise_rule(one.rule) for one in live.rules]
         at = 0
-        for key, planned in wanted:
+        for planned in wanted.rules:
+            key = normalise_rule(planned.rule)
             if key in keys[at:]:
                 at += keys[at:].index(key) + 1
                 continue
             other = live.rules[min(at, len(live.rules) - 1)] if live.rules else None
             handle = self._places.handles.get((self._source, family, table, live.name, other.number)) if other else None
-            comment = getattr(planned, "comment", "")
             yield Difference(
                 kind=HIDDEN, where=family.name, table=table, chain=live.name, number=other.number if other else 0,
                 rule=(other.text if other else "") or "a rule that does something else",
-                purpose=f"the kernel has this{f' (handle {handle})' if handle else ''} where iptables lists: {comment}",
+                purpose=f"the kernel has this{f' (handle {handle})' if handle else ''} where iptables lists: {planned.purpose}",
                 origin="what the listing does not print",
             )  # fmt: skip
             return
 
-    def _programs(self) -> Iterator[Difference]:
-        for program in self._snapshot.programs:
+    def _unfollowed(self) -> Iterator[Difference]:
+        """What may take packets away and is not followed: nobody can say that the plan is in force beside it."""
+        snapshot = self._snapshot
+        for program in snapshot.programs:
+            what = "it may redirect or rewrite packets"
             if program.where.startswith(SOCKET_LOOKUP):
-                yield Difference(
-                    kind=ESCAPING, where="BPF", rule=f"{program.where}, program {program.number}",
-                    purpose="it chooses the socket of inbound connections, also of captured ones", origin="a foreign program",
-                )  # fmt: skip
-            else:
-                what = f"BPF program {program.number} ({escape(program.where)})"
-                self._warnings.append(f"{what} may redirect packets; netinit does not follow it")
-        filters = {one.index for one in self._snapshot.traffic_control if one.what == "filter"}
-        for index in sorted(filters):
-            name = escape(self._snapshot.name_of(index))
-            self._warnings.append(f"tc filters on {name} may redirect packets; netinit does not follow them")
+                what = "it chooses the socket of inbound connections, also of captured ones"
+            yield _unseen("BPF", f"program {program.number} ({program.where})", what)
+        for index in sorted({one.index for one in snapshot.traffic_control if one.what == "filter"}):
+            yield _unseen("tc", f"filters on {snapshot.name_of(index)}", "they may redirect or rewrite packets")
+        if snapshot.transforms:
+            yield _unseen("IPsec", f"{snapshot.transforms} policies (ip xfrm policy)", "they may drop packets, or send them elsewhere")
+        for place in self._places.unreadable:
+            yield _unseen("kernel", place, "it cannot be read, and may decide otherwise")
+        for one in snapshot.unknown:
+            yield _unseen("kernel", one.place, f"it is not read: {one.reason}")
+
+    def _warn_of_routes(self) -> None:
+        """Routes, policy rules and a loopback device that lose captured packets."""
+        if any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
+            self._warnings.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
+        for family in self._plan.families:
+            lost = [f"a policy rule of priority {one.priority}" for one in losing_rules(self._snapshot, family)]
+            lost += [
+                f"the route {LOST[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
+                for one in losing_routes(self._snapshot, family)
+            ]
+            self._warnings += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
 
     # ---- foreign rules -----------------------------------------------------------------------------------------------
 
@@ -192,22 +209,27 @@ class _Judge:
         """What becomes of the new connections that the plan captures, by all that is in the kernel: those that are not captured."""
         around = surroundings_of(self._snapshot, family)
         # Routes to lo beside the host's own addresses are judged below.
-        around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE))
-        planned, live = load_plan(self._plan, family), self._join(family)
+        around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
+        planned, live = self._planned[family], self._join(family)
+        staying = list(routes_that_stay(self._snapshot, family))
+        is_planned = planned.local_marks <= around.local_marks and _pass_alike(planned, live)
+        if is_planned and not staying:
+            return  # every packet meets what the plan says, and nothing else: there is nothing to prove
         free = not is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
             likely = in_states(space, (NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, SOURCE if space.direction == OUTBOUND else DESTINATION)
             wanted: dict[tuple[int, bool], Region] = {}
-            for part in divide(space, planned).parts:
+            for part in divide(space, planned, likely).parts:
                 if part.verdict == CAPTURED:
                     key = (part.outcome.condition.redirect_port, part.outcome.condition.transparent)
                     wanted[key] = wanted.get(key, nothing(space)) | part.region & likely
             captured = unite([nothing(space), *wanted.values()])
-            yield from self._judge_parts(family, divide(space, live).parts, wanted, captured)
+            if not is_planned:
+                yield from self._judge_parts(family, divide(space, live, captured).parts, wanted, captured)
             if space.direction == OUTBOUND:
-                yield from self._diverted(family, captured, self._local_routes(family))
+                yield from self._diverted(family, captured, staying)
 
     def _judge_parts(
         self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], captured: Region
@@ -276,7 +298,7 @@ class _Judge:
         own = self._places.rulesets.get(self._source, {}).get(family)
         if own is None:
             return self._places.join(family, self._source)
-        planned = load_plan(self._plan, family).tables
+        planned = self._planned[family].tables
         tables = {
             table: {
                 name: planned[table][name] if self._is_listed_as_planned(family, table, chain, planned) else chain
@@ -296,32 +318,48 @@ class _Judge:
 
     # ---- routes ------------------------------------------------------------------------------------------------------
 
-    def _local_routes(self, family: Family) -> Iterator[TableRoute]:
-        """Routes that deliver to this host, or to lo, what is not this host's own, whatever the packet's mark is."""
-        reached = {rule.table for rule in self._snapshot.routing_rules if rule.family == family.number and not rule.mark}
-        own = {number_of(one.address) for one in self._snapshot.addresses if one.family == family.number}
-        loopback = Network.parse("127.0.0.0/8" if family.version == 4 else "::1/128")  # noqa: PLR2004 - the version
-        for route in self._snapshot.routes:
-            first, length = route.destination
-            network = Network((family.version, first, length)) if route.family == family.number else loopback
-            is_own = network.first in own and length == family.bits
-            within_loopback = loopback.first <= network.first and network.last <= loopback.last
-            leads_here = route.kind == ROUTE_LOCAL or (route.kind == ROUTE_UNICAST and any(hop.index == 1 for hop in route.hops))
-            if leads_here and not (is_own or within_loopback) and route.table in {*reached, MAIN, LOCAL}:
-                yield route
-
     def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute]) -> Iterator[Difference]:
         for route in routes:
             network = Network((family.version, *route.destination))
             taken = captured & within(captured.space, DESTINATION, intervals_of([network]))
             if taken:
                 packet, _ = example_of(taken)
-                word = "local " if route.kind == ROUTE_LOCAL else ""
+                word = "local " if route.kind == DELIVERED_HERE else ""
                 yield Difference(
                     kind=ESCAPING, where=family.name, table="routing", rule=f"{word}{network} dev lo table {route.table}",
                     purpose=f"connections there stay in the pod and are not captured, for example {spell_packet(packet)}",
                     origin="a foreign route",
                 )  # fmt: skip
+
+
+def _pass_alike(one: Ruleset, other: Ruleset) -> bool:
+    """Whether packets meet the same rules at the same places: nobody's are beside, before or between."""
+    return all(_met_at(one, hook) == _met_at(other, hook) for hook in one.stages)
+
+
+def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
+    """All that packets may meet at a hook, in its order."""
+    return [
+        (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in stations] for stations in stage.rounds])
+        for stage in ruleset.stages[hook]
+    ]
+
+
+def _rules_from(station: Station) -> dict[str, object]:
+    """The chain that packets enter, and those that it may call, by name: the policy and the rules."""
+    found: dict[str, object] = {}
+    waiting = [station.chain]
+    while waiting:
+        chain = waiting.pop()
+        if chain.name not in found:
+            found[chain.name] = (chain.policy, [normalise_rule(loaded.rule) for loaded in chain.rules])
+            called = [target.chain for loaded in chain.rules for target in each_of(loaded.rule.target) if isinstance(target, Jump)]
+            waiting += [station.chains[name] for name in called if name in station.chains]
+    return found
+
+
+def _unseen(where: str, what: str, purpose: str) -> Difference:
+    return Difference(kind=ESCAPING, where=where, rule=what, purpose=f"netinit does not follow it: {purpose}", origin=FOREIGN)
 
 
 def _is_ours(loaded: LoadedRule) -> bool:

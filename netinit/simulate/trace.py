@@ -17,6 +17,7 @@ FORWARDED = "forwarded"  # from one interface to another
 DROPPED = "dropped"
 REFUSED = "refused"  # dropped, and the sender is informed
 UNKNOWN = "unknown"
+ROUTED_OTHERWISE = "routing may deliver it to this host, or drop it: see ip rule and ip route"
 
 # How an answer is called in one word.
 CAPTURED = "captured"

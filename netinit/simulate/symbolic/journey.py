@@ -13,7 +13,7 @@ from netinit.rules.targets import Accept, Return
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.loaded import HookStage
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chosen import Among
+from netinit.simulate.symbolic.chosen import Among, local
 from netinit.simulate.symbolic.condition import ENDS, KEPT, Began, Condition, Treatment
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import (
@@ -28,15 +28,15 @@ from netinit.simulate.symbolic.space import (
     intervals_of,
 )
 from netinit.simulate.symbolic.walk import Ended, Groups, Walker, join_groups
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, UNKNOWN, list_unread
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
 
 Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
 _BEGINS, _KNOWN = (NEW,), (ESTABLISHED, REUSED)
 
 
-def travel(space: Space, ruleset: Ruleset) -> list[Ended]:
-    """All packets of the space, each with what becomes of it. TooManyPartsError."""
-    return _Travellers(space, ruleset).travel()
+def travel(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
+    """All packets of the space, or those of a region, each with what becomes of it. TooManyPartsError."""
+    return _Travellers(space, ruleset).travel(everything(space) if among is None else among)
 
 
 def ways_out(space: Space) -> Iterator[tuple[Region, str]]:
@@ -64,16 +64,19 @@ class _Travellers:
         self._walker = Walker(space, ruleset.is_proxy)
         self._everything = everything(space)
 
-    def travel(self) -> list[Ended]:
+    def travel(self, region: Region) -> list[Ended]:
         """What becomes of each."""
         if self._space.direction == INBOUND:
-            self._come_in({(Condition(hook=PREROUTING, in_interface=KEPT), ()): self._everything})
+            self._come_in({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
         else:
-            self._go_out({(Condition(hook=OUTPUT, sender=True), ()): self._everything})
+            self._go_out({(Condition(hook=OUTPUT, sender=True), ()): region})
         return [_doubted(one) for one in _settle(self._walker.ended, self._walker.doubts)]
 
     def _go_out(self, groups: Groups) -> None:
         """Packets that a socket (or the kernel) of this host makes."""
+        staying = within(self._space, DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, DESTINATION)
+        self._end({key: region & staying for key, region in groups.items()}, UNKNOWN, ROUTED_OTHERWISE)
+        groups = {key: region - staying for key, region in groups.items()}
         groups = self._pass(OUTPUT, self.route_out(groups))
         groups = self._pass(POSTROUTING, self._part(groups, self._route_out))
         looped: Groups = {}

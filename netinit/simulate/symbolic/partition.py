@@ -109,9 +109,12 @@ def make_spaces(
     return tuple(spaces)
 
 
-def divide(space: Space, ruleset: Ruleset | None) -> Partition:
-    """The parts under these rules; no rules leave everything as it is. TooManyPartsError."""
-    ended = travel(space, ruleset or Ruleset(space.family))
+def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -> Partition:
+    """The parts of all packets, or of those `among` them that count, under these rules. TooManyPartsError.
+
+    No rules leave everything as it is.
+    """
+    ended = travel(space, ruleset or Ruleset(space.family), among)
     return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 
