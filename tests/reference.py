@@ -113,18 +113,18 @@ def _spell(flag: Flag) -> str:
 
 
 def render_peer(peer: str) -> str:
-    """A table of a peer's flags, with what becomes of each; of Istio those alone that it has no more."""
+    """A table of a peer's flags and what each becomes, one row for flags with the same answer; of Istio only flags that it has dropped."""
     cls = PEERS[peer]
     ours = {flag.field: flag for flag in Options.flags}
-    rows = []
+    rows: dict[str, list[str]] = {}
     for flag in cls.flags:
         if not isinstance(flag, PeerFlag) or (peer == "istio" and flag.fate == SAME):
             continue
         names = [cls.spell(flag), f"-{flag.short}" if flag.short else "", flag.key if flag.names else ""]
         ours_of_it = _name(ours[flag.to]) if flag.to else ""
         becomes = {SAME: ours_of_it, LACKING: f"no equivalent: {flag.why}", NEEDLESS: f"needless: {flag.why}"}.get(flag.fate, flag.why)
-        rows.append(_render_row((", ".join([f"`{name}`" for name in names if name]), becomes.replace("|", "&#124;"))))
-    return "\n".join([*_render_head((cls.peer, "netinit")), *rows, ""])
+        rows.setdefault(becomes.replace("|", "&#124;"), []).append(", ".join([f"`{name}`" for name in names if name]))
+    return "\n".join([*_render_head((cls.peer, "netinit")), *[_render_row(("<br>".join(names), text)) for text, names in rows.items()], ""])
 
 
 def _name(flag: Flag) -> str:
