@@ -115,16 +115,27 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         return _ask_click(call, environ, None)
     if call.apply:
         from netinit.options import Options
-        from netinit.options.argv import parse_flags
+        from netinit.options.argv import parse_flags, take_flags
 
+        flags, notices = Options.flags, []
+        if call.istio:
+            from netinit.options import older_istio
+
+            environ, notices = older_istio.read_environment(environ)
+            flags = (*flags, *older_istio.FLAGS)
         try:
-            texts = parse_flags(call.words, Options.flags)
+            texts = parse_flags(call.words, flags)
         except OptionError as error:
+            if call.istio:
+                call = call.replace(words=take_flags(call.words, older_istio.FLAGS).rest)
             return _ask_click(call, environ, error)
+        if call.istio:
+            texts, without_effect = older_istio.split(texts)
+            notices = [*without_effect, *notices]
         from netinit.cli import job
 
         named = texts.get("config") or environ.get("NETINIT_CONFIG")
-        return job.do(_with_file(texts, environ) if named else Options.from_texts(texts, environ))
+        return job.do(_with_file(texts, environ) if named else Options.from_texts(texts, environ), notices=notices)
     if not call.words:
         _ask_click(call.replace(words=("--help",)), environ, None)
         return OptionError.exit_code  # a container that was started so must not pass for one that programmed
