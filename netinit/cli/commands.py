@@ -43,8 +43,10 @@ PAGES = {name: page for group in GROUPS.values() for name, (_, _, page) in group
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
 INTRODUCTION = (
     "The interception layer of a service mesh pod.",
-    "Flags without a command program the rules, as istio-iptables does: `netinit -p 15001 -u 1337 -b '*'` is `netinit apply`"
-    " with these flags. `netinit COMMAND --help` lists a command's options.",
+    (
+        "Flags without a command program the rules, as istio-iptables does: `netinit -p 15001 -u 1337 -b '*'` is `netinit apply`"
+        " with these flags. `netinit COMMAND --help` lists a command's options."
+    ),
 )
 OPTIONS = {"--version": "Show the version and exit.", "-h, --help": "Show this message and exit."}
 FOLDER = __file__.rpartition("/")[0]
@@ -78,7 +80,8 @@ def render_help(program: str, width: int) -> str:
     parts += [_wrap(text, width, "  ") for text in INTRODUCTION]
     for title, rows in [("Options", list(OPTIONS.items())), *format_sections()]:
         column = max(len(name) for name, _ in rows) + 4
-        parts.append(f"{title}:\n" + "".join([f"  {name}".ljust(column) + _wrap(text, width, " " * column).lstrip() for name, text in rows]))
+        lines = [f"  {name}".ljust(column) + _wrap(text, width, " " * column).lstrip() for name, text in rows]
+        parts.append(f"{title}:\n" + "".join(lines))
     return "\n".join([*parts, f"{name_page('')}\n"])
 
 

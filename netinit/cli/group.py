@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is named; OptionError with what may be meant where there is none."""
-        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             from difflib import get_close_matches
 
             known = self.list_commands(ctx)

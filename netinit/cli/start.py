@@ -121,7 +121,8 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         from netinit.options import Options
         from netinit.options.argv import parse_flags, take_flags
 
-        flags, notices = Options.flags, []
+        flags = Options.flags
+        notices: list[str] = []
         if call.istio:
             from netinit.options import older_istio
 

@@ -11,7 +11,7 @@ from netinit.options.kinds import SWITCH, Flag, Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from netinit.options.kinds import Text
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from netinit.cli import face
-from netinit.cli.flags import OF_THE_RUN
 from netinit.cli.commands import COMMANDS
+from netinit.cli.flags import OF_THE_RUN
 
 MAIN = Path(__file__).parents[3] / "netinit" / "__main__.py"
 POD = Path(__file__).parents[3] / "examples" / "pod.yaml"

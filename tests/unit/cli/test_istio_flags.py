@@ -50,7 +50,7 @@ def run(monkeypatch, capsys):
     """Runs a command line under that name, and gives its exit code, the options that it came to, and the notices."""
     found = []
 
-    def do(options, log=None, notices=()):  # noqa: ARG001 - the job's
+    def do(options, log=None, notices=()):
         found.append((options, tuple(notices)))
         return 0
 

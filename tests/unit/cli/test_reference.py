@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reference
-from netinit.cli import commands, group
+from netinit.cli import commands
 from netinit.options import FLAGS
 
 ROOT = Path(__file__).parents[3]
