@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from netinit.options.peers.convert import CommandLine, Conversion
 
 STRICTER = (
-    "left out of the comparison is what netinit stops beyond other meshes: TCP on a conntrack entry that another connection left, and over"
-    " lo from foreign addresses (--istio-exact leaves it out of the rules, see docs/differences.md)"
+    "left out of the comparison is what netinit stops beyond other meshes: TCP on a conntrack entry that another connection left, and"
+    " over lo from foreign addresses (--istio-exact leaves it out of the rules, see docs/differences.md)"
 )
 LABEL = "--verify"
 OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # what says where, and not what is captured
@@ -35,7 +35,8 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
     `named` is a file of rules, -, or the peer's program. OptionError, ParseError, LabError.
     """
     peer = PEERS[found.peer].peer
-    of_rules = {flag.field: getattr(found.options, flag.field) for flag in Options.flags if flag.field not in OF_THE_RUN}
+    fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
+    of_rules = {field: getattr(found.options, field) for field in fields}
     ours = find_planned(Options(**of_rules | {"istio_exact": True}))
     read = _read_rules(named)
     theirs = read or _run_program(line, named, files)

@@ -6,56 +6,20 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from kubectl_calls import read_calls, write_calls
+from kubectl_calls import AGENTS, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, WEB
 from netinit.cli import start
 from netinit.kernel.run import Finished
 
-FAKE = Path(__file__).parents[2] / "kubectl"
-WEB = "web-6d4cf56db6-2xk9p"
-POD = f"get pod {WEB} -n shop --ignore-not-found -o json"
-PODS = "get pods -n shop --ignore-not-found -o json"
-DEPLOYMENT = [
-    {"words": "get deployment web -n shop *", "file": "deployment-web.json"},
-    {"words": "get pods -n shop -l app=web *", "file": "pods-web.json"},
-]
-AGENTS = {"words": "get pods -A -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"}
-ON_AGENT = "exec -n mesh netinit-node-4fj2k -c agent -- netinit node run --address=10.244.1.7 -- "
 SERVICE = [
     {"words": "get service db -n shop *", "file": "service-db.json"},
     {"words": "get endpointslices.v1.discovery.k8s.io -n shop -l kubernetes.io/service-name=db *", "file": "slices-db.json"},
 ]
-
-
-@pytest.fixture
-def kubectl(run, tmp_path):
-    """`kubectl(line, *answers)`: what the command printed; `kubectl.calls` are the words that the fake got."""
-
-    def prepare(*answers, files=None):
-        folder = tmp_path / "answers"
-        shutil.copytree(FAKE / "shop", folder, dirs_exist_ok=True)
-        for name, tree in (files or {}).items():
-            (folder / name).write_text(json.dumps(tree))
-        write_calls(folder, answers)
-        log = tmp_path / "log"
-        log.write_text("")
-        return {"PATH": f"{FAKE}:{Path(sys.executable).parent}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
-
-    def ask(line, *answers, files=None):
-        done = run(["netinit", "kubectl", *line.split()], prepare(*answers, files=files))
-        ask.calls = list(read_calls(tmp_path / "log"))
-        return done
-
-    ask.calls = []
-    ask.prepare = prepare
-    return ask
 
 
 @pytest.fixture
