@@ -22,7 +22,7 @@ from netinit.options import Options
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class PodState:
     """A pod, the options that its rules should be made of, who reads and changes them, and how they differ."""
 
     pod: ClusterPod
@@ -47,18 +47,18 @@ def _command(  # noqa: PLR0917
     kubectl = find_kubectl(context, kubeconfig)
     pods = find_pods(kubectl, named, namespace)
     agent = AgentSource(kubectl, agent_namespace)
-    patients = [_examine(pod, find_sources(kubectl, agent, pod, image, source)) for pod in pods]
-    for one in patients:
+    states = [_examine(pod, find_sources(kubectl, agent, pod, image, source)) for pod in pods]
+    for one in states:
         answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
-    ill = [one for one in patients if one.differences]
-    if not ill or dry_run:
-        return DriftError.exit_code if ill else 0
+    different = [one for one in states if one.differences]
+    if not different or dry_run:
+        return DriftError.exit_code if different else 0
     if not yes:
-        _ask_user(len(ill))
-    return max([_reconcile(one) for one in ill])
+        _ask_user(len(different))
+    return max([_reconcile(one) for one in different])
 
 
-def _examine(pod: ClusterPod, sources: list[PodSource]) -> Patient:
+def _examine(pod: ClusterPod, sources: list[PodSource]) -> PodState:
     """How the pod's rules differ. OptionError for a pod whose rules are none of netinit's."""
     facts = read_object(pod.tree)
     if not facts.intercepted:
@@ -68,7 +68,7 @@ def _examine(pod: ClusterPod, sources: list[PodSource]) -> Patient:
         if isinstance(one, ManifestSource):
             continue
         try:
-            return Patient(pod, facts.options, one, _compare(pod, facts.options, one))
+            return PodState(pod, facts.options, one, _compare(pod, facts.options, one))
         except ClusterError as error:
             refused.append(str(error))
     raise ClusterError("; ".join(refused))
@@ -99,7 +99,7 @@ def _ask_user(count: int) -> None:
         raise click.Abort
 
 
-def _reconcile(one: Patient) -> int:
+def _reconcile(one: PodState) -> int:
     """The exit code for the pod whose rules were replaced."""
     done = ask_first([one.source], one.pod, PodQuestion("apply", ("--reconcile",), one.options))
     if done.code:
