@@ -172,7 +172,7 @@ def _check_plugin(folder: Path, names: dict[str, str], version: str) -> Iterator
     if manifest["spec"]["version"] != f"v{version}" or not platform["uri"].endswith(f"/v{version}/{names['plugin']}"):
         yield f"krew: it is not of {version}"
     with tempfile.TemporaryDirectory() as place, tarfile.open(folder / names["plugin"]) as archive:
-        archive.extractall(place)  # noqa: S202 - ours, made above
+        archive.extractall(place)
         done = subprocess.run([f"{place}/{platform['bin']}", "--help"], capture_output=True, text=True, check=False, timeout=60)
         if done.returncode or "explain" not in done.stdout:
             yield f"plugin: kubectl-netinit --help ended with {done.returncode}: {done.stderr.strip()}"

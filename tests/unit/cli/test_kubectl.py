@@ -54,7 +54,7 @@ def test_a_pod_is_explained_by_the_agent_of_its_node(kubectl):
 def test_without_an_agent_an_ephemeral_container_reads_the_rules_and_the_answer_says_what_stays(kubectl):
     answers = [
         {"words": POD, "file": "pod-web-after.json"},
-        {"words": f"debug -n shop {WEB} --image=registry.example/mesh/netinit:0.1.0 --profile=netadmin --container=netinit-* --arguments-only -- verify *"},
+        {"words": f"debug -n shop {WEB} --image=registry.example/mesh/netinit:0.2.0 --profile=netadmin --container=netinit-* --arguments-only -- verify *"},
         {"words": f"logs -n shop {WEB} -c netinit-*", "stdout": "as planned: 37 rules for IPv4 (nftables)\n"},
     ]
     done = kubectl(f"verify {WEB} -n shop", *answers)
@@ -311,7 +311,7 @@ def test_a_watch_through_the_agent_is_shown_in_the_form_that_is_wanted_here(kube
 
 
 def test_without_the_agent_an_ephemeral_container_is_followed_and_says_how_it_ended(kubectl):
-    debug = f"debug -i -n shop {WEB} --image=registry.example/mesh/netinit:0.1.0 --profile=netadmin --container=netinit-* -- trace *"
+    debug = f"debug -i -n shop {WEB} --image=registry.example/mesh/netinit:0.2.0 --profile=netadmin --container=netinit-* -- trace *"
     answers = [{"words": POD, "file": "pod-web-after.json"}, {"words": debug, "stdout": "captured: \x1b[31mgoes to the proxy\n"}]
     done = kubectl(f"trace {WEB} -n shop --to 203.0.113.7:443 --uid 1000", *answers)
     assert (done.code, done.out) == (0, "captured: \\x1b[31mgoes to the proxy\n")
