@@ -49,8 +49,6 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
 
       netinit convert --from consul --format config -- -proxy-uid 5995 -proxy-inbound-port 20000
 
-      netinit convert --from linkerd --verify examples/linkerd-rules.txt -- -p 4143 -o 4140 -u 2102 -g 2102
-
     Exit codes: 0 every flag has an equivalent; 3 some have none, or not a whole one, or packets are treated differently; 2 some
     are wrong.
     """
