@@ -107,7 +107,8 @@ def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from
     call(inside, "nft", "-f", "-", stdin=script)
     verified = run_tool(inside, "verify", *NATIVE)
     assert verified.returncode == 3, verified.stderr
-    assert "the whole table, which cannot be read safely: it has sets that are too long" in verified.stdout
+    assert "the whole table, which cannot be read safely" in verified.stdout
+    assert "it has more elements than are read" in verified.stdout
     if kind == "a set":
         assert run_tool(inside, "apply", *NATIVE, "--reconcile").returncode == 0
         assert run_tool(inside, "verify", *NATIVE).returncode == 0
