@@ -34,7 +34,7 @@ from bypass_world import (
     make_socket,
     wait_for,
 )
-from segments import ACK, PEER, PSH, SYN, find_hardware_address, make_redirect
+from segments import PEER, SYN, find_hardware_address, make_redirect
 
 Run = Callable[[World, int], str]
 LOOP = {4: "127.0.0.1", 6: "::1"}

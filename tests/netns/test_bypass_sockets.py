@@ -17,7 +17,6 @@ from bypass_world import (
     APP_PORT,
     BACKENDS,
     CAPTURED,
-    CLIENT,
     EXACT,
     EXPECTING,
     INBOUND,
@@ -26,7 +25,6 @@ from bypass_world import (
     NOBODY,
     NOT_EXPECTING,
     OTHER_LAYOUTS,
-    OUTSIDE,
     PAST,
     POD,
     PROXY,
@@ -36,12 +34,12 @@ from bypass_world import (
     make_socket,
     wait_for,
 )
-from netinit.lab import PROXY_ID, NetworkNamespace
+from netinit.lab import PROXY_ID
 from programming import apply_in, needs
-from segments import ACK, PEER, PSH, SYN
+from segments import ACK, PEER, SYN
 
 backends = pytest.mark.parametrize("backend", BACKENDS)
-modes = pytest.mark.parametrize("mode", (*MODES, *OTHER_LAYOUTS))
+modes = pytest.mark.parametrize("mode", [*MODES, *OTHER_LAYOUTS])
 versions = pytest.mark.parametrize("version", [4, 6])
 REDIRECTING = ("REDIRECT", "ambient", "classic REDIRECT")  # modes in which nat captures inbound connections
 SOL_MPTCP, MPTCP_INFO = 284, 1  # linux/mptcp.h
@@ -215,7 +213,7 @@ JOINS = pytest.mark.parametrize("join", [join_announced_port, join_announced_ser
 EXCLUDED = ("-x", f"{NEAR[4]}/32,{NEAR[6]}/128")
 
 
-@pytest.mark.parametrize("mode", (*MODES, "classic REDIRECT", "classic TPROXY"))
+@pytest.mark.parametrize("mode", [*MODES, "classic REDIRECT", "classic TPROXY"])
 @backends
 @versions
 @JOINS

@@ -89,7 +89,8 @@ def guard(builder: Builder, options: Interception) -> None:
             FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
             why="connections that nat has not redirected are looked at again", origin=origin,
         )  # fmt: skip
-    dropping = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook) if rule.target.calls == ISTIO_DROP]
+    rules = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook)]
+    dropping = [rule for rule in rules if rule.target.calls == ISTIO_DROP]
     dropped = tuple([family for family in FAMILIES if any(family in rule.families for rule in dropping)])
     builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin="istio_exact")
 
