@@ -55,6 +55,7 @@ INVALID = ConnectionState(states=("INVALID",))
 # A FIN whose entry is gone is INVALID too. Both ends of an excluded connection and the proxy must still see it, and no match tells
 # these from a captured one.
 NOT_CLOSING = TcpFlags(mask=("FIN", "RST"), flags=())
+SYN_AND_FIN = TcpFlags(mask=("FIN", "SYN"), flags=("FIN", "SYN"))  # closes nothing; a socket that waits for an answer takes it
 NOT_OPENING = BARE_SYN.replace(negated=True)
 NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may answer a client whose port is 53
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
@@ -122,13 +123,15 @@ def refuse(builder: Builder) -> None:
         if not families:
             continue
         others = beside
+        unasked = [(*beside, NOT_CLOSING, INVALID)]
         if hook == PREROUTING:
+            unasked.append((*beside, SYN_AND_FIN, INVALID))
             ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
             others = (*beside, Port(protocol="tcp", ports=ports, negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
         looked_at: list[tuple[Match, ...]] = [
-            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), (*beside, NOT_CLOSING, INVALID),
+            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), *unasked,
         ]  # fmt: skip
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
