@@ -8,6 +8,7 @@
 | `Int32`, `Int64`, `Uint8`, `Uint32`, `Uint64` | the sized integers (a byte is a `Uint8`) |
 | `Enum` | a named int32 with a String method, as protobuf makes them |
 | `dict` | map[string]interface {} |
+| `OwnMap` | the same, made by the rendering itself: functions such as sprig's set may change it |
 | `TypedMap`, `StringMap` | map[K]V, map[string]string |
 | `list`, `tuple` | []interface {} |
 | `TypedList` | []T |
@@ -128,6 +129,12 @@ class Enum(int):
         self.go_type = go_type
         self.go_methods = {"String": lambda: name}
         return self
+
+
+class OwnMap(dict[str, Any]):
+    """A map that this rendering made, so that it may be changed: the data of a template may be shared by threads."""
+
+    go_kind, go_type = MAP, "map[string]interface {}"
 
 
 class TypedMap(dict[Any, Any]):
@@ -305,6 +312,7 @@ _KINDS: Final[dict[type, str]] = {
     str: STRING,
     Shaped: STRING,
     dict: MAP,
+    OwnMap: MAP,
     list: SLICE,
     tuple: SLICE,
     bytes: SLICE,
@@ -319,6 +327,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     str: "string",
     Shaped: "string",
     dict: "map[string]interface {}",
+    OwnMap: "map[string]interface {}",
     list: "[]interface {}",
     tuple: "[]interface {}",
     bytes: "[]uint8",
