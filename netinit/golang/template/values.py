@@ -138,12 +138,13 @@ class OwnMap(dict[str, Any]):
 
 
 class TypedMap(dict[Any, Any]):
-    """A map whose values have one type: `index` of a missing key gives `zero`, not nil."""
+    """A map whose values have one type: `index` of a missing key gives `zero`, not nil. JSON has null for a `nil` one."""
 
     go_kind = MAP
 
-    def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any) -> None:
+    def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any, nil: bool = False) -> None:
         super().__init__(data or {})
+        self.nil = nil
         self.go_type = go_type
         self.zero = zero
 
@@ -156,17 +157,18 @@ class TypedMap(dict[Any, Any]):
 class StringMap(TypedMap):
     """A map[string]string, such as labels and annotations."""
 
-    def __init__(self, data: Mapping[str, str] | None = None) -> None:
-        super().__init__(data, go_type="map[string]string", zero="")
+    def __init__(self, data: Mapping[str, str] | None = None, *, nil: bool = False) -> None:
+        super().__init__(data, go_type="map[string]string", zero="", nil=nil)
 
 
 class TypedList(list[Any]):
-    """A slice whose elements have one type, such as the containers of a pod."""
+    """A slice whose elements have one type, such as the containers of a pod. JSON has null for a `nil` one."""
 
     go_kind = SLICE
 
-    def __init__(self, items: Iterable[Any] = (), *, go_type: str) -> None:
+    def __init__(self, items: Iterable[Any] = (), *, go_type: str, nil: bool = False) -> None:
         super().__init__(items)
+        self.nil = nil
         self.go_type = go_type
 
 
@@ -176,8 +178,14 @@ class Struct:
     `fields` are the exported fields in Go's order; `methods` are Python callables, called with the template's
     arguments (a plain method has none). A method named String gives what is printed. `nil=True` makes a nil pointer:
     its fields are errors, its methods can be called, as protobuf's getters are; name its fields all the same, so
-    that an unknown field is told from a nil one.
+    that an unknown field is told from a nil one. A subclass whose JSON is not simply its fields has `go_json`.
     """
+
+    def go_json(self) -> Any:
+        """What JSON has for the value: its fields that are not empty, under their names with a small first letter."""
+        if self.nil:
+            return None
+        return {name[:1].lower() + name[1:]: item for name, item in self.fields.items() if item}
 
     def __init__(
         self,
