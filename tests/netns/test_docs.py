@@ -51,6 +51,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
 }
 STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them
     "kubectl": 'case "$1" in get) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',
+    "helm": 'test "$1" = template && cat examples/pod.yaml',
     "crictl": 'case "$1" in ps) echo 5ac1;; inspect) test "${@: -1}" = 5ac1 && echo "$POD_PID";; *) exit 1;; esac',
 }
 APP = """
@@ -140,7 +141,13 @@ def test_commands_stand_in_shell_blocks_alone():
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_the_python_examples_run(pod, block):
+def test_the_python_examples_run(pod, folder, block):
+    if "def test_" in block:
+        (folder / "test_example.py").write_text(block)
+        script = f"cd '{folder}' && exec '{sys.executable}' -m pytest -q -p no:cacheprovider --rootdir . test_example.py"
+        done = pod.run(["bash", "-c", script])
+        assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+        return
     done = pod.run([sys.executable, "-c", block])
     assert done.returncode == 0, done.stderr
     assert re.search("ISTIO_INBOUND|as planned|captured", done.stdout), done.stdout

@@ -107,7 +107,8 @@ def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from
     call(inside, "nft", "-f", "-", stdin=script)
     verified = run_tool(inside, "verify", *NATIVE)
     assert verified.returncode == 3, verified.stderr
-    assert "the whole table, which cannot be read safely: it has sets that are too long" in verified.stdout
+    assert "the whole table, which cannot be read safely" in verified.stdout
+    assert "it has more elements than are read" in verified.stdout
     if kind == "a set":
         assert run_tool(inside, "apply", *NATIVE, "--reconcile").returncode == 0
         assert run_tool(inside, "verify", *NATIVE).returncode == 0
@@ -124,7 +125,7 @@ def test_a_table_that_nft_lists_to_nobody_is_removed_all_the_same(inside, tmp_pa
     assert run_tool(inside, "verify", *NATIVE, env=path).returncode == 0, "rules that are as planned are read from the kernel"
     call(inside, "nft", "add rule inet istio-proxy-nat istio-output ip daddr 9.9.9.9 return")
     verified = run_tool(inside, "verify", *NATIVE, env=path)
-    assert (verified.returncode, "cannot be read safely: nft: Error: too much of it" in verified.stdout) == (3, True), verified.stdout + verified.stderr
+    assert (verified.returncode, "rule 10: ip daddr 9.9.9.9 return" in verified.stdout) == (3, True), verified.stdout + verified.stderr
     assert run_tool(inside, "remove", env=path).returncode == 0
     assert "istio" not in inside.run(["nft", "list", "tables"]).stdout
 
