@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from fractions import Fraction
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import parse_number
@@ -23,6 +22,9 @@ from netinit.golang.template.values import (
     kind_of,
     typed,
 )
+
+if TYPE_CHECKING:
+    from fractions import Fraction  # takes 3 ms, and few templates need it
 
 _ZERO_DECIMALS: Final = r"(?<=\d)\.0+$"
 _NO_INTEGER: Final = r"[.pP]|^[+-]?\d+[eE]"
@@ -158,6 +160,8 @@ def round_to(value: Any, places: int, *threshold: float) -> float:
 
 def _exact(value: Any) -> Fraction:
     """The float64 as the decimal fraction that it prints as."""
+    from fractions import Fraction
+
     number = to_float64(value)
     if not math.isfinite(number):
         raise FunctionError(f"Cannot create a Decimal from {sprint(number)}")
@@ -200,6 +204,8 @@ _DIVISION_DIGITS: Final = 10**16
 
 def div_floats(first: Any, *others: Any) -> float:
     """The quotient, with sixteen decimals after each division, as a float64."""
+    from fractions import Fraction
+
     quotient = _exact(first)
     for other in others:
         divisor = _exact(other)
