@@ -29,7 +29,7 @@ OWN = frozenset(
     netinit.pods.self_check netinit.pods.steps netinit.backends.known_chains netinit.kernel.plain_namespace netinit.rules.base_chains
     netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.restore netinit.backends.routes netinit.backends.iptables
     netinit.cli netinit.cli.job netinit.cli.start netinit.imports
-    netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
+    netinit.kernel netinit.kernel.address_sets netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
     netinit.rules netinit.rules.model netinit.base.net netinit.rules.targets
     netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
