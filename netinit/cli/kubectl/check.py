@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
@@ -51,7 +51,7 @@ def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: s
     seen: dict[Any, Row] = {}
     rows = [row for pod in pods if (row := _look(pod, agent, seen, meshed=pod.namespace in meshed))]
     if form == JSON:
-        show_artefact(to_json({"pods": rows, "notes": notes}))
+        show_artefact(to_json(with_version({"pods": rows, "notes": notes})))
     else:
         note(notes)
         answer(render_rows(rows))
