@@ -106,7 +106,7 @@ RUN musl-gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s -o /bui
 
 # ---- netinit, compiled, its start in one file
 FROM libraries AS package
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 # The time of the files, in seconds: 1980-01-01, the earliest that an archive can hold, where the build does not say.
 ARG SOURCE_DATE_EPOCH=315532800
 COPY LICENSE README.md pyproject.toml ./
@@ -134,7 +134,7 @@ FROM scratch AS webhook
 COPY --from=webhook-libraries /webhook /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
 COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-webhook" \
       org.opencontainers.image.description="Injects the sidecar of a service mesh as pods are created" \
@@ -151,7 +151,7 @@ COPY --from=system /node /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
 COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
 COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-node" \
       org.opencontainers.image.description="Programs the traffic interception of pods from the node, by a CNI plugin" \
@@ -191,11 +191,11 @@ USER 65532:65532
 ENTRYPOINT ["/usr/bin/netinit"]
 
 # ---- the image
-FROM scratch
+FROM scratch AS init
 COPY --from=libraries /image /
 COPY --from=init-package /usr/lib/netinit /usr/lib/netinit
 # Behind the files: podman keeps a step whose words are the same, whatever the value of VERSION was.
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit" \
       org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod, in the place of istio-init" \
