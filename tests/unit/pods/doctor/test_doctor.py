@@ -211,7 +211,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
     monkeypatch.setattr(detect, "has_capability", fail)
     assert summarise(NOTHING) == ""
 
-    def refuse(_):
+    def refuse(_, **_more):
         raise NOTHING
 
     monkeypatch.setattr("netinit.cli.job.do", refuse)
@@ -221,7 +221,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
 
 
 def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
-    def refuse(_):
+    def refuse(_, **_more):
         raise NOTHING
 
     told = []
