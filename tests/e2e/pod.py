@@ -176,9 +176,12 @@ def open_mesh_pod(*, transparent: bool = False) -> Iterator[MeshPod]:
 
 
 @contextlib.contextmanager
-def serve_pages(namespace: NetworkNamespace, name: str, *, ids: tuple[int, int] = (0, 0), families: Sequence[int] = (4, 6)) -> Iterator[None]:
+def serve_pages(
+    namespace: NetworkNamespace, name: str, *, ids: tuple[int, int] = (0, 0), families: Sequence[int] = (4, 6), ports: Sequence[int] = (WEB_PORT,)
+) -> Iterator[None]:
     """A web server there, at every address, until the block ends; each page tells of `name`, as an `Answer` has it."""
-    with _player(namespace, [Listener(WEB_PORT, family) for family in families], functools.partial(_serve_web, name), ids):
+    listeners = [Listener(port, family) for family in families for port in ports]
+    with _player(namespace, listeners, functools.partial(_serve_web, name), ids):
         yield
 
 
