@@ -30,9 +30,13 @@ BACKENDS = {
 }
 JOBS = {"first": SIDECAR, "second": SIDECAR, "remove": ("--cleanup-only",)}
 AGENT, OWN = "pilot-agent", "netinit"
-NETWORK = "\n".join((
-    "link set lo up", "link add eth0 type veth peer outside", "address add 10.77.0.2/24 dev eth0", "link set eth0 up", "link set outside up", "route add default via 10.77.0.1",
-))  # fmt: skip
+NETWORK = """link set lo up
+link add eth0 type veth peer outside
+address add 10.77.0.2/24 dev eth0
+link set eth0 up
+link set outside up
+route add default via 10.77.0.1
+"""
 Cell = tuple[str, str, str]  # backend, job, contender
 
 

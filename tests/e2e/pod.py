@@ -233,6 +233,7 @@ def _serve_web(name: str, sockets: Sequence[socket.socket]) -> None:
         server = http.server.ThreadingHTTPServer(("", 0), Desk, bind_and_activate=False)
         server.socket.close()
         server.socket = listening
+        server.handle_error = lambda *_: None  # a client that resets its connection knows
         server.serve_forever()
 
     threads = [threading.Thread(target=serve, args=(listening,)) for listening in sockets]

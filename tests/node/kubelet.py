@@ -201,6 +201,30 @@ def state_of(pod, name):
     return next((one["state"] for one in statuses if one["name"] == name), {})
 
 
+def agent_values(runtime):
+    """The chart's values for the node's agent on this runtime."""
+    return (
+        "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
+        f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}",
+    )  # fmt: skip
+
+
+def agents(plane):
+    return [pod for pod in plane.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] if pod["metadata"]["name"].startswith("netinit-node-")]
+
+
+def wait_for_agent(plane):
+    def ready():
+        plane.bind(NAMESPACE)
+        return any(is_so(pod, "Ready") for pod in agents(plane))
+
+    try:
+        plane.until(ready, "the DaemonSet's pod is ready", SECONDS)
+    except AssertionError as error:
+        said = [told for pod in agents(plane) for told in (plane.events(NAMESPACE, pod["metadata"]["name"]), plane.logs(NAMESPACE, pod["metadata"]["name"]))]
+        raise AssertionError(f"{error}\n{said}") from None
+
+
 def _prepare_the_node(folder):
     """What this network and mount namespace lack of a node."""
     for address in ADDRESSES:

@@ -14,7 +14,7 @@ import pytest
 import kubelet
 from control_plane import ADDRESSES, ADMIN, NAMESPACE, ApiError, Replica
 from cri import IMAGE, archive_image, compile_static
-from kubelet import SECONDS, Cluster, is_so, make_pod, state_of, wait_until_ready
+from kubelet import SECONDS, Cluster, agent_values, agents, make_pod, state_of, wait_for_agent, wait_until_ready
 from meeting import check_meets_envoy
 from runtime import V4, bridge
 from sidecar import find_envoy, make_bootstrap
@@ -42,10 +42,7 @@ def cluster(runtime, tmp_path_factory):
         values = folder / "values.json"
         images = {"imagePullPolicy": "Never", "proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}
         values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": images}))
-        _, trees = plane.install(
-            "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
-            f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}",
-        )  # fmt: skip
+        _, trees = plane.install(*agent_values(runtime))
         (tree,) = [tree for tree in trees if tree["kind"] == "DaemonSet"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--valuesFile", values)) as replica:
             replica.wait()
@@ -66,22 +63,6 @@ def make_proxy(folder):
     files = {"proxy": compile_static(folder, "proxy", LAUNCHER), "envoy": envoy, "envoy.json": config}
     files |= {str(path).lstrip("/"): path for path in kubelet.libraries_of(envoy)}
     return archive_image(folder / "proxy.tar", PROXY, files)
-
-
-def agents(plane):
-    return [pod for pod in plane.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] if pod["metadata"]["name"].startswith("netinit-node-")]
-
-
-def wait_for_agent(plane):
-    def ready():
-        plane.bind(NAMESPACE)
-        return any(is_so(pod, "Ready") for pod in agents(plane))
-
-    try:
-        plane.until(ready, "the DaemonSet's pod is ready", SECONDS)
-    except AssertionError as error:
-        said = [told for pod in agents(plane) for told in (plane.events(NAMESPACE, pod["metadata"]["name"]), plane.logs(NAMESPACE, pod["metadata"]["name"]))]
-        raise AssertionError(f"{error}\n{said}") from None
 
 
 @contextlib.contextmanager
