@@ -1,8 +1,8 @@
 """Looking after pods that run: whose rules are not the plan's, and what becomes of those. Rules are read, not guessed.
 
 A sweep asks for each pod of the node that is to be captured whether its live rules are as planned, as `netinit verify`
-does. Namespaces are known from ADD, by path and identity; those of pods that started without the plugin are found among
-the runtime's by the pods' addresses. A pod whose istio-validation has just ended with 126 is looked at without delay.
+does. Which namespace is a pod's, the runtime's own record says (`pod_namespaces`). A pod whose istio-validation has just ended with
+126 is looked at without delay.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from netinit.base.errors import ClusterError, CniError
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client
 from netinit.kube.events import write_event
 from netinit.kube.resources import PODS
-from netinit.node.attachments import Attachment, Attachments
+from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
-from netinit.node.jobs import ADDRESSES, APPLY, VERIFY, Job, JobResult
+from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
 from netinit.node.link import Link
 from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_namespaces import find_namespaces
 from netinit.node.roster import Roster
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.node.watcher import PodWatcher
@@ -117,10 +118,10 @@ class Sweeper:
     async def watch(self, watcher: PodWatcher) -> None:
         """Looks at pods as they change until it is cancelled, first at those that were programmed before this agent was started."""
         await self.roster.wait()
-        known = {one.uid: one for one in self.attachments if _is_there(one)}
+        known = await self._find_namespaces(self.roster)
         for pod in self.roster:
             if pod.uid in known and self._options_of(pod) is not None:
-                watcher.add(pod.uid, known[pod.uid].netns)
+                watcher.add(pod.uid, known[pod.uid])
         await watcher.run(self.look_after_change, self.is_busy)
 
     def _watch(self, found: Iterable[SweptPod]) -> None:
@@ -147,20 +148,14 @@ class Sweeper:
 
     # ---- namespaces
 
-    async def _find_namespaces(self, pods: list[NodePod]) -> dict[str, str]:
+    async def _find_namespaces(self, pods: Iterable[NodePod]) -> dict[str, str]:
         """The paths of the pods' namespaces, by uid."""
-        known = {one.uid: one for one in self.attachments if _is_there(one)}
-        found = {pod.uid: known[pod.uid].netns for pod in pods if pod.uid in known}
-        missing = {address: pod.uid for pod in pods if pod.uid not in found for address in pod.addresses}
-        if not missing:
-            return found
-        candidates: dict[str, set[str]] = {}
-        for path in _list_namespaces(self.settings.netns_folder, but={one.inode for one in known.values()}):
-            done = await self.link.do(Job.of(ADDRESSES, self.settings.base, seconds=_JOB_SECONDS, path=path))
-            for address in missing.keys() & set(done.addresses):
-                candidates.setdefault(missing[address], set()).add(path)
-        # A pod with NET_ADMIN can take another's address; then nobody knows whose rules are whose.
-        return found | {uid: paths.pop() for uid, paths in candidates.items() if len(paths) == 1}
+        names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
+        records, folder = Path(self.settings.records_folder), Path(self.settings.netns_folder)
+        found = await asyncio.to_thread(
+            find_namespaces, names, attachments=self.attachments, records=records, folder=folder
+        )
+        return {names[uid]: path for uid, path in found.items()}
 
     # ---- one pod
 
@@ -236,23 +231,3 @@ class Sweeper:
             )
         except ClusterError as error:
             self.log.event("error", f"an event cannot be written: {error}", pod=f"{pod.namespace}/{pod.name}")
-
-
-def _list_namespaces(folder: str, but: set[int]) -> list[str]:
-    """The paths of the runtime's namespaces, without those of these numbers."""
-    found = []
-    for path in sorted(Path(folder).glob("*")):
-        try:
-            if path.stat().st_ino not in but:
-                found.append(str(path))
-        except OSError:  # it went meanwhile
-            continue
-    return found
-
-
-def _is_there(one: Attachment) -> bool:
-    try:
-        status = Path(one.netns).stat()
-    except OSError:
-        return False
-    return (status.st_dev, status.st_ino) == (one.device, one.inode)
