@@ -117,7 +117,7 @@ def attackers(server, **counts):
 
 
 if __name__ == "__main__":
-    os.nice(19)  # strangers have processors of their own
+    os.setpriority(os.PRIO_PROCESS, 0, 19)  # strangers have processors of their own
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     asyncio.run(attack(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "127.0.0.66"))

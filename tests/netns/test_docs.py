@@ -37,6 +37,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "kubectl debug": "wants a kubelet; tests/e2e/test_situations.py runs the image with what these profiles give",
     "helm install": "wants a cluster and helm; test_chart.py renders the chart, and asks helm where it is",
     "netinit node status": "wants a node with the plugin; test_node_sweep.py has one",
+    "netinit node uninstall": "wants a node with the plugin; test_node_sweep.py has one",
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
     "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",
