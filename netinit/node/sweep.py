@@ -16,6 +16,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError
+from netinit.inject.cni_options import REDIRECTION, ambient_options
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client
 from netinit.kube.events import write_event
 from netinit.kube.resources import PODS
@@ -28,7 +29,7 @@ from netinit.node.pod_namespaces import find_namespaces
 from netinit.node.roster import Roster
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.node.watcher import PodWatcher
-from netinit.options import Options
+from netinit.options import OFF, ON, Options
 from netinit.serving.events import EventLog
 
 __all__ = ["BARE", "CAPTURED", "DRIFTED", "UNKNOWN", "Sweeper"]
@@ -100,11 +101,11 @@ class Sweeper:
 
     async def look_at(self, pods: list[NodePod]) -> list[SweptPod]:
         """What is found of these pods, each repaired as the settings say."""
-        wanted = [(pod, options) for pod in pods if (options := self._options_of(pod)) is not None]
+        wanted = [(pod, options) for pod in pods if (options := self._options_of(pod))]
         paths = await self._find_namespaces([pod for pod, _ in wanted])
         turn = asyncio.Semaphore(_AT_ONCE)
 
-        async def look(pod: NodePod, options: Options) -> SweptPod:
+        async def look(pod: NodePod, options: tuple[Options, ...]) -> SweptPod:
             async with turn:
                 return await self._look(pod, options, paths.get(pod.uid, ""))
 
@@ -113,14 +114,14 @@ class Sweeper:
     async def look_after_change(self, pod: NodePod, path: str) -> bool:
         """Looks at a pod that something has changed in; whether it was found without its rules or with others."""
         options = self._options_of(pod)
-        return options is not None and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
+        return bool(options) and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
 
     async def watch(self, watcher: PodWatcher) -> None:
         """Looks at pods as they change until it is cancelled, first at those that were programmed before this agent was started."""
         await self.roster.wait()
         known = await self._find_namespaces(self.roster)
         for pod in self.roster:
-            if pod.uid in known and self._options_of(pod) is not None:
+            if pod.uid in known and self._options_of(pod):
                 watcher.add(pod.uid, known[pod.uid])
         await watcher.run(self.look_after_change, self.is_busy)
 
@@ -129,22 +130,31 @@ class Sweeper:
             if self.watcher and finding.path:
                 self.watcher.add(finding.pod.uid, finding.path)
 
-    async def _look(self, pod: NodePod, options: Options, path: str) -> SweptPod:
+    async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str) -> SweptPod:
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):
             finding = await self._examine(pod, options, path)
             await self._answer(finding)
             return finding
 
-    def _options_of(self, pod: NodePod) -> Options | None:
-        """The options of a pod that runs and is to be captured; None of others, and of one that just starts."""
+    def _options_of(self, pod: NodePod) -> tuple[Options, ...]:
+        """The options of a pod that runs and is to be captured; none of others, and of one that just starts.
+
+        Of a pod that a mesh's ambient agent programmed, several: what the mesh says of DNS and IPv6 is nowhere in the pod.
+        """
         if pod.ended or pod.host_network or not pod.addresses or self.is_busy(pod.uid):
-            return None
+            return ()
         if pod.namespace in self.settings.exclude_namespaces:
-            return None
+            return ()
+        if pod.annotations.get(REDIRECTION) == "enabled":
+            base = self.settings.base
+            own = {"backend": base.backend, "native_nftables": base.native_nftables, "reconcile": True}
+            made = [ambient_options(pod.annotations, dns=dns).replace(ipv6=ipv6, **own) for ipv6 in (ON, OFF) for dns in (True, False)]
+            return tuple(dict.fromkeys(made))
         try:
-            return decide(pod, self.settings.base, pod.addresses).options
+            options = decide(pod, self.settings.base, pod.addresses).options
         except CniError:  # it could not have started
-            return None
+            return ()
+        return (options,) if options is not None else ()
 
     # ---- namespaces
 
@@ -159,16 +169,22 @@ class Sweeper:
 
     # ---- one pod
 
-    async def _examine(self, pod: NodePod, options: Options, path: str) -> SweptPod:
+    async def _examine(self, pod: NodePod, candidates: tuple[Options, ...], path: str) -> SweptPod:
         if not path and pod.exit_code == UNCAPTURED:
             return SweptPod(pod, BARE, "its validation ended with 126")
         if not path:
             return SweptPod(pod, UNKNOWN, "its namespace is not found")
-        done = await self.link.do(Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path))
-        if done.error:
-            return SweptPod(pod, UNKNOWN, done.error, path)
-        if not done.differences:
-            return SweptPod(pod, CAPTURED, path=path)
+        best: tuple[JobResult, Options] | None = None
+        for options in candidates:
+            done = await self.link.do(Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path))
+            if done.error:
+                return SweptPod(pod, UNKNOWN, done.error, path)
+            if not done.differences:
+                return SweptPod(pod, CAPTURED, path=path)
+            if best is None or len(done.differences) < len(best[0].differences):
+                best = done, options
+        assert best is not None  # noqa: S101 - there is one candidate at least
+        done, options = best
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
 
     async def _answer(self, finding: SweptPod) -> None:

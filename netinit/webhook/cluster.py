@@ -104,6 +104,13 @@ class WatchedCluster:
         )
         await offer(wanted, changed or list(found.values()))
 
+    async def find_config_map(self, name: str) -> Tree:
+        """A ConfigMap; where it cannot be read, what its name says of it, which is enough for an event."""
+        try:
+            return await self.client.get(CONFIG_MAPS, name, self.namespace)
+        except ClusterError:
+            return {"metadata": {"name": name, "namespace": self.namespace}}
+
     async def write_event(self, about: Tree, message: str) -> None:
         """An event on an object, which `kubectl describe` shows; that it cannot be written is a problem, no more."""
         metadata = mapping(about.get("metadata"))

@@ -33,6 +33,7 @@ class Controller:
         self._certificates = certificates
         self._log = log
         self._config = ConfigLoader(settings.injection, state, log.event)
+        self._refused: asyncio.Queue[str] = asyncio.Queue()  # why files are not taken, for events
 
     async def run(self) -> None:
         """Runs all tasks."""
@@ -78,10 +79,12 @@ class Controller:
                 try:
                     texts = await asyncio.to_thread(read_files, self._settings)
                 except ConfigError as error:
-                    self._config.refuse(str(error))
+                    is_new = self._config.refuse(str(error))
                     watched.forget()
                 else:
-                    await self._config.offer(texts)
+                    is_new = await self._config.offer(texts)
+                if is_new and self._state.configuration_problem and self._settings.values_map:
+                    self._refused.put_nowait(self._state.configuration_problem)
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _follow_certificate(self) -> None:
@@ -121,6 +124,8 @@ class Controller:
         found: list[Coroutine[Any, Any, None]] = []
         if settings.config_map or settings.mesh_map:
             found.append(cluster.follow_config_maps(self._offering(cluster), lambda: read_files(settings)))
+        if settings.values_map:
+            found.append(self._report_refused(cluster))
         if settings.watch_namespaces:
             self._state.namespaces_source = "a watch of the API"
             found.append(cluster.follow_namespaces(self._set_namespaces))
@@ -143,9 +148,19 @@ class Controller:
             problem = self._state.configuration_problem
             if is_new and problem:
                 for tree in about:
-                    await cluster.write_event(tree, f"the webhook goes on with the one before: {problem}")
+                    await cluster.write_event(tree, self._describe(problem))
 
         return offer
+
+    async def _report_refused(self, cluster: Any) -> None:
+        """Writes an event on the ConfigMap that the files are mounted from, for each reason that they are not taken."""
+        while True:
+            problem = await self._refused.get()
+            await cluster.write_event(await cluster.find_config_map(self._settings.values_map), self._describe(problem))
+
+    def _describe(self, problem: str) -> str:
+        stays = "the webhook goes on with the one before" if self._state.served else "this replica has none yet, and is not ready"
+        return f"{stays}: {problem}"
 
     def _set_namespaces(self, found: dict[str, Any]) -> None:
         self._state.namespaces = found

@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -389,6 +390,37 @@ def test_config_maps_are_watched_and_a_bad_one_is_an_event(clean, tmp_path):
         clean.until(lambda: any("it has no key mesh" in one["message"] for one in events()), "a key that is missing is told")
         proxy = clean.pod(namespace, bare())["spec"]["containers"][1]
         assert {"name": "MESH", "value": "td.example"} in proxy["env"], "and not taken for the default"
+
+
+def test_with_the_charts_defaults_too_bad_values_are_an_event_on_their_config_map(clean, tmp_path):
+    with installed(clean, tmp_path) as (replica,):
+        (values,) = [Path(word.partition("=")[2]) for word in replica.command if word.startswith("--valuesFile=")]
+        values.write_text("{")
+        name = f"{NAME}-values"
+
+        def events():
+            found = clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+            return [one for one in found if one["reason"] == "InvalidConfiguration" and one["involvedObject"]["name"] == name]
+
+        clean.until(events, "there is an event on the ConfigMap")
+        (event,) = events()
+        assert event["involvedObject"]["uid"] == clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")["metadata"]["uid"]
+        assert "goes on with the one before" in event["message"]
+
+
+def test_a_secret_that_is_deleted_is_written_anew_and_refuses_no_pod(clean, tmp_path):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/netinit-webhook-tls"
+    with installed(clean, tmp_path):
+        reaches(clean, namespace)
+        before = clean.ask("GET", path)
+        clean.ask("DELETE", path)
+
+        def is_back():
+            assert injected(clean.pod(namespace, bare()))
+            return clean.ask("GET", path)["data"] == before["data"]
+
+        clean.until(is_back, "the Secret is back")
 
 
 def test_openshifts_user_ids_come_from_the_watched_namespaces(clean, tmp_path):

@@ -48,7 +48,7 @@ def runtime(tmp_path, pod):
         try:
             yield folder / "cni-1234"
         finally:
-            subprocess.run(["umount", folder / "cni-1234", folder / "cni-other"], check=True)
+            subprocess.run(["umount", "--lazy", folder / "cni-1234", folder / "cni-other"], check=True)
 
 
 def reasons(api):
@@ -308,3 +308,35 @@ def test_a_sweep_of_many_pods_is_cheap(api, tmp_path, require_netns):
         line = next(line for line in node.get("/metrics")[1].splitlines() if line.startswith("netinit_node_sweep_seconds"))
         print(line)
         assert float(line.split()[1]) < 60
+
+
+# ---- pods that a mesh's ambient agent programmed
+
+
+@pytest.mark.parametrize(("words", "annotation"), [((), "true"), (("--redirect-dns",), ""), ((), "")], ids=["annotated", "DNS", "no DNS"])
+def test_a_pod_of_an_ambient_mesh_is_known_by_its_annotation_and_its_rules_are_looked_after(api, tmp_path, pod, runtime, words, annotation):
+    """Whether the mesh captures DNS and IPv6 stands nowhere in the pod: what is there counts, if it is whole."""
+    words = ["--redirect-dns"] if annotation else words
+    with pod.entered():
+        subprocess.run([sys.executable, "-m", "netinit", "apply", "--layout", "ambient", *words], check=True, capture_output=True, timeout=120)
+    tree = make_validated_pod("web", "10.77.0.2")
+    tree["spec"]["containers"] = [{"name": "app"}]
+    tree["metadata"]["annotations"] = {"ambient.istio.io/redirection": "enabled", **({"ambient.istio.io/dns-capture": annotation} if annotation else {})}
+    api.put(tree)
+    with Node(tmp_path, api, *OWN) as node:
+        node.until(lambda: 'netinit_node_pods{state="captured"} 1.0' in node.get("/metrics")[1], "the sweep")
+        assert not reasons(api)
+        pod.run(["iptables", "-t", "nat", "-D", "ISTIO_OUTPUT", "1"], check=True)
+        node.until(lambda: reasons(api), "the event")
+    assert reasons(api) == ["InterceptionDrift"]
+
+
+def test_a_pod_of_an_ambient_mesh_without_its_rules_is_programmed_as_configured(api, tmp_path, pod, runtime):
+    tree = make_validated_pod("web", "10.77.0.2")
+    tree["spec"]["containers"] = [{"name": "app"}]
+    tree["metadata"]["annotations"] = {"ambient.istio.io/redirection": "enabled"}
+    api.put(tree)
+    with Node(tmp_path, api, *OWN, "--repair", "program") as node:
+        node.until(lambda: "InterceptionRepaired" in reasons(api), "the repair")
+        node.until(lambda: 'netinit_node_pods{state="captured"} 1.0' in node.get("/metrics")[1], "the sweep")
+    assert "ISTIO_PRERT" in pod.run(["iptables-save"], check=True).stdout

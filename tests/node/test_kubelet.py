@@ -197,7 +197,7 @@ def test_an_upgrade_of_the_agent_lets_no_pod_wait(cluster, runtime):
     def is_replaced():
         cluster.bind(NAMESPACE)
         now = agents(cluster)
-        if len(names) < 20:
+        if len(names) < 10:  # of 100 thousandths of a CPU each
             names.append(f"while-{len(names)}")
             stack.enter_context(created(cluster, names[-1]))
         return len(now) == 1 and now[0]["metadata"]["uid"] not in before and is_so(now[0], "Ready")
