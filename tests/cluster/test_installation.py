@@ -470,8 +470,13 @@ def test_lint_looks_into_the_cluster(clean, tmp_path):
     assert (done.returncode, "there is no webhook that injects sidecars" in done.stdout) == (1, True), done
     fresh(clean, **{"istio-injection": "enabled"})
     fresh(clean, **{"istio.io/rev": "default"})
-    with installed(clean, tmp_path) as (replica,):
+    with installed(clean, tmp_path, "image.repository=registry.example/netinit-webhook") as (replica,):
         clean.until(lambda: "has no caBundle" not in lint().stdout, "the bundle is there")
+        assert "there is no ConfigMap istio-ca-root-cert" in lint().stdout
+        for namespace in clean.ask("GET", "/api/v1/namespaces")["items"]:
+            authority = {"name": "istio-ca-root-cert", "namespace": namespace["metadata"]["name"]}
+            if {"istio-injection", "istio.io/rev"} & namespace["metadata"].get("labels", {}).keys():
+                clean.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": authority})
         told = [
             line
             for line in lint().stdout.splitlines()
