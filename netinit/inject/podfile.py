@@ -11,11 +11,11 @@ from netinit.base.net import parse_address
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
-from netinit.inject.annotations import ACCEPTED, OF_OPTIONS, known_keys, read_accepted
-from netinit.inject.cni_options import REDIRECTION, CniProxy, ambient_options, cni_options
+from netinit.inject.annotations import ACCEPTED, known_keys, read_accepted
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
+from netinit.inject.pod_options import REDIRECTION, find_annotation, make_ambient_options, make_cni_options
 from netinit.inject.tunnel import has_tunnel
 from netinit.inject.unknown import misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import (
@@ -28,8 +28,6 @@ from netinit.inject.warnings import (
     uses_host_network,
 )
 from netinit.options import Options
-
-ANNOTATIONS = {**OF_OPTIONS, **{flag.field: flag.annotation for flag in Options.flags if flag.annotation}}  # by option
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +123,14 @@ def _options(container: Tree | None, annotations: dict[str, str], spec: Tree, ba
     if container is not None and not only_validates(container):
         return options_of(container)
     if is_ambient:
-        return ambient_options(annotations)
-    return cni_options(annotations, CniProxy.of_spec(spec), base)
+        return make_ambient_options(annotations)
+    return _options_of_annotations(spec, annotations, base)
 
 
 def _facts(one: Workload, base: Options) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
-    origins = {option: f"annotation {name}" for option, name in ANNOTATIONS.items() if name in annotations}
+    origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
     known = frozenset(known_keys())
     container = find_init(pod["spec"])
     is_ambient = container is None and annotations.get(REDIRECTION) == "enabled"
@@ -185,3 +183,13 @@ def _addresses(items: object) -> Iterator[str]:
     for item in items if isinstance(items, list) else ():
         with contextlib.suppress(ValueError):
             yield parse_address(string(item))
+
+
+def _options_of_annotations(spec: Tree, annotations: Mapping[str, str], base: Options) -> Options:
+    proxy = find_proxy(spec) or {}
+    environment = {string(item.get("name")): string(item.get("value")) for item in named(proxy.get("env"))}
+    owner = {key: runs_as(proxy, {}, key) for key in ("runAsUser", "runAsGroup")}
+    try:
+        return make_cni_options(annotations, environment, base, uid=owner["runAsUser"], gid=owner["runAsGroup"])
+    except OptionError as error:
+        raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None

@@ -9,9 +9,9 @@ from netinit.base.records import Record
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS, go_bool
-from netinit.inject.cni_options import CniProxy, cni_options
-from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named
+from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
 from netinit.inject.decision import INJECT
+from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
 from netinit.node.protocol import CODES
 from netinit.options import Options
 
@@ -20,6 +20,7 @@ __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "optio
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
 # The keys of annotations and labels that are kept.
 _KEPT = ("ambient.istio.io/", "sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")
+_DISABLED = "DISABLE_ENVOY"  # of the proxy's environment
 _SUFFIX = 5  # letters and digits that a DaemonSet puts behind its name and a dash
 UNCAPTURED = 126  # istio-validation's exit code where the rules are missing
 
@@ -36,9 +37,11 @@ class NodePod:
     annotations: dict[str, str]
     labels: dict[str, str]
     containers: tuple[str, ...]  # names, of init containers too
-    has_proxy: bool = False
+    proxy: bool = False
     arguments: tuple[str, ...] = ()  # the first two of the proxy's
-    proxy: CniProxy
+    environment: dict[str, str]  # of the proxy, those variables that are read
+    uid_of_proxy: int | None = None
+    gid_of_proxy: int | None = None
     host_network: bool = False
     ended: bool = False  # it runs no more, or is being deleted
     addresses: tuple[str, ...] = ()
@@ -61,6 +64,8 @@ def read_pod(tree: Tree) -> NodePod:
     """The facts of a pod as the API has it. Never fails: what is of another type than it should be counts as absent."""
     metadata, spec, status = (mapping(tree.get(key)) for key in ("metadata", "spec", "status"))
     proxy = find_proxy(spec) or {}
+    context = security(proxy)
+    variables = {string(item.get("name")): string(item.get("value")) for item in named(proxy.get("env"))}
     return NodePod(
         namespace=string(metadata.get("namespace")),
         name=string(metadata.get("name")),
@@ -70,9 +75,11 @@ def read_pod(tree: Tree) -> NodePod:
         annotations=_kept(metadata.get("annotations")),
         labels=_kept(metadata.get("labels")),
         containers=tuple(string(item.get("name")) for item in all_containers(spec)),
-        has_proxy=bool(proxy),
+        proxy=bool(proxy),
         arguments=tuple(string(word) for word in sequence(proxy.get("args"))[:2]),
-        proxy=CniProxy.of_spec(spec),
+        environment={name: variables[name] for name in (_DISABLED, *VARIABLES) if name in variables},
+        uid_of_proxy=_number(context.get("runAsUser")),
+        gid_of_proxy=_number(context.get("runAsGroup")),
         host_network=spec.get("hostNetwork") is True,
         ended=string(status.get("phase")) in {"Succeeded", "Failed"} or bool(metadata.get("deletionTimestamp")),
         addresses=tuple(string(item.get("ip")) for item in named(status.get("podIPs")) if item.get("ip")),
@@ -113,9 +120,9 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
     """
     if INIT in pod.containers:
         return NodeDecision(reason=f"it has the container {INIT}, which programs the rules itself")
-    if pod.proxy.is_on("DISABLE_ENVOY"):
-        return NodeDecision(reason="DISABLE_ENVOY is true")
-    if not pod.has_proxy:
+    if go_bool(pod.environment.get(_DISABLED, "")):
+        return NodeDecision(reason=f"{_DISABLED} is true")
+    if not pod.proxy:
         return NodeDecision(reason=f"it has no container {PROXY}")
     if len(pod.arguments) > 1 and pod.arguments[0] == "proxy" and pod.arguments[1] != "sidecar":
         return NodeDecision(reason=f"its proxy is a {shorten(pod.arguments[1])}, not a sidecar")
@@ -128,7 +135,12 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
 
 def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Options:
     """The options of a pod. Raises CniError with a line for each value that is wrong."""
+    annotations = pod.annotations
+    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in complain(annotations)]
+    if wrong:
+        raise CniError("\n".join(wrong), CODES.BAD_POD)
     try:
-        return cni_options(pod.annotations, pod.proxy, base, addresses)
+        made = make_cni_options(annotations, pod.environment, base, uid=pod.uid_of_proxy, gid=pod.gid_of_proxy)
+        return made.decide_ipv6(addresses) if addresses else made
     except OptionError as error:
-        raise CniError("\n".join(error.problems), CODES.BAD_POD) from None
+        raise CniError(str(error), CODES.BAD_POD) from None

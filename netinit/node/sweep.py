@@ -16,7 +16,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError
-from netinit.inject.cni_options import REDIRECTION, ambient_options
+from netinit.inject.pod_options import REDIRECTION, make_ambient_options
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client
 from netinit.kube.events import write_event
 from netinit.kube.resources import PODS
@@ -148,8 +148,8 @@ class Sweeper:
         if pod.annotations.get(REDIRECTION) == "enabled":
             base = self.settings.base
             own = {"backend": base.backend, "native_nftables": base.native_nftables, "reconcile": True}
-            made = [ambient_options(pod.annotations, dns=dns).replace(ipv6=ipv6, **own) for ipv6 in (ON, OFF) for dns in (True, False)]
-            return tuple(dict.fromkeys(made))
+            made = [make_ambient_options(pod.annotations, dns=dns) for dns in (True, False)]
+            return tuple(dict.fromkeys(one.replace(ipv6=ipv6, **own) for ipv6 in (ON, OFF) for one in made))
         try:
             options = decide(pod, self.settings.base, pod.addresses).options
         except CniError:  # it could not have started

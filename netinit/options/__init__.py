@@ -84,7 +84,6 @@ class BackendLine(Record):
     tables: str = ""  # whose tables it reads and writes; two that see the same never stand beside each other; empty: none
     variant: str = ""  # of iptables' programs, as --force-iptables-binary names it
     with_sets: str = ""  # the class that has address sets too
-    program: str = ""  # what it starts beside those of iptables
     wants_net_raw: bool = False
     joins_foreign: bool = False  # auto prefers it where foreign rules are in its tables: else packets would walk two interfaces
 
@@ -103,7 +102,7 @@ BACKENDS = {
         ),
         BackendLine(
             name=NFTABLES, module="netinit.backends.nftables", made_by="NftablesBackend",
-            tables=TABLES_OF_OUR_OWN, program="nft",
+            tables=TABLES_OF_OUR_OWN,
         ),
         BackendLine(
             name=LIBIPTC, module="netinit.backends.libiptc", made_by="LibiptcBackend", tables=LEGACY_TABLES, wants_net_raw=True,
@@ -133,11 +132,13 @@ class Options(Interception):
         "--run-validation", kinds.SWITCH, topic=VALIDATION, default=False,
         help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.")
     probe_port: int = istio(
-        "--iptables-probe-port", kinds.PORT, topic=VALIDATION, default=15002, help_text="The port used by the validation.",
+        "--iptables-probe-port", kinds.PORT, topic=VALIDATION, default=15002, needs="run_validation",
+        help_text="The port used by the validation.",
     )
     # nanoseconds
     probe_timeout: int = istio(
-        "--probe-timeout", kinds.DURATION, topic=VALIDATION, default=5 * 10**9, help_text="How long the validation may take.",
+        "--probe-timeout", kinds.DURATION, topic=VALIDATION, default=5 * 10**9, needs="run_validation",
+        help_text="How long the validation may take.",
     )
     reconcile: bool = istio(
         "--reconcile", kinds.SWITCH, default=False,
@@ -176,7 +177,8 @@ class Options(Interception):
         help_text="How often a run begins anew where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
         " --lock-timeout in all.")
     # nanoseconds
-    retry_delay: int = ours("--retry-delay", kinds.DURATION, default=2 * 10**9, help_text="How long --retries waits in between.")
+    retry_delay: int = ours("--retry-delay", kinds.DURATION, default=2 * 10**9, needs="retries",
+        help_text="How long --retries waits in between.")
     reset_existing: bool = ours(
         "--reset-existing", kinds.SWITCH, default=False, annotated=True,
         help_text="End TCP connections that are older than the rules and would be captured by them; without it their number is"

@@ -26,7 +26,7 @@ DAMAGES = {
     "a match that nobody can know": (
         "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
         "unknown",
-        "-m statistic --mode random --probability",
+        "-p tcp -m statistic",
     ),
 }  # fmt: skip
 REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front")  # unless the rules are Istio's to the letter

@@ -42,7 +42,7 @@ def test_the_pods_that_the_runtime_has_records_of_are_asked_all_at_once(pod, tmp
     assert "no record of a network namespace of the pod with the uid" in unknown["error"]
 
 
-@pytest.mark.parametrize("words", [["apply"], ["remove"], ["inject"], ["--netns", "x", "apply"]])
+@pytest.mark.parametrize("words", [["remove"], ["inject"], ["--netns", "x", "apply"]])
 def test_nothing_that_changes_a_pod_is_run(words):
     done, _ = ask(question(*words))
     assert (done.returncode, "is not run for a pod" in done.stderr) == (2, True)
@@ -78,3 +78,35 @@ def test_a_trace_ends_and_takes_its_table_away_when_its_input_ends(pod, tmp_path
         assert begun.wait(30) == 1
         assert "no packet that begins such a connection was seen" in begun.stderr.read()
     assert "netinit-trace" not in pod.run(["nft", "list", "tables"]).stdout
+
+
+def test_the_rules_of_the_pod_are_repaired(pod, tmp_path):
+    where = record(tmp_path, pod.path, uid="uid-web")
+    subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
+    wanted = (*SIDECAR, "-x", "10.0.0.0/8")
+    _, (before, different) = ask(question("verify", *SIDECAR), question("verify", *wanted), where=where)
+    assert (before["code"], different["code"]) == (0, 3)
+    _, (done,) = ask(question("apply", *wanted, "--reconcile"), where=where)
+    assert done["code"] == 0, done
+    _, (after,) = ask(question("verify", *wanted), where=where)
+    assert after["code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "apply: is run for a pod with --reconcile alone"),
+        (("--reconcile", "--cleanup-only"), "--cleanup-only: is not taken"),
+        (("--reconcile", "--netns", "/proc/1/ns/net"), "--network-namespace: is not taken"),
+        (("--reconcile", "--host-network"), "--host-network: is not taken"),
+        (("--reconcile=false",), "with --reconcile alone"),
+    ],
+)
+def test_apply_does_nothing_else_there(words, problem):
+    done, _ = ask(question("apply", *words))
+    assert (done.returncode, problem in done.stderr) == (2, True), done
+
+
+def test_a_variable_does_not_turn_a_repair_into_a_removal():
+    done, _ = ask(question("apply", "--reconcile", environ={"CLEANUP_ONLY": "true"}))
+    assert (done.returncode, "--cleanup-only: is not taken" in done.stderr) == (2, True), done

@@ -72,6 +72,12 @@ class _Told:
         return tuple(_COUNTERS.sub("", text).split("\n"))
 
 
+def image_option() -> click.Option:
+    """The option that names the image of ephemeral containers."""
+    text = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
+    return click.Option(["--image"], default="", metavar="IMAGE", help=text)
+
+
 def make_command(verb: str) -> click.Command:
     """The command of this name."""
 
@@ -82,8 +88,7 @@ def make_command(verb: str) -> click.Command:
     params = [
         click.Argument(["named"], metavar="OBJECT"),
         click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
-        click.Option(["--image"], default="", metavar="IMAGE",
-                     help="For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."),
+        image_option(),
         click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
                      help="Who reads the rules: the first that can, or one alone."),
     ]  # fmt: skip
@@ -117,7 +122,7 @@ def _run(
     if source in (AUTO, AGENT):
         agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
     told = [
-        _ask(pod, questions, targets, _sources(kubectl, agent, pod, image, source), as_json=as_json)
+        _ask(pod, questions, targets, find_sources(kubectl, agent, pod, image, source), as_json=as_json)
         for pod, questions in zip(pods, asked, strict=True)
     ]
     if as_json:
@@ -127,7 +132,8 @@ def _run(
     return max(one.code for one in told)
 
 
-def _sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
+def find_sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
+    """Who may be asked about the pod, in their order."""
     image = choose_image(pod, image)
     known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
     return list(known.values()) if source == AUTO else [known[source]]

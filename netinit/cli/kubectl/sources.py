@@ -120,7 +120,7 @@ class AgentSource:
         """ClusterError where there is no agent, or no right to ask it."""
         if (pod.title, question) not in self._answers:
             self.prepare([(pod, question)])
-        found = self._answers[pod.title, question]
+        found = self._answers.pop((pod.title, question))  # asked again, it is another answer
         if isinstance(found, ClusterError):
             raise found
         return found

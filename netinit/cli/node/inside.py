@@ -18,7 +18,7 @@ from netinit.base.output import show_artefact
 from netinit.base.shown import shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.itself import become_netinit
+from netinit.cli.itself import become_netinit, run_netinit
 from netinit.kernel import children, preload
 from netinit.node.attachments import Attachments
 from netinit.node.pod_namespaces import find_namespaces
@@ -29,6 +29,7 @@ from netinit.serving.resources import count_cores
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these go on until somebody ends them
+CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
 ENDLESS = "--watch"  # of a reading command: its answer would never come
 MOST = 1 << 20  # bytes of an answer
 MOST_ASKED = 16 << 20  # bytes of all questions
@@ -45,12 +46,12 @@ SECONDS = 60.0  # for one answer
 def command(
     *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, socket: str, words: tuple[str, ...]
 ) -> int:
-    """Run explain, audit, verify, draw, doctor, watch or trace for pods of this node.
+    """Run explain, audit, verify, draw, doctor, watch or trace for pods of this node; or repair them.
 
     Without COMMAND the questions come on the standard input, a JSON object a line with the members uids, title, environ and words.
     The answers are printed in the same order, an object a line with the exit code of the command, its answer and its notes. With
-    COMMAND, watch or trace, its own lines are printed as they come, until the standard input ends. No rule is changed. `kubectl
-    netinit` runs it in the agent's container.
+    COMMAND, watch or trace, its own lines are printed as they come, until the standard input ends. The one command that changes rules
+    is apply --reconcile, for `kubectl netinit fix`. `kubectl netinit` runs it in the agent's container.
     """
     attachments = Attachments(Path(socket).parent / "attachments")
 
@@ -84,9 +85,12 @@ def _read_question(line: str) -> _Question:
         raise OptionError(f"the standard input: a question is not JSON: {error}") from None
     uids, words = ([string(one) for one in sequence(tree.get(key))] for key in ("uids", "words"))
     question = _Question(tuple(uids), string(tree.get("title")), strings(tree.get("environ")), tuple(words))
-    if not words or words[0] not in READING:
-        raise OptionError(f"{quote_value(''.join(words[:1]))} is not run for a pod; commands: {', '.join((*READING, *FOLLOWING))}")
+    known = (*READING, *FOLLOWING, CHANGING)
+    if not words or words[0] not in known or words[0] in FOLLOWING:
+        raise OptionError(f"{quote_value(''.join(words[:1]))} is not run for a pod; commands: {', '.join(known)}")
     check(question.words, question.environ)
+    if words[0] == CHANGING:
+        _check_repair(Options.from_argv(words[1:], question.environ))
     return question
 
 
@@ -108,6 +112,9 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
 
     def ask(question: _Question) -> dict[str, Any]:
         path = _choose(found, question.uids)
+        if question.words[0] == CHANGING:  # a program of its own: it has locks, signals and an end of its own
+            done = run_netinit((*question.words, "--netns", path), environ=question.environ)
+            return {"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             environ = {"PATH": os.environ.get("PATH", ""), **question.environ}
@@ -144,3 +151,12 @@ def _choose(found: dict[str, str], uids: tuple[str, ...]) -> str:
         named = " or ".join(map(quote_value, uids))
         raise NamespaceError(f"the runtime has no record of a network namespace of the pod with the uid {named}")
     return path
+
+
+def _check_repair(options: Options) -> None:
+    """OptionError for options that do more than to bring the rules of the pod back."""
+    if not options.reconcile:
+        raise OptionError("apply: is run for a pod with --reconcile alone")
+    for field in ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config"):
+        if getattr(options, field) != Options.flag(field).default:
+            raise OptionError(f"{Options.flag(field).label}: is not taken for a pod of the node; leave it out")

@@ -15,6 +15,7 @@ import pytest
 from helm import HELM, needs_helm, render_chart
 from inject_data import DATA, needs_data
 from netinit.base.errors import ConfigError
+from netinit.base.version import __version__
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
@@ -173,8 +174,8 @@ def test_a_changed_value_of_the_templates_is_a_new_pod():
 @pytest.mark.parametrize(
     ("given", "image"),
     [
-        ((), "netinit:0.1.0"),
-        (("image.repository=registry.example/mesh/netinit-webhook",), "registry.example/mesh/netinit:0.1.0"),
+        ((), f"netinit:{__version__}"),
+        (("image.repository=registry.example/mesh/netinit-webhook",), f"registry.example/mesh/netinit:{__version__}"),
         (("initImage.repository=registry.example/init", "initImage.tag=v7"), "registry.example/init:v7"),
         (("injection.values={global: {proxy_init: {image: mine, resources: {}}, meshID: m}, other: 1}",), "mine"),
     ],

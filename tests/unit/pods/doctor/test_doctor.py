@@ -200,7 +200,6 @@ def test_the_short_form_is_for_want_of_a_backend_alone():
 
 def test_modules_are_advised_only_where_the_error_says_that_the_kernel_lacks_something(monkeypatch):
     monkeypatch.setattr(detect, "has_capability", lambda _: True)
-    monkeypatch.setattr("netinit.pods.doctor.brief.run.find", lambda name: f"/usr/sbin/{name}")
     assert "doctor: modules are likely missing" in summarise(NOTHING)
     assert summarise(NoBackendError("no backend works here:\n  libiptc: python-iptables 1.2.0 serves iptables 1.8.9")) == ""
 
