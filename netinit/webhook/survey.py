@@ -21,6 +21,7 @@ from netinit.kube.resources import (
     WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
 __all__ = ["survey"]
 
@@ -43,6 +44,8 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
                     raise
                 continue
             trees += _typed(resource, found)
+        with contextlib.suppress(ClusterError):
+            trees += _typed(CONFIG_MAPS, (await client.list(CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}"))[0])
         for namespace in sorted(_namespaces(trees)):
             for resource in (SECRETS, CONFIG_MAPS):
                 with contextlib.suppress(ClusterError):
