@@ -94,3 +94,10 @@ def test_options_of_a_file_and_help_know_it(package):
     (package / "options.yaml").write_text("exclude-telemetry: true\n")
     assert "--dport 4317 -j RETURN" in netinit(package, "render", "--config", "options.yaml", *USUAL)
     assert "--exclude-telemetry" in netinit(package, "apply", "--help")
+
+
+def test_it_is_linted(package):
+    said = "warning NI002: --exclude-telemetry: counts only with --istio-service-cidr '*'"
+    assert said in netinit(package, "lint", "-b", "80", "-e", "0", "--ipv6", "on", "--exclude-telemetry")
+    assert netinit(package, "lint", "--minimal", "-b", "80", "--exclude-telemetry") == "netinit apply -b 80\n"
+    assert "no problems found" in netinit(package, "lint", *USUAL, "--exclude-telemetry")
