@@ -10,6 +10,7 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.kube.resources import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     ENDPOINT_SLICES,
@@ -43,8 +44,9 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
                 continue
             trees += _typed(resource, found)
         for namespace in sorted(_namespaces(trees)):
-            with contextlib.suppress(ClusterError):
-                trees += _typed(SECRETS, (await client.list(SECRETS, namespace))[0])
+            for resource in (SECRETS, CONFIG_MAPS):
+                with contextlib.suppress(ClusterError):
+                    trees += _typed(resource, (await client.list(resource, namespace))[0])
     return trees
 
 

@@ -35,6 +35,8 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "source <(netinit completion": "changes the shell that it is typed in",
     "kubectl rollout": "wants a cluster",
     "kubectl debug": "wants a kubelet; tests/e2e/test_situations.py runs the image with what these profiles give",
+    "kubectl netinit report": "wants a cluster; test_kubectl_fix.py has a kubectl that answers",
+    "kubectl krew": "wants krew; test_release.py runs the plugin's archive",
     "helm install": "wants a cluster and helm; test_chart.py renders the chart, and asks helm where it is",
     "netinit node status": "wants a node with the plugin; test_node_sweep.py has one",
     "kubectl label": "wants a cluster; `make cluster-test` has one",
@@ -47,10 +49,12 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "netinit watch --pid 4711 --interval 10": "goes on until Ctrl-C; watching.md has commands that end",
     "netinit trace --pid 4711": "waits for packets; watching.md has a command with a connection",
     ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
+    ".venv/bin/python tests/api.py": "rewrites the record; test_api.py compares it",
     ".venv/bin/python tests/reference.py": "rewrites the pages; test_reference.py compares them",
 }
 STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them
     "kubectl": 'case "$1" in get) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',
+    "helm": 'test "$1" = template && cat examples/pod.yaml',
     "crictl": 'case "$1" in ps) echo 5ac1;; inspect) test "${@: -1}" = 5ac1 && echo "$POD_PID";; *) exit 1;; esac',
 }
 APP = """
@@ -140,7 +144,13 @@ def test_commands_stand_in_shell_blocks_alone():
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_the_python_examples_run(pod, block):
+def test_the_python_examples_run(pod, folder, block):
+    if "def test_" in block:
+        (folder / "test_example.py").write_text(block)
+        script = f"cd '{folder}' && exec '{sys.executable}' -m pytest -q -p no:cacheprovider --rootdir . test_example.py"
+        done = pod.run(["bash", "-c", script])
+        assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+        return
     done = pod.run([sys.executable, "-c", block])
     assert done.returncode == 0, done.stderr
     assert re.search("ISTIO_INBOUND|as planned|captured", done.stdout), done.stdout

@@ -82,6 +82,7 @@ def test_json_of_a_namespace_without_rules_is_not_ok():
 def test_verify_ends_with_0_when_all_is_as_planned_and_with_3_when_not():
     netinit = shlex.join([sys.executable, "-I", "-S", MAIN])
     script = f"""
+        ip link set lo up
         {netinit} verify -b 80 --ipv6 off; echo $?
         {netinit} apply -b 80 --ipv6 off --log_output_level none; echo $?
         {netinit} verify -b 80 --ipv6 off; echo $?
