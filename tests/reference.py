@@ -5,7 +5,8 @@
 A part stands between two comments. The first says what it is, the second is the same everywhere:
 
     <!-- options -->                 the tables of all options
-    <!-- commands -->                each command: its help and its own options
+    <!-- commands -->                the commands, and the options that several of them have
+    <!-- command apply -->           one command: its help and its own options
     <!-- findings -->                the code of each finding, and what it means
     <!-- flags of linkerd -->        what becomes of each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
@@ -22,6 +23,7 @@ import io
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +39,7 @@ from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
 
 PART = re.compile(
-    r"^<!-- (?P<what>options|commands|findings|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -60,6 +62,8 @@ def _make(part: re.Match[str], before: str) -> str:
         return render_options()
     if part["what"] == "commands":
         return render_commands()
+    if part["command"]:
+        return render_command(part["command"])
     if part["what"] == "findings":
         return render_findings()
     if part["peer"]:
@@ -109,18 +113,18 @@ def _spell(flag: Flag) -> str:
 
 
 def render_peer(peer: str) -> str:
-    """A table of a peer's flags, with what becomes of each; of Istio those alone that it has no more."""
+    """A table of a peer's flags and what each becomes, one row for flags with the same answer; of Istio only flags that it has dropped."""
     cls = PEERS[peer]
     ours = {flag.field: flag for flag in Options.flags}
-    rows = []
+    rows: dict[str, list[str]] = {}
     for flag in cls.flags:
         if not isinstance(flag, PeerFlag) or (peer == "istio" and flag.fate == SAME):
             continue
         names = [cls.spell(flag), f"-{flag.short}" if flag.short else "", flag.key if flag.names else ""]
         ours_of_it = _name(ours[flag.to]) if flag.to else ""
         becomes = {SAME: ours_of_it, LACKING: f"no equivalent: {flag.why}", NEEDLESS: f"needless: {flag.why}"}.get(flag.fate, flag.why)
-        rows.append(_render_row((", ".join([f"`{name}`" for name in names if name]), becomes.replace("|", "&#124;"))))
-    return "\n".join([*_render_head((cls.peer, "netinit")), *rows, ""])
+        rows.setdefault(becomes.replace("|", "&#124;"), []).append(", ".join([f"`{name}`" for name in names if name]))
+    return "\n".join([*_render_head((cls.peer, "netinit")), *[_render_row(("<br>".join(names), text)) for text, names in rows.items()], ""])
 
 
 def _name(flag: Flag) -> str:
@@ -140,26 +144,54 @@ def render_findings() -> str:
 # ---- commands ---------------------------------------------------------------------------------------------------------
 
 
+SHARED = 3  # an option that so many commands have stands on the page of all commands, once
+
+
 def render_commands() -> str:
-    """A section for each command: what its help says, its usage and its own options."""
-    context = click.Context(group.root, info_name="netinit", help_option_names=HELP_NAMES["help_option_names"])
+    """A row for each command, and the options that several commands have."""
+    rows = [f"[{path}](commands/{path.split()[1]}.md)" for path, _, _ in _walk()]
+    names = [path for path, _, _ in _walk()]
+    texts = {path: command.get_short_help_str(limit=200) for path, command, _ in _walk()}
+    top = [_render_row((row, texts[name])) for row, name in zip(rows, names, strict=True) if name.count(" ") == 1]
+    shared = [_render_row(cells) for cells in _shared_options()]
+    head = ["## Options of several commands", "", *_render_head(("option", "meaning")), *shared, ""]
+    return "\n".join([*_render_head(("command", "what it does")), *top, "", *head])
+
+
+def render_command(name: str) -> str:
+    """What a command's help says, its usage and its own options; of a group also its commands, in sections below."""
     parts: list[str] = []
-    for name in group.root.list_commands(context):
-        command = group.root.get_command(context, name)
-        if command is None:
-            raise ValueError(f"the group lists {name!r} and does not have it")
-        parts += _render_section(command, click.Context(command, context, info_name=name))
+    for path, command, context in _walk():
+        if path.split()[1] == name:
+            parts += [f"## {path}", ""] * (path.count(" ") > 1)
+            parts += _render_command(command, context)
+    if not parts:
+        raise ValueError(f"netinit has no command {name!r}")
     return "\n".join(parts)
 
 
-def _render_section(command: click.Command, context: click.Context, level: int = 2) -> Iterator[str]:
-    """A command; of a group also its commands, each with a section inside of it."""
-    yield from (f"{'#' * level} {context.command_path}", "", *_render_command(command, context))
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            member = command.get_command(context, name)
-            if member is not None:
-                yield from _render_section(member, click.Context(member, context, info_name=name), level + 1)
+def _walk() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Every command with its path, groups before their members."""
+    root = click.Context(group.root, info_name="netinit", help_option_names=HELP_NAMES["help_option_names"])
+    waiting = [(group.root, root, name) for name in group.root.list_commands(root)]
+    while waiting:
+        owner, outer, name = waiting.pop(0)
+        command = owner.get_command(outer, name)
+        if command is None:
+            raise ValueError(f"the group lists {name!r} and does not have it")
+        context = click.Context(command, outer, info_name=name)
+        yield context.command_path, command, context
+        if isinstance(command, click.Group):
+            waiting = [*[(command, context, member) for member in command.list_commands(context)], *waiting]
+
+
+def _shared_options() -> list[tuple[str, str]]:
+    """The cells of options that at least SHARED commands have with the same meaning, in the order of the alphabet."""
+    counts = Counter(
+        cells for _, command, context in _walk() for param in command.params
+        if not _is_elsewhere(command, param) for cells in [_cells(param, context)]
+    )  # fmt: skip
+    return sorted(cells for cells, number in counts.items() if number >= SHARED)
 
 
 def _render_command(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -168,11 +200,16 @@ def _render_command(command: click.Command, context: click.Context) -> Iterator[
     if aliases:
         yield from (f"Also called {', '.join(aliases)}.", "")
     yield from ("```text", " ".join([context.command_path, *command.collect_usage_pieces(context)]), "```", "")
-    rows = [_render_parameter(param, context) for param in command.params if not _is_elsewhere(command, param)]
-    if rows:
-        yield from (*_render_head(("option", "meaning")), *rows, "")
-    if _takes_rules(command):
-        yield from ("It takes [all options of the rules](options.md) as well.", "")
+    options = [_cells(param, context) for param in command.params if not _is_elsewhere(command, param)]
+    shared = [cells for cells in options if cells in _shared_options()]
+    own = [_render_row(cells) for cells in options if cells not in shared]
+    if own:
+        yield from (*_render_head(("option", "meaning")), *own, "")
+    several = "([options of several commands](../commands.md#options-of-several-commands))"
+    elsewhere = [f"{', '.join(cells[0] for cells in shared)} {several}"] * bool(shared)
+    elsewhere += ["[all options of the rules](../options.md)"] * _takes_rules(command)
+    if elsewhere:
+        yield from (f"It also takes {' and '.join(elsewhere)}.", "")
 
 
 def _render_help(text: str) -> Iterator[str]:
@@ -183,10 +220,10 @@ def _render_help(text: str) -> Iterator[str]:
         yield from ("```sh", *lines, "```", "") if shell else (" ".join(lines).replace("*", "\\*"), "")
 
 
-def _render_parameter(param: click.Parameter, context: click.Context) -> str:
+def _cells(param: click.Parameter, context: click.Context) -> tuple[str, str]:
     spelled, meaning = param.get_help_record(context) or ("", "")
     code = f"<code>{spelled.translate(_MARKUP)}</code>" if "|" in spelled else f"`{spelled}`"  # a | would end the cell
-    return _render_row((code, meaning.translate(_MARKUP)))
+    return code, meaning.translate(_MARKUP)
 
 
 def _is_elsewhere(command: click.Command, param: click.Parameter) -> bool:
@@ -214,6 +251,10 @@ def _render_row(cells: tuple[str, ...]) -> str:
 def main(root: Path) -> list[Path]:
     """Renews the pages of the checkout at `root`, which is also where their commands run; those that changed."""
     changed = []
+    for name in group.COMMANDS:
+        page = root / "docs" / "commands" / f"{name}.md"
+        if page.parent.exists() and not page.exists():
+            page.write_text(f"# netinit {name}\n\n<!-- command {name} -->\n<!-- end -->\n", "utf-8")
     for page in find_pages(root):
         text = page.read_text("utf-8")
         renewed = renew(text)

@@ -14,8 +14,8 @@ from netinit.base.errors import InjectionError, ParseError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
-from netinit.options import Options
-from netinit.options.kinds import Flag
+from netinit.options import Options, kinds
+from netinit.options.kinds import Flag, Kind
 
 __all__ = [
     "CHECKS",
@@ -46,8 +46,6 @@ OVERRIDES = "proxy.istio.io/overrides"
 PROXY_CONFIG = "proxy.istio.io/config"
 TEMPLATES = "inject.istio.io/templates"
 MERGE_METRICS = "prometheus.istio.io/merge-metrics"
-REROUTE = "istio.io/reroute-virtual-interfaces"
-_TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
 
 _DIGITS = r"[0-9]{1,20}\Z"
@@ -195,27 +193,23 @@ def _proxy_config(value: str) -> str | None:
     return check_proxy_config(mapping(tree))
 
 
-# option -> the annotation that Istio's injector turns into it, and its check
-_OF_OPTIONS: Mapping[str, tuple[str, Check]] = {
-    "outbound_cidrs": (_TRAFFIC + "includeOutboundIPRanges", _networks_or_all),
-    "exclude_outbound_cidrs": (_TRAFFIC + "excludeOutboundIPRanges", _networks),
-    "inbound_ports": (_TRAFFIC + "includeInboundPorts", _ports_or_all),
-    "exclude_inbound_ports": (_TRAFFIC + "excludeInboundPorts", _ports),
-    "outbound_ports": (_TRAFFIC + "includeOutboundPorts", _ports),
-    "exclude_outbound_ports": (_TRAFFIC + "excludeOutboundPorts", _ports),
-    "exclude_interfaces": (_TRAFFIC + "excludeInterfaces", _interfaces),
-    "virtual_interfaces": (_TRAFFIC + "kubevirtInterfaces", _interfaces),
-    "inbound_mode": (INTERCEPTION_MODE, _mode),
+_BY_KIND: Mapping[Kind, Check] = {  # of annotations that Istio's injector makes options of, which it reads in its own way
+    kinds.NETWORKS_OR_ALL: _networks_or_all,
+    kinds.NETWORKS: _networks,
+    kinds.PORTS_OR_ALL: _ports_or_all,
+    kinds.PORTS: _ports,
+    kinds.INTERFACES: _interfaces,
 }
-OF_OPTIONS: Mapping[str, str] = {field: annotation for field, (annotation, _) in _OF_OPTIONS.items()}
+_OF_ISTIO: Mapping[str, Check] = {
+    name: _BY_KIND.get(flag.kind, _mode) for flag in Options.flags for name in flag.istio_annotations
+}
 
 CHECKS: Mapping[str, Check] = {
     STATUS_PORT: _port,
     _READINESS + "initialDelaySeconds": _unsigned,
     _READINESS + "periodSeconds": _unsigned,
     _READINESS + "failureThreshold": _unsigned,
-    **dict(_OF_OPTIONS.values()),
-    REROUTE: _interfaces,
+    **_OF_ISTIO,
     MERGE_METRICS: _bool,
     PROXY_CONFIG: _proxy_config,
     ACCEPTED: _accepted,

@@ -11,24 +11,15 @@ from netinit.base.net import parse_address
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
-from netinit.inject.annotations import ACCEPTED, OF_OPTIONS, known_keys, read_accepted
+from netinit.inject.annotations import ACCEPTED, known_keys, read_accepted
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
+from netinit.inject.pod_options import find_annotation, make_cni_options
 from netinit.inject.tunnel import has_tunnel
 from netinit.inject.unknown import misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import PodFinding, applications_of, pod_findings, runs_as, shared_owners, uses_host_network
 from netinit.options import Options
-
-ANNOTATIONS = {**OF_OPTIONS, **{flag.field: flag.annotation for flag in Options.flags if flag.annotation}}  # by option
-# What the sidecar template gives the init container (and the CNI plugin uses) where no annotation says otherwise.
-SIDECAR = {
-    "inbound_mode": "REDIRECT",
-    "inbound_ports": "*",
-    "exclude_inbound_ports": "",
-    "outbound_cidrs": "*",
-}
-OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy itself, never captured
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +108,14 @@ def _workloads(label: str, text: str) -> list[Workload]:
 def _facts(one: Workload) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
-    origins = {option: f"annotation {name}" for option, name in ANNOTATIONS.items() if name in annotations}
+    origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
     known = frozenset(known_keys())
     container = find_init(pod["spec"])
     if container is not None:
         options = options_of(container)
         notes = (f"options of its init container {string(container.get('name'))}",)
     else:
-        options = _options_of_annotations(annotations)
+        options = _options_of_annotations(pod, annotations)
         notes = (
             "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
         )
@@ -170,12 +161,11 @@ def _addresses(items: object) -> Iterator[str]:
             yield parse_address(string(item))
 
 
-def _options_of_annotations(annotations: dict[str, str]) -> Options:
-    values = dict(SIDECAR)
-    values.update({option: annotations[name] for option, name in ANNOTATIONS.items() if name in annotations})
-    excluded = [port for port in (values["exclude_inbound_ports"], *OF_THE_PROXY) if port]
-    values["exclude_inbound_ports"] = ",".join(excluded)
+def _options_of_annotations(pod: Tree, annotations: Mapping[str, str]) -> Options:
+    proxy = find_proxy(mapping(pod["spec"])) or {}
+    environment = {string(item.get("name")): string(item.get("value")) for item in named(proxy.get("env"))}
+    owner = {key: runs_as(proxy, {}, key) for key in ("runAsUser", "runAsGroup")}
     try:
-        return Options.from_texts({option: (text, Options.flag(option).label) for option, text in values.items()}, {})
+        return make_cni_options(annotations, environment, Options(), uid=owner["runAsUser"], gid=owner["runAsGroup"])
     except OptionError as error:
         raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None

@@ -16,7 +16,7 @@ from netinit.base.tree import Tree, mapping, shown, strings
 from netinit.golang import goyaml
 from netinit.golang.template import Rendering, Struct
 from netinit.inject import guard, images
-from netinit.inject.annotations import PROXY_IMAGE_TYPE
+from netinit.inject.annotations import CHECKS, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
@@ -24,6 +24,7 @@ from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import PodOwner
 from netinit.inject.pod_types import misfits
 from netinit.inject.unset import may_hold_unset, refuse_unset, texts_in
+from netinit.options.declare import ANNOTATIONS
 
 __all__ = ["Subject", "render", "render_text"]
 
@@ -104,7 +105,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
         {
             "TypeMeta": kind,
             "DeploymentMeta": deployment,
-            "ObjectMeta": metadata_struct(metadata),
+            "ObjectMeta": metadata_struct(_with_known(metadata, annotations)),
             "Spec": spec_struct(spec),
             "ProxyConfig": proxy,
             "MeshConfig": mesh,
@@ -119,6 +120,14 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
             "CompliancePolicy": subject.compliance_policy,
         },
     )
+
+
+def _with_known(metadata: Tree, annotations: dict[str, str]) -> Tree:
+    """The metadata without annotations of ours that no option has: templates make flags of all that they find in our domain."""
+    strange = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
+    if not strange:
+        return metadata
+    return {**metadata, "annotations": {name: text for name, text in annotations.items() if name not in strange}}
 
 
 # --- errors ------------------------------------------------------------------------------------------------------

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from netinit.base.errors import CniError, OptionError
 from netinit.base.records import Record
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.annotations import CHECKS, OF_OPTIONS, REROUTE, STATUS, go_bool
+from netinit.inject.annotations import STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
 from netinit.inject.decision import INJECT
+from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
 from netinit.node.protocol import CODES
 from netinit.options import Options
-from netinit.options.interception import DEFAULT_PROXY_UID, DUAL_STACK, IPV6_OF_PODS
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
-_OURS = {flag.field: flag for flag in Options.flags if flag.annotation}
 _KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")  # of annotations and labels
-_ALWAYS_EXCLUDED = (15020, 15021, 15090)  # statistics, readiness, metrics: nobody's business but the proxy's
-_MERGED_STATISTICS = "15020"
-_IPV6 = Options.flag("ipv6")
-_READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", DUAL_STACK, "INVALID_DROP", IPV6_OF_PODS)
+_DISABLED = "DISABLE_ENVOY"  # of the proxy's environment
 _SUFFIX = 5  # letters and digits that a DaemonSet puts behind its name and a dash
 UNCAPTURED = 126  # istio-validation's exit code where the rules are missing
 
@@ -81,7 +76,7 @@ def read_pod(tree: Tree) -> NodePod:
         containers=tuple(string(item.get("name")) for item in all_containers(spec)),
         proxy=bool(proxy),
         arguments=tuple(string(word) for word in sequence(proxy.get("args"))[:2]),
-        environment={name: variables[name] for name in _READ if name in variables},
+        environment={name: variables[name] for name in (_DISABLED, *VARIABLES) if name in variables},
         uid_of_proxy=_number(context.get("runAsUser")),
         gid_of_proxy=_number(context.get("runAsGroup")),
         host_network=spec.get("hostNetwork") is True,
@@ -124,8 +119,8 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
     """
     if INIT in pod.containers:
         return NodeDecision(reason=f"it has the container {INIT}, which programs the rules itself")
-    if go_bool(pod.environment.get("DISABLE_ENVOY", "")):
-        return NodeDecision(reason="DISABLE_ENVOY is true")
+    if go_bool(pod.environment.get(_DISABLED, "")):
+        return NodeDecision(reason=f"{_DISABLED} is true")
     if not pod.proxy:
         return NodeDecision(reason=f"it has no container {PROXY}")
     if len(pod.arguments) > 1 and pod.arguments[0] == "proxy" and pod.arguments[1] != "sidecar":
@@ -140,55 +135,11 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
 def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Options:
     """The options of a pod. Raises CniError with a line for each value that is wrong."""
     annotations = pod.annotations
-    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in _problems(annotations)]
+    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in complain(annotations)]
     if wrong:
         raise CniError("\n".join(wrong), CODES.BAD_POD)
-    uid = pod.uid_of_proxy or DEFAULT_PROXY_UID
-    gid = pod.gid_of_proxy or DEFAULT_PROXY_UID
-
-    def asked(option: str, default: str = "") -> str:
-        return annotations.get(OF_OPTIONS[option], default).strip()
-
-    def on(name: str) -> bool:
-        return go_bool(pod.environment.get(name, "")) is True
-
-    excluded = [*asked("exclude_inbound_ports", _MERGED_STATISTICS).split(","), *map(str, _ALWAYS_EXCLUDED)]
-    ipv6 = annotations.get(_IPV6.annotation) or pod.environment.get(IPV6_OF_PODS) or base.ipv6
     try:
-        made = base.replace(
-            inbound_mode=annotations.get(OF_OPTIONS["inbound_mode"], base.inbound_mode),
-            proxy_uids=(uid,),
-            proxy_gids=(gid,),
-            outbound_cidrs=asked("outbound_cidrs", "*"),
-            exclude_outbound_cidrs=asked("exclude_outbound_cidrs"),
-            inbound_ports=_ports(asked("inbound_ports", "*")),
-            exclude_inbound_ports=_ports(",".join(excluded)),
-            outbound_ports=_ports(asked("outbound_ports")),
-            exclude_outbound_ports=_ports(asked("exclude_outbound_ports", _MERGED_STATISTICS)),
-            exclude_interfaces=asked("exclude_interfaces"),
-            virtual_interfaces=annotations.get(REROUTE, asked("virtual_interfaces")),
-            redirect_dns=on("ISTIO_META_DNS_CAPTURE"),
-            capture_all_dns=on("ISTIO_META_DNS_CAPTURE"),
-            drop_invalid=on("INVALID_DROP"),
-            dual_stack=on(DUAL_STACK) if DUAL_STACK in pod.environment else base.dual_stack,
-            **{"ipv6": ipv6} | _given(annotations),
-        )
+        made = make_cni_options(annotations, pod.environment, base, uid=pod.uid_of_proxy, gid=pod.gid_of_proxy)
         return made.decide_ipv6(addresses) if addresses else made
     except OptionError as error:
         raise CniError(str(error), CODES.BAD_POD) from None
-
-
-def _given(annotations: dict[str, str]) -> dict[str, Any]:
-    """What a pod's annotations of netinit's own set, by field."""
-    return {field: flag.kind.read(annotations[flag.annotation]) for field, flag in _OURS.items() if flag.annotation in annotations}
-
-
-def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
-    known = (*OF_OPTIONS.values(), REROUTE, *[flag.annotation for flag in _OURS.values()])
-    found = [(key, CHECKS[key](annotations[key])) for key in known if key in annotations]
-    return [(key, said) for key, said in found if said]
-
-
-def _ports(text: str) -> str:
-    """The list without port 0, which annotations may have and which captures nothing."""
-    return ",".join(item.strip() for item in text.split(",") if item.strip().lstrip("0"))

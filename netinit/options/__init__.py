@@ -133,11 +133,13 @@ class Options(Interception):
         "--run-validation", kinds.SWITCH, topic=VALIDATION, default=False,
         help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.")
     probe_port: int = istio(
-        "--iptables-probe-port", kinds.PORT, topic=VALIDATION, default=15002, help_text="The port used by the validation.",
+        "--iptables-probe-port", kinds.PORT, topic=VALIDATION, default=15002, needs="run_validation",
+        help_text="The port used by the validation.",
     )
     # nanoseconds
     probe_timeout: int = istio(
-        "--probe-timeout", kinds.DURATION, topic=VALIDATION, default=5 * 10**9, help_text="How long the validation may take.",
+        "--probe-timeout", kinds.DURATION, topic=VALIDATION, default=5 * 10**9, needs="run_validation",
+        help_text="How long the validation may take.",
     )
     reconcile: bool = istio(
         "--reconcile", kinds.SWITCH, default=False,
@@ -176,7 +178,8 @@ class Options(Interception):
         help_text="How often a run begins anew where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
         " --lock-timeout in all.")
     # nanoseconds
-    retry_delay: int = ours("--retry-delay", kinds.DURATION, default=2 * 10**9, help_text="How long --retries waits in between.")
+    retry_delay: int = ours("--retry-delay", kinds.DURATION, default=2 * 10**9, needs="retries",
+        help_text="How long --retries waits in between.")
     reset_existing: bool = ours(
         "--reset-existing", kinds.SWITCH, default=False, annotated=True,
         help_text="End TCP connections that are older than the rules and would be captured by them; without it their number is"

@@ -33,41 +33,41 @@ NAMESPACE, PROGRAMMING, VALIDATION, LOGGING = "Namespace", "Programming", "Valid
 
 def istio(
     names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = (),
-    annotated: bool = False, topic: str = PROGRAMMING,
+    annotated: bool = False, topic: str = PROGRAMMING, **facts: Any,
 ) -> Any:
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
 
     `layouts`: those that have a rule for it, where not all do. `annotated`: a pod's annotation of ours sets it too, where
-    Istio has none. `topic` is of those that have nothing to do with rules.
+    Istio has none. `topic` is of those that have nothing to do with rules. `facts` are more fields of `Flag`.
     """
     variables = (_variable_of(names), *also)
     return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, layouts=layouts,
-        annotation=_annotation_of(names) if annotated else "", topic=topic,
+        annotation=_annotation_of(names) if annotated else "", topic=topic, **facts,
     )  # fmt: skip
 
 
 def ours(
     names: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...] = (), annotated: bool = False,
-    topic: str = PROGRAMMING,
+    topic: str = PROGRAMMING, **facts: Any,
 ) -> Any:
     """A flag that istio-iptables does not have; its variable begins with NETINIT_. `annotated`: a pod's annotation sets it too."""
     variables = (f"NETINIT_{_variable_of(names)}",)
     return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS, layouts=layouts,
-        annotation=_annotation_of(names) if annotated else "", topic=topic,
+        annotation=_annotation_of(names) if annotated else "", topic=topic, **facts,
     )  # fmt: skip
 
 
-def without_variable(names: str, kind: Kind, *, default: Any, help_text: str) -> Any:
+def without_variable(names: str, kind: Kind, *, default: Any, help_text: str, **facts: Any) -> Any:
     """A flag of istio-iptables that no environment variable sets."""
-    return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO)
+    return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO, **facts)
 
 
-def variable(name: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...]) -> Any:
+def variable(name: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...], **facts: Any) -> Any:
     """An option that is an environment variable alone."""
     return Flag(
-        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, layouts=layouts
+        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, layouts=layouts, **facts
     )
 
 

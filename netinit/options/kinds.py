@@ -55,7 +55,16 @@ class Flag(Record):
     group: str  # the heading that help and documentation list it under
     layouts: tuple[str, ...] = ()  # those that have a rule for it; empty: all
     repeated: bool = False  # each time it is given adds to a tuple
-    annotation: str = ""  # the one of a pod that the injection hands on
+    annotation: str = ""  # ours, of a pod, which the injection hands on
+    istio_annotations: tuple[str, ...] = ()  # Istio's of a pod; the first goes before the others
+    without_annotation: str = ""  # what Istio's CNI plugin takes where a pod has none of these; empty: what the node says
+    always_on_node: tuple[int, ...] = ()  # what it adds, whatever the pod says
+    pod_variable: str = ""  # of the proxy's container, from which a CNI plugin takes it
+    needs: str = ""  # the field without which it has no effect
+    is_harmless: bool = False  # no value of it gets in another option's way, but as `Interception.may_contradict` says
+    offers: tuple[str, ...] | None = None  # of its kind's words those that explanations offer as a change; None: all; empty: none
+    bypass: str = ""  # the kind of traffic that its rules let pass: a name of `netinit.simulate.audit.kinds`
+    closes: tuple[str, str] = ("", "")  # the kind of traffic that it ends, and how it does, with {option}
     topic: str = ""  # of what is no option of the rules: the heading of a command's help
     field: str = ""  # set by the class that declares it
 

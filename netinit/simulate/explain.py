@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from netinit.base.net import IPV6, Network, Ports, lists_port
-from netinit.options import AMBIENT, CLASSIC, DNS_LISTENER, NONE, OFF, ON, REDIRECT, REJECT, Interception
-from netinit.options.kinds import ALL
+from netinit.options import DNS_LISTENER, Interception
 from netinit.rules.layouts import plan
 from netinit.rules.model import ALWAYS, OWNED_CHAINS
 from netinit.rules.packet import Packet, Surroundings
+from netinit.simulate.alternatives import find_alternatives
 from netinit.simulate.cause import cause_of
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
@@ -28,8 +27,6 @@ from netinit.simulate.trace import (
     list_unread,
 )
 
-# Options whose rules a connection may meet: what would come without them is simulated.
-WITHOUT = ("exclude_outbound_for_uids", "exclude_outbound_for_gids", "exclude_inbound_cidrs", "exclude_cloud_metadata", "reject_quic")
 REPAIR = "netinit apply --reconcile"
 
 
@@ -178,92 +175,10 @@ def find_changes(
     The first is the same options programmed anew, where the live rules are not as they plan.
     """
     meant = wanted or options
-    candidates = [(REPAIR, meant)] if meant else []
-    candidates += (
-        [(label, changed) for label, changed in _candidates(options, packet) if changed != options] if options else []
-    )
     found: dict[str, str] = {}
-    for label, changed in candidates:
+    candidates = [(REPAIR, meant)] if meant else []
+    for label, changed in [*candidates, *(find_alternatives(options, packet) if options else ())]:
         after = simulate(packet, with_plan(ruleset, plan(changed)), surroundings).verdict
         if after not in (verdict, UNKNOWN):
             found.setdefault(label, after)
     return tuple(found.items())
-
-
-def _candidates(options: Interception, packet: Packet) -> list[tuple[str, Interception]]:
-    """One change an option, most specific first; those that make no valid options are left out."""
-    port, address = packet.destination_port, packet.destination
-    made: list[tuple[str, Callable[[], Interception]]] = []
-
-    def offer(label: str, **changes: object) -> None:
-        made.append((label, lambda: options.replace(**changes)))
-
-    if options.layout == AMBIENT:
-        offer(f"--ingress{'=false' if options.ingress else ''}", ingress=not options.ingress)
-        offer(f"--redirect-dns{'=false' if options.redirect_dns else ''}", redirect_dns=not options.redirect_dns)
-        _offer_ipv6(offer, packet)
-        return [(label, change()) for label, change in made]
-
-    if not packet.in_interface:
-        host = Network((packet.family.version, address or 0, packet.family.bits))
-        _offer_networks(offer, options, host)
-        if options.layout != CLASSIC and port:
-            _offer_port(
-                offer,
-                "--istio-local-outbound-ports-exclude",
-                "exclude_outbound_ports",
-                options.exclude_outbound_ports,
-                port,
-            )
-            _offer_port(offer, "--istio-outbound-ports", "outbound_ports", options.outbound_ports, port)
-            offer("without ISTIO_OUTBOUND_OWNER_GROUPS", owner_groups=ALL)
-            offer("without ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", exclude_owner_groups=())
-            offer("--redirect-dns --capture-all-dns", redirect_dns=True, capture_all_dns=True)
-            offer("--redirect-dns=false", redirect_dns=False)
-    elif port:
-        _offer_port(offer, "--istio-local-exclude-ports", "exclude_inbound_ports", options.exclude_inbound_ports, port)
-        if isinstance(options.inbound_ports, tuple):
-            _offer_port(offer, "--istio-inbound-ports", "inbound_ports", options.inbound_ports, port)
-        offer("--istio-inbound-ports '*'", inbound_ports=ALL)
-        if port == options.tunnel_port and options.layout != CLASSIC:
-            offer("--inbound-tunnel-port 0", tunnel_port=0)
-    if options.inbound_mode == NONE:
-        offer(f"--istio-inbound-interception-mode {REDIRECT}", inbound_mode=REDIRECT)
-    if options.layout != CLASSIC:
-        for field in WITHOUT:
-            if getattr(options, field):
-                offer(f"without {options.flag(field).label}", **{field: options.flag(field).default})
-        offer("without --istio-exclude-interfaces", exclude_interfaces=())
-        offer("--drop-invalid=false", drop_invalid=False)
-    _offer_ipv6(offer, packet)
-    return [(label, change()) for label, change in made]
-
-
-def _offer_ipv6(offer: Callable[..., None], packet: Packet) -> None:
-    for value in (ON, REJECT, OFF) if packet.family is IPV6 else ():
-        offer(f"--ipv6 {value}", ipv6=value)
-
-
-def _offer_networks(offer: Callable[..., None], options: Interception, host: Network) -> None:
-    """Taking out the excluded networks that the host is in, including or excluding the host."""
-    inside = [
-        network
-        for network in options.exclude_outbound_cidrs
-        if network.family is host.family and network.first <= host.first <= network.last
-    ]
-    if inside:
-        kept = tuple(network for network in options.exclude_outbound_cidrs if network not in inside)
-        offer(f"remove {', '.join(map(str, inside))} from --istio-service-exclude-cidr", exclude_outbound_cidrs=kept)
-    offer(f"add {host} to --istio-service-exclude-cidr", exclude_outbound_cidrs=(*options.exclude_outbound_cidrs, host))
-    if isinstance(options.outbound_cidrs, tuple):
-        offer(f"add {host} to --istio-service-cidr", outbound_cidrs=(*options.outbound_cidrs, host))
-        offer("--istio-service-cidr '*'", outbound_cidrs=ALL)
-
-
-def _offer_port(offer: Callable[..., None], flag: str, name: str, ports: Ports, port: int) -> None:
-    """Taking the port, or the range that it is in, out of a list, or putting it in."""
-    listed = [one for one in ports if lists_port((one,), port)]
-    if listed:
-        offer(f"remove {', '.join(map(str, listed))} from {flag}", **{name: tuple(one for one in ports if one not in listed)})
-    else:
-        offer(f"add {port} to {flag}", **{name: (*ports, port)})

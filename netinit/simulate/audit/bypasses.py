@@ -40,15 +40,7 @@ from netinit.simulate.symbolic.space import (
 from netinit.simulate.symbolic.walk import Passage
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
-BY_OPTION = {  # the option whose rule lets packets pass -> what they are
-    "exclude_interfaces": kinds.INTERFACE, "virtual_interfaces": kinds.INTERFACE,
-    "exclude_owner_groups": kinds.GROUP, "owner_groups": kinds.GROUP,
-    "exclude_outbound_for_gids": kinds.GROUP, "exclude_outbound_for_uids": kinds.USER,
-    "exclude_outbound_cidrs": kinds.NETWORK, "exclude_outbound_ports": kinds.PORT,
-    "exclude_cloud_metadata": kinds.METADATA, "exclude_inbound_cidrs": kinds.SOURCE,
-    "exclude_inbound_ports": kinds.INBOUND_PORT, "tunnel_port": kinds.TUNNEL_PORT,
-    "host_probe_addresses": kinds.PROBES, "outbound_cidrs": kinds.UNCAPTURED, "inbound_ports": kinds.UNCAPTURED,
-}  # fmt: skip
+OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
 OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # the word for it, the manifest's field
 MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
 ADD = "add them to {option}, or capture all with '*'"
@@ -233,7 +225,7 @@ def _kind_of(subject: AuditSubject, cause: Passage, option: str) -> TrafficKind:
         return kinds.TUNNEL
     if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.met.matches):
         return kinds.SHARED_OWNER if _sharing(subject, option) else kinds.PROXY
-    return BY_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
+    return OF_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
 
 
 def _sharing(subject: AuditSubject, option: str) -> list[str]:
@@ -341,15 +333,19 @@ def _closes(subject: AuditSubject, piece: Piece) -> str:
         if not piece.label:
             return "capture it: netinit apply"
         return f"{piece.label} REDIRECT" if piece.option == "inbound_mode" else ADD.format(option=piece.label)
-    if piece.kind is kinds.NOT_TCP and piece.region.space.direction == OUTBOUND:
-        given = subject.options.get(piece.part.source or next(iter(subject.rulesets)), Interception())
-        missing = [
-            text
-            for field, text in (("redirect_dns", "DNS: --redirect-dns"), ("reject_quic", "HTTP/3: --reject-quic"))
-            if given.layout in (Interception.flag(field).layouts or (given.layout,)) and not getattr(given, field)
-        ]
-        return "; ".join([piece.kind.closes, *missing])
     if piece.kind is kinds.SHARED_OWNER:
         names = ", ".join(map(quote, _sharing(subject, piece.option)))
         return piece.kind.closes.format(owner=OF_THE_PROXY[piece.option][1], containers=names)
-    return piece.kind.closes.format(option=piece.label or "the options")
+    own = piece.kind.closes.format(option=piece.label or "the options")
+    return "; ".join(filter(None, (own, *_closed_by(subject, piece)))) or "not possible here: the layout has no option for it"
+
+
+def _closed_by(subject: AuditSubject, piece: Piece) -> Iterator[str]:
+    """How options of the layout end traffic of this kind."""
+    given = subject.options.get(piece.part.source or next(iter(subject.rulesets)), Interception())
+    for flag in Interception.flags:
+        kind, how = flag.closes
+        if kind != piece.kind.name or given.layout not in (flag.layouts or (given.layout,)):
+            continue
+        if piece.kind is not kinds.NOT_TCP or (piece.region.space.direction == OUTBOUND and not getattr(given, flag.field)):
+            yield how.format(option=flag.label)

@@ -30,12 +30,11 @@ UNKNOWN = TrafficKind(
 )
 IPV6 = TrafficKind(
     "ipv6", CONFIGURATION, "IPv6 that is not captured: it goes past the proxy and mTLS",
-    "--ipv6 on captures it, --ipv6 reject refuses it; or take the pod's IPv6 addresses away", "no rule captures IPv6",
+    "take the pod's IPv6 addresses away", "no rule captures IPv6",
 )
 UNTRANSLATED = TrafficKind(
     "untranslated", CONFIGURATION, "TCP connections that nat is not asked about",
-    "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
-    "they begin on a conntrack entry that another connection left behind",
+    reason="they begin on a conntrack entry that another connection left behind",
 )  # fmt: skip
 UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")
 GROUP = TrafficKind("group", CONFIGURATION, "groups whose traffic is excluded", "change {option}")
@@ -64,8 +63,8 @@ NOT_TCP = TrafficKind(
     "no rule captures it",
 )
 LOST = TrafficKind(
-    "no-connection", DESIGN, "packets that belong to no connection", "--drop-invalid drops those that come in",
-    "NAT is not asked for packets that connection tracking knows nothing of",
+    "no-connection", DESIGN, "packets that belong to no connection",
+    reason="NAT is not asked for packets that connection tracking knows nothing of",
 )
 PROBES = TrafficKind("probes", DESIGN, "the kubelet's probes", "nothing: the node sends them, from {option}")
 TUNNEL_PORT = TrafficKind(
@@ -79,6 +78,7 @@ BYPASSES = (
     PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
 )  # fmt: skip
 """The most dangerous first."""
+BY_NAME = {kind.name: kind for kind in BYPASSES}
 
 CAPTURED = TrafficKind("captured", COVERED, "captured by the proxy")
 RESOLVED = TrafficKind("resolved", COVERED, "DNS, captured by the proxy's resolver")

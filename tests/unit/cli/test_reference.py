@@ -23,7 +23,7 @@ def test_the_generated_parts_of_a_page_are_what_the_program_says_now(page, monke
 
 def test_every_kind_of_part_is_in_the_documentation():
     found = {part["what"] for page in PAGES for part in reference.PART.finditer(page.read_text("utf-8"))}
-    assert {"options", "commands", "output", "output: mermaid"} <= found
+    assert {"options", "commands", "command apply", "output", "output: mermaid"} <= found
 
 
 def test_the_table_has_every_option_once_in_rows_of_equal_length():
@@ -35,12 +35,17 @@ def test_the_table_has_every_option_once_in_rows_of_equal_length():
         assert all(f"`{name}`" in row for name in flag.variables), row
 
 
-def test_every_command_has_a_section_with_its_own_options_alone():
-    text = reference.render_commands()
-    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == [f"netinit {name}" for name in group.COMMANDS]
+def test_every_command_has_a_page_with_its_own_options_alone():
+    assert {page.stem for page in (ROOT / "docs" / "commands").glob("*.md")} == set(group.COMMANDS)
+    text = reference.render_command("verify")
     assert "| `--live` | Also send real packets" in text
-    assert "<code>--pod FILE&#124;-</code>" in text
     assert "--istio-inbound-ports" not in text
+    assert "| <code>--color" in reference.render_commands()
+    assert "| <code>--color" not in text
+
+
+def test_a_page_of_a_group_has_a_section_for_each_of_its_commands():
+    assert "## netinit kubectl verify" in reference.render_command("kubectl")
 
 
 def test_only_what_stands_between_the_comments_is_renewed():

@@ -33,7 +33,7 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
     ),
     "ipv6": (
         ["--ipv6", "off"], ["ipv6", "ipv6"], ["IPv6: TCP in", "IPv6: TCP out"],
-        "--ipv6 on captures it, --ipv6 reject refuses it; or take the pod's IPv6 addresses away",
+        "take the pod's IPv6 addresses away; --ipv6 on captures it, --ipv6 reject refuses it",
     ),
     "istio_exact": (
         ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on port any but 15006 on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
