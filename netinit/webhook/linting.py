@@ -21,6 +21,7 @@ __all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
 
 ERROR, WARNING = "error", "warning"
 _INJECTOR = "injector"
+_COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
 _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
@@ -75,6 +76,8 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         none = "there is no webhook that injects sidecars"
         return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
     found: list[InstallationFinding] = about_templates
+    if any(map(_is_ours, by_kind.get("Deployment", []))):
+        found += _about_proxy_configs(by_kind.get("ProxyConfig", []))
     for hook in hooks:
         found += [
             *_about_itself(hook),
@@ -111,6 +114,24 @@ def _about_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
             yield _finding(severity, "template", subject, problem.message, "change the template; pods that name it need it")
 
 
+def _is_ours(deployment: Tree) -> bool:
+    pod = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("metadata"))
+    return strings(pod.get("labels")).get(_COMPONENT) == _OURS
+
+
+def _about_proxy_configs(resources: list[Tree]) -> Iterator[InstallationFinding]:
+    """The ProxyConfig resources, whose settings reach pods that istiod injects and not those that this webhook does."""
+    for tree in resources:
+        metadata = mapping(tree.get("metadata"))
+        yield _finding(
+            WARNING,
+            "proxy-config",
+            f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}",
+            "its settings reach pods that istiod injects, and not those that this webhook injects, which does not read it",
+            "write them into meshConfig.defaultConfig, or into the pods' annotation proxy.istio.io/config",
+        )
+
+
 def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
     """The webhooks that are called for new pods by way of an injector's path."""
     for tree in configurations:
@@ -130,7 +151,7 @@ def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
 def _about_itself(hook: _Hook) -> Iterator[InstallationFinding]:
     namespace = hook.service[0]
     own = {_NAME: namespace, "istio-injection": "enabled"}
-    pods: tuple[dict[str, str], ...] = ({}, {"app.kubernetes.io/name": "netinit-webhook"})
+    pods: tuple[dict[str, str], ...] = ({}, {_COMPONENT: _OURS})
     if namespace and hook.fails and all(_takes(hook, own, labels) for labels in pods):
         yield _finding(
             ERROR,
