@@ -24,7 +24,7 @@ LINTERS := lint-style lint-types lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel bench endurance prove fuzz mutants image lock sbom image-test cluster-test node-test kernels clean
+.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node-test kernels clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -72,6 +72,10 @@ wheel: install ## build the wheel and the source archive into dist/, and check t
 	@rm -rf build
 	@$(BIN)/twine check --strict dist/netinit-*.whl dist/netinit-*.tar.gz
 
+release: wheel ## make every piece of a release but the images in dist/, and check that none is missing; HOME_PAGE=address of the repository
+	@$(BIN)/python tests/release.py build dist $(if $(HOME_PAGE),--home $(HOME_PAGE))
+	@$(BIN)/python tests/release.py check dist $(if $(TAG),--tag $(TAG))
+
 bench: install ## measure start-up, memory and growth (root); BENCH=apply runs one of tests/bench
 	@for name in $(or $(BENCH),$(basename $(notdir $(wildcard tests/bench/[a-z]*.py)))); do \
 	  $(BIN)/python "tests/bench/$$name.py" $(ARGS); \
@@ -115,7 +119,7 @@ IMAGE ?= netinit:$(VERSION)
 SBOM ?= dist/netinit-$(VERSION).cdx.json
 COMMIT ?= $(shell git log -1 --format=%H 2>/dev/null)
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)# 1980-01-01, the earliest in an archive
-image sbom wheel: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
+image sbom wheel release: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 
 image: ## build the image with podman or docker; IMAGE=name:tag
 	@$(if $(ENGINE),,echo "neither podman nor docker is installed; as root: apt-get install podman"; exit 1)
@@ -123,11 +127,13 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 	  --build-arg VERSION=$(VERSION) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 	  --label org.opencontainers.image.revision=$(COMMIT) .
 
-lock: $(E2E) ## choose the newest Python packages for the image anew, with their hashes: requirements-image.txt
+lock: $(E2E) ## choose the newest Python packages for the images and for releases anew, with their hashes: requirements-*.txt
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
 	  --extra libiptc --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
 	  --extra webhook --custom-compile-command "make lock" --output-file requirements-webhook.txt pyproject.toml
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.12 \
+	  --extra release --custom-compile-command "make lock" --output-file requirements-release.txt pyproject.toml
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \

@@ -7,6 +7,7 @@ from netinit.options import Options
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, same_table
 from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, owned_rules, target_of
 from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.sets import render_preparation, use_sets
 from netinit.rules.iptables.transition import (
     is_interrupted,
@@ -15,7 +16,7 @@ from netinit.rules.iptables.transition import (
     unchanged_tables,
     write_transition,
 )
-from netinit.rules.iptables.write import parse_listing, write_plan, write_rule
+from netinit.rules.iptables.write import write_plan, write_rule
 from netinit.rules.layouts import plan
 from netinit.rules.nft import render_script
 from netinit.rules.packet import Packet, Surroundings

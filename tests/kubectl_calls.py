@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
+
+FAKE = Path(__file__).parent / "kubectl"
+WEB = "web-6d4cf56db6-2xk9p"
+POD = f"get pod {WEB} -n shop --ignore-not-found -o json"
+PODS = "get pods -n shop --ignore-not-found -o json"
+DEPLOYMENT = [
+    {"words": "get deployment web -n shop *", "file": "deployment-web.json"},
+    {"words": "get pods -n shop -l app=web *", "file": "pods-web.json"},
+]
+AGENTS = {"words": "get pods -A -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"}
+ON_AGENT = "exec -n mesh netinit-node-4fj2k -c agent -- netinit node run --address=10.244.1.7 -- "
 
 
 def write_calls(folder, answers):

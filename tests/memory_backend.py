@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from netinit.backends.held import HeldFamily
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, MAX_PORT, Family, Network
 from netinit.base.records import Record
-from netinit.rules.census import Census, TableCount
 from netinit.rules.iptables.parse import Word, split_words
-from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
+from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.iptables.write import Listing
+from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING, RAW, Plan
 
 FORWARD, POSTROUTING, SECURITY = "FORWARD", "POSTROUTING", "security"
 TABLE_HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save
@@ -144,6 +146,26 @@ class MemoryKernel:
             self.tables[family][name] = table
 
 
+class HeldText(HeldFamily):
+    """One family's rules, as iptables-nft-save prints them without its comments."""
+
+    text: str
+
+    @property
+    def has_chains_of_ours(self) -> bool:
+        return any(chain in OWNED_CHAINS for table in self.listing.values() for chain in table.rules)
+
+    @property
+    def size(self) -> int:
+        return sum(len(texts) for table in self.listing.values() for texts in table.rules.values())
+
+    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
+        return False  # rules are compared one by one
+
+    def decode(self) -> Listing:
+        return parse_listing(self.text)
+
+
 class MemoryBackend(XtablesBackend):
     """Rules in a MemoryKernel, forgotten when the process ends."""
 
@@ -161,18 +183,10 @@ class MemoryBackend(XtablesBackend):
         super().__init__(comments=comments, families=families, lock_timeout=lock_timeout, own_files=own_files)
         self.kernel = kernel
 
-    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
-        return {
-            family: {
-                name: TableCount(chains={chain: len(rules) for chain, rules in table.rules.items()})
-                for name, table in self.kernel.tables[family].items()
-            }
-            for family in families
-        }
-
-    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
-        """The listings, as iptables-nft-save prints them without its comments; it has no counters."""
-        return {family: self.kernel.list_tables(family) for family in families}
+    def read(self, families: tuple[Family, ...]) -> tuple[HeldText, ...]:
+        """What the kernel lists."""
+        found = tuple([HeldText(family=family, text=self.kernel.list_tables(family)) for family in families])
+        return found if any(one.text for one in found) else ()
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Gives each family's input to the kernel; returns its refusals."""

@@ -31,7 +31,7 @@ from typing import Any
 
 import click
 
-from netinit.cli import group
+from netinit.cli import commands, complete, group
 from netinit.cli.findings.codes import GROUPS
 from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_default
 from netinit.golang import sprig
@@ -44,6 +44,7 @@ from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
 
+COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
     r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
@@ -227,7 +228,7 @@ def _shared_options() -> list[tuple[str, str]]:
 
 
 def _render_command(command: click.Command, context: click.Context) -> Iterator[str]:
-    aliases = [f"`netinit {alias}`" for alias, name in group.ALIASES.items() if name == command.name]
+    aliases = [f"`netinit {alias}`" for alias, name in commands.ALIASES.items() if name == command.name]
     yield from _render_help(command.help or "")
     if aliases:
         yield from (f"Also called {', '.join(aliases)}.", "")
@@ -283,7 +284,7 @@ def _render_row(cells: tuple[str, ...]) -> str:
 def main(root: Path) -> list[Path]:
     """Renews the pages of the checkout at `root`, which is also where their commands run; those that changed."""
     changed = []
-    for name in group.COMMANDS:
+    for name in commands.COMMANDS:
         page = root / "docs" / "commands" / f"{name}.md"
         if page.parent.exists() and not page.exists():
             page.write_text(f"# netinit {name}\n\n<!-- command {name} -->\n<!-- end -->\n", "utf-8")
@@ -293,12 +294,48 @@ def main(root: Path) -> list[Path]:
         if renewed != text:
             page.write_text(renewed, "utf-8")
             changed.append(page)
-    schema = root / SCHEMA
-    text = render_schema()
-    if schema.is_file() and schema.read_text("utf-8") != text:
-        schema.write_text(text, "utf-8")
-        changed.append(schema)
+    for path, text in ((root / SCHEMA, render_schema()), (root / COMPLETION, render_completion())):
+        if not path.is_file() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            changed.append(path)
     return changed
+
+
+def render_completion() -> str:
+    """The rows that completion reads, see netinit/cli/complete.py."""
+    shared = [_complete_option("@", param) for param in group.root.get_command(None, "apply").params if _is_flag(param)]
+    context = click.Context(group.root, info_name="netinit")
+    rows = ["\t--version\t\tShow the version and exit.", f"\t{complete.HELP}\t\tShow this message and exit.", *shared]
+    for name in group.root.list_commands(context):
+        rows += _complete_command(group.root.get_command(context, name), name, context)
+    return "".join([f"{row}\n" for row in rows])
+
+
+def _complete_command(command: click.Command, path: str, parent: click.Context) -> Iterator[str]:
+    context = click.Context(command, parent, info_name=path)
+    yield f"{path}\t{complete.HELP}\t\t{command.get_short_help_str(200)}"
+    if _takes_rules(command):
+        yield f"{path}\t{complete.RULES}\t\t"
+    for param in command.params:
+        if not (_takes_rules(command) and _is_flag(param)):
+            yield _complete_option(path, param)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from _complete_command(command.get_command(context, name), f"{path} {name}", context)
+
+
+def _complete_option(path: str, param: click.Parameter) -> str:
+    words = param.type.choices if isinstance(param.type, click.Choice) else ()
+    of_files = isinstance(param.type, click.Path) or any(word in (param.metavar or "") for word in ("FILE", "FOLDER"))
+    takes_none = isinstance(param, click.Option) and (param.is_flag or param.count)
+    kind = "" if takes_none else "|".join(words) or (complete.FILE if of_files else complete.ANY)
+    names = ",".join(param.opts) if isinstance(param, click.Option) else ""
+    text = " ".join((getattr(param, "help", "") or "").split())
+    return f"{path}\t{names}\t{kind}\t{text}"
+
+
+def _is_flag(param: click.Parameter) -> bool:
+    return isinstance(param, click.Option) and any(f"--{flag.long}" in param.opts for flag in Options.flags if flag.long)
 
 
 def render_schema() -> str:

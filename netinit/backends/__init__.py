@@ -2,8 +2,7 @@
 
 A backend speaks to the kernel of the namespace that this process is in. It looks first; a change is computed by pure
 code from what was seen and the plan, and is committed, or put back: all families or none. A new one is a module here and a line
-in the table, netinit.options.BACKENDS. Beside them: `routes` (policy rules, routes and the address of a plan, the same for all)
-and `tally` (the kernel's own count of what is listed).
+in the table, netinit.options.BACKENDS. Beside them: `routes` (policy rules, routes and the address of a plan, the same for all).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class State(Record):
     """What a backend saw. A backend's own kind holds it in the backend's terms; here is what callers may ask."""
 
     ours: bool  # rules of this project (or of Istio) are there
-    foreign: bool  # foreign rules are there
+    foreign: bool  # foreign rules are there; beside ours only a comparison's state knows
     notices: tuple[str, ...] = ()  # what the operator should know of what was seen
     in_use: bool = True  # there are rules, or policies that do not accept: empty tables and chains are left over from somebody
     of_nf_tables: bool = False  # the rules are those of iptables in nf_tables
@@ -210,7 +209,11 @@ def owner_of_sets(variant: str) -> str:
 
 
 def _has_sets(variant: str) -> bool:
-    return any(found.startswith(f"{owner_of_sets(variant)}-") for found in detect.owned_sets())
+    if not detect.has_address_sets():
+        return False
+    from netinit.kernel.address_sets import owned_sets  # on many nodes no sets are
+
+    return any(found.startswith(f"{owner_of_sets(variant)}-") for found in owned_sets())
 
 
 def readers(name: str) -> tuple[str, ...]:
@@ -220,10 +223,8 @@ def readers(name: str) -> tuple[str, ...]:
 
 def is_installed(name: str) -> bool:
     """Whether the programs that a backend starts are there, as far as IPv4 goes; true where it starts none."""
-    line = BACKENDS[name]
-    if line.variant:
-        return bool(detect.find_program(line.variant, IPV4, "restore"))
-    return bool(run.find(line.program)) if line.program else True
+    variant = BACKENDS[name].variant
+    return not variant or bool(detect.find_program(variant, IPV4, "restore"))
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:

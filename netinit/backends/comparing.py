@@ -68,7 +68,7 @@ class XtablesComparison(Comparison):
         return not self.state.foreign
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
-        return self.count_chains() if self.is_first else None
+        return self.count_chains() if self.is_first or not self.differences else None
 
     def count_chains(self) -> dict[Place, KnownChain]:
         """The plan's chains once the rules are as planned."""
@@ -78,7 +78,7 @@ class XtablesComparison(Comparison):
 
     def ours(self) -> dict[str, tuple[str, ...]]:
         return {
-            f"{one.family.name} {name} {chain}": tuple(texts)
+            f"{one.family.name} {name} {chain}": tuple(map(str, texts))
             for one in self.by_family
             for name, table in one.listing.items()
             for chain, texts in live_chains(name, table, one.owned).items()

@@ -15,7 +15,8 @@ from netinit.backends.legacy import LegacyVariant
 from netinit.backends.restore import NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.shown import escape
-from netinit.kernel import detect, run
+from netinit.kernel import run
+from netinit.kernel.address_sets import owned_sets
 from netinit.rules.iptables.sets import (
     MOST_ELEMENTS,
     Contents,
@@ -31,6 +32,9 @@ from netinit.rules.model import OWNED_CHAINS, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from netinit.base.net import Family
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 PROGRAM = "ipset"
@@ -40,7 +44,7 @@ TRIES = 200  # times 5 ms: nf_tables lets go of a set some time after its rule i
 def read_contents() -> Contents:
     """All sets of ours with their elements. ApplyError where ipset is missing though there are sets, or fails."""
     found: Contents = {}
-    for name, size in detect.owned_sets().items():
+    for name, size in owned_sets().items():
         if size > MOST_ELEMENTS:
             found[name] = unread(f"it has {size:,}, and more than {MOST_ELEMENTS:,} are not read")
         else:
@@ -94,7 +98,7 @@ class SetsComparison(XtablesComparison):
     def resumable(self) -> bool:
         live = self.state.sets
         asked = [
-            made for made in self.wanted if any(f"--match-set {made.name} " in text for text in self.state.texts.values())
+            made for made in self.wanted if any(f"--match-set {made.name} " in text for _, __, text in _rules_of(self.state))
         ]
         return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
 
@@ -119,20 +123,18 @@ class SetsBackend(RestoreBackend):
         super().__init__(**given)  # type: ignore[arg-type]
         self._threshold = threshold
 
-    def observe(self) -> SetsState:
-        return self._as_observed(self.list_state())
-
-    def _as_observed(self, state: XtablesState) -> SetsState:
+    def _observe(self, families: tuple[Family, ...]) -> SetsState:
+        state = super()._observe(families).detailed()
         sets = self._read_sets()
         return SetsState(
             ours=state.ours or bool(sets),
             foreign=state.foreign,
             notices=state.notices,
-            texts=state.texts,
-            listings=state.listings,
-            comments=state.comments,
-            of_nf_tables=state.of_nf_tables,
             in_use=state.in_use,
+            of_nf_tables=state.of_nf_tables,
+            families=families,
+            held=state.held,
+            comments=state.comments,
             sets=sets,
             owner=owner_of_sets(self.variant),
             threshold=self._threshold,
@@ -169,7 +171,7 @@ class SetsBackend(RestoreBackend):
             raise error from None
 
     def _names(self) -> tuple[str, ...]:
-        return tuple([name for name in detect.owned_sets() if name.startswith(f"{owner_of_sets(self.variant)}-")])
+        return tuple([name for name in owned_sets() if name.startswith(f"{owner_of_sets(self.variant)}-")])
 
     def _read_sets(self) -> Contents:
         return {name: elements for name, elements in read_contents().items() if name in self._names()}
@@ -224,17 +226,22 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
 
 def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> None:
     """ApplyError where a foreign rule references one of these sets, which could then not be destroyed."""
+    for place, chain, text in _rules_of(state):
+        if chain not in OWNED_CHAINS and any(f"--match-set {name} " in text for name in names):
+            from netinit.rules.iptables.parse.quotation import quote_rule
+
+            raise ApplyError(
+                f"{place} {escape(chain)}: a foreign rule references an address set of netinit ({quote_rule(text)}); remove it first"
+            )
+
+
+def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
+    """Family and table, chain and text of each rule."""
     for family, listing in state.listings.items():
         for table, listed in listing.items():
             for chain, texts in listed.rules.items():
-                for text in texts if chain not in OWNED_CHAINS else ():
-                    if any(f"--match-set {name} " in text for name in names):
-                        from netinit.rules.iptables.parse.quotation import quote_rule
-
-                        place = f"{family.name} {table} {escape(chain)}"
-                        raise ApplyError(
-                            f"{place}: a foreign rule references an address set of netinit ({quote_rule(text)}); remove it first"
-                        )
+                for text in texts:
+                    yield f"{family.name} {table}", chain, text
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):

@@ -1,21 +1,18 @@
-"""What the backends in the dialect of iptables share: state as listings, changes as iptables-restore input."""
+"""What the backends in the dialect of iptables share: state as the kernel holds it, changes as iptables-restore input."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
 from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, filled
-from netinit.base.errors import ApplyError, NetinitError, ParseError
+from netinit.base.errors import ApplyError, NetinitError
 from netinit.base.net import FAMILIES, Family
-from netinit.base.shown import escape
 from netinit.rules.iptables.write import (
-    UNSAFE,
     Listing,
-    logical_lines,
     miss_all,
-    parse_listing,
     render_listing,
     render_restore,
+    show_listing,
     write_plan,
 )
 from netinit.rules.model import Difference, Plan
@@ -23,37 +20,50 @@ from netinit.rules.model import Difference, Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
     from netinit.backends.comparing import XtablesComparison
     from netinit.backends.held import Held
     from netinit.kernel.plain_namespace import KnownChain, Place
-    from netinit.rules.census import Census
-
-ATTEMPTS = 5  # to find listing and kernel the same while others change rules
-REMEDY = (
-    "look at the rules with `nft list ruleset` or `iptables-legacy -S`, delete what is not yours by its number"
-    " (`nft -a list ruleset`, `nft delete rule ... handle N`), or start anew with an empty network namespace"
-)
-
 
 class XtablesState(State):
-    """The listings by family: as text, and parsed."""
+    """The rules by family, as the kernel holds them; nothing `held` where no table is."""
 
-    texts: dict[Family, str]
-    listings: dict[Family, Listing]
+    families: tuple[Family, ...]
+    held: Held
     comments: bool  # those of rules are written
 
+    @property
+    def listings(self) -> dict[Family, Listing]:
+        """The rules in iptables' words."""
+        return {one.family: one.listing for one in self.held} or {family: {} for family in self.families}
+
     def compare(self, plan: Plan) -> Comparison:
-        return self.compare_rules(plan) if any(self.listings.values()) else FirstComparison(plan, self)
+        if not self.held:
+            return FirstComparison(plan, self)
+        if self.ours and all(one.is_as_planned(plan, comments=self.comments) for one in self.held):
+            from netinit.backends.held import PlannedComparison
+
+            written = {family: write_plan(plan, family, comments=self.comments) for family in self.families}
+            return PlannedComparison(plan, self, written, self.compare_rules)
+        return self.compare_rules(plan)
 
     def compare_rules(self, plan: Plan) -> XtablesComparison:
-        """The same where rules may be there."""
+        """Rule by rule."""
         from netinit.backends.comparing import XtablesComparison
 
-        return XtablesComparison(plan, self, self.listings, comments=self.comments)
+        return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
+
+    def detailed(self) -> Self:
+        """The state that knows of foreign rules beside ours, which reading alone does not tell."""
+        if not self.ours or self.foreign:
+            return self
+        from netinit.backends.comparing import find_holders
+
+        return self.replace(foreign=find_holders(self.listings)[1])
 
     def describe(self) -> dict[str, str]:
-        return {family.name: _show(text) for family, text in self.texts.items() if text}
+        return filled({family.name: show_listing(listing) for family, listing in self.listings.items()})
 
 
 class FirstComparison(Comparison):
@@ -64,7 +74,7 @@ class FirstComparison(Comparison):
     def __init__(self, plan: Plan, state: XtablesState) -> None:
         self.plan = plan
         self.state = state
-        self.written = {family: write_plan(plan, family, comments=state.comments) for family in state.listings}
+        self.written = {family: write_plan(plan, family, comments=state.comments) for family in state.families}
 
     @property
     def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # seldom asked for: every rule is one
@@ -106,9 +116,8 @@ class FirstComparison(Comparison):
 
 
 class XtablesBackend(Backend):
-    """A backend whose kernel one is listed by iptables-save and changed by iptables-restore's input."""
+    """A backend that is changed by iptables-restore's input."""
 
-    counts = True  # False: it lists rules without their counters
     of_nf_tables = False  # True: its rules are in nf_tables
 
     def __init__(
@@ -126,35 +135,33 @@ class XtablesBackend(Backend):
         self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit needs it
 
     @abstractmethod
-    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
-        """The listings of these families, as iptables-save prints them (-c with `counted`); empty without tables."""
-
-    @abstractmethod
-    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
-        """What the kernel itself counts in these families' tables. BackendUnavailableError, ParseError."""
+    def read(self, families: tuple[Family, ...]) -> Held:
+        """The rules of these families from the kernel; nothing without tables. BackendUnavailableError, ParseError."""
 
     @abstractmethod
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commits each family's input; returns the errors by family, empty when all went well."""
 
-    def observe(self) -> State:
-        held = self._read_held()
-        if not held:
-            return self.list_state()
-        from netinit.backends.held import HeldState  # not on a first run
+    def observe(self) -> XtablesState:
+        return self._observe(self._families)
 
-        return HeldState(
-            ours=True, foreign=False, in_use=any(one.in_use for one in held), of_nf_tables=self.of_nf_tables, held=held,
-            list_all=self.list_state, comments=self._comments,
-        )  # fmt: skip
+    def _observe(self, families: tuple[Family, ...]) -> XtablesState:
+        held = self.read(families)
+        ours, foreign = any(one.has_chains_of_ours for one in held), False
+        if held and not ours:
+            from netinit.backends.comparing import find_holders
 
-    def list_state(self) -> XtablesState:
-        """The live rules as listed by the backend's program."""
-        return self._state(*self.look(self._families))
-
-    def _read_held(self) -> Held:
-        """The rules as the kernel holds them, where some are ours; nothing where they had better be listed."""
-        return ()
+            ours, foreign = find_holders({one.family: one.listing for one in held})
+        return XtablesState(
+            families=families,
+            held=held,
+            comments=self._comments,
+            of_nf_tables=self.of_nf_tables,
+            in_use=any(one.in_use for one in held),
+            ours=ours,
+            foreign=foreign,
+            notices=tuple([notice for one in held for notice in notice_size(one.size, one.family)]),
+        )
 
     def commit(self, change: Change) -> None:
         scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}
@@ -174,52 +181,7 @@ class XtablesBackend(Backend):
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
 
     def list_rules(self) -> dict[str, str]:
-        return {family.name: _show(text) for family, text in self.read(self._families).items() if text}
-
-    def look(
-        self, families: tuple[Family, ...], *, counted: bool = False
-    ) -> tuple[dict[Family, str], dict[Family, Listing]]:
-        """The listings as text and parsed, once the kernel's own count says the same. ParseError otherwise."""
-        problem = ""
-        for _ in range(ATTEMPTS):
-            texts, censuses = self.read_and_count(families, counted=counted)
-            try:
-                listings = {family: parse_listing(text, counted=counted) for family, text in texts.items()}
-            except ParseError as error:
-                raise ParseError(f"{self.name}: {error}; {REMEDY}") from None
-            problem = _contradiction(listings, censuses) if any(texts.values()) or any(censuses.values()) else ""
-            if not problem:
-                return texts, listings
-        raise ParseError(f"{self.name}: {UNSAFE}{problem}; {REMEDY}")
-
-    def read_and_count(
-        self, families: tuple[Family, ...], *, counted: bool
-    ) -> tuple[dict[Family, str], dict[Family, Census]]:
-        """The listings and what the kernel counts."""
-        censuses = self.count(families)
-        return self.read(families, counted=counted), censuses
-
-    def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> XtablesState:
-        ours = foreign = in_use = False
-        if any(listings.values()):
-            from netinit.backends.comparing import find_holders
-
-            ours, foreign = find_holders(listings)
-            in_use = any(table.holds_rules for listing in listings.values() for table in listing.values())
-        return XtablesState(
-            texts=texts,
-            listings=listings,
-            comments=self._comments,
-            of_nf_tables=self.of_nf_tables,
-            in_use=in_use,
-            ours=ours,
-            foreign=foreign,
-            notices=tuple([notice for family, listing in listings.items() for notice in notice_size(listing, family)]),
-        )
-
-    def _as_observed(self, state: XtablesState) -> XtablesState:
-        """The state of some families as a backend's own kind."""
-        return state
+        return self.observe().describe()
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
         """Brings the families back to what they were before the change, from whatever they are now.
@@ -228,7 +190,7 @@ class XtablesBackend(Backend):
         """
         from netinit.backends.comparing import write_return
 
-        now = self._as_observed(self._state(*self.look(families)))
+        now = self._observe(families)
         before = change.before
         if not isinstance(before, XtablesState):
             raise TypeError(f"the state of another dialect: {type(before).__name__}")
@@ -240,27 +202,7 @@ class XtablesBackend(Backend):
         return lost
 
 
-def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Census]) -> str:
-    from netinit.rules.census import find_contradiction  # only where there are rules
-
-    for family, listing in listings.items():
-        if listing and family not in censuses:
-            return f"{family.name}: the kernel does not say how many rules it has"
-        problem = find_contradiction(listing, censuses.get(family, {}), family.name)
-        if problem:
-            return problem
-    return ""
-
-
-def notice_size(listing: Listing, family: Family) -> Iterator[str]:
-    """What the operator should know of a listing's length."""
-    rules = sum([len(texts) for table in listing.values() for texts in table.rules.values()])
+def notice_size(rules: int, family: Family) -> Iterator[str]:
+    """What the operator should know of the number of rules."""
     if rules > MANY_RULES:
         yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"
-
-
-def _show(text: str) -> str:
-    """A listing for people, a rule a line: whatever stands between a rule's quotes is no line of its own."""
-    if '"' not in text:
-        return text
-    return "".join([escape(line) + "\n" for line in logical_lines(text)])

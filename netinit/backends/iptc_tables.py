@@ -1,8 +1,8 @@
 """The tables of one address family through libiptc and libxtables, for a process that speaks of no other family.
 
-Rules are listed as iptables-legacy-save lists them: addresses, interfaces and protocol from the kernel's entry, every
-match and target by its extension's own `save`. What this host has no extension for, or not in that revision, is named
-and marked so; such a rule is never written back, since a rule is deleted by its number.
+Rules are listed as iptables-legacy-save lists them, within the transaction that deletes one by its words, and to see that the library
+has made of a rule what was asked for: addresses, interfaces and protocol from the kernel's entry, every match and target by its
+extension's own `save`. What this host has no extension for, or not in that revision, is named and marked so.
 """
 
 from __future__ import annotations
@@ -75,18 +75,6 @@ class Tables:
         os.dup2(self._warnings, 2)
         self._names, self._numbers = _read_protocols()
 
-    def list_tables(self, names: tuple[str, ...]) -> str:
-        """The tables as iptables-legacy-save prints them. Opening one that does not exist would create it."""
-        lines = []
-        for name in names:
-            handle = self._open(name)
-            chains = self._list_chains(handle)
-            lines += [f"*{name}", *[f":{chain} {self._policy(chain, handle)}" for chain in chains]]
-            lines += [f"-A {chain} {text}".rstrip() for chain in chains for text in self._list_rules(chain, handle)]
-            lines.append("COMMIT")
-            self._api.iptc_free(handle)
-        return "".join([line + "\n" for line in lines])
-
     def execute(self, script: str) -> str:
         """Runs restore input, one commit a table. ApplyError names the line; tables before it are changed then."""
         handle: Any = None
@@ -128,21 +116,6 @@ class Tables:
             raise self._error(what)
 
     # listing
-
-    def _list_chains(self, handle: Any) -> list[str]:
-        chains = []
-        name = self._api.iptc_first_chain(handle)
-        while name:
-            chains.append(name.decode("utf-8", "surrogateescape"))
-            name = self._api.iptc_next_chain(handle)
-        return chains
-
-    def _policy(self, chain: str, handle: Any) -> str:
-        if not self._api.iptc_builtin(chain.encode(), handle):
-            return "- [0:0]"
-        counters = xtables.xt_counters()
-        policy = self._api.iptc_get_policy(chain.encode(), ctypes.byref(counters), handle).decode()
-        return f"{policy} [{counters.pcnt}:{counters.bcnt}]"
 
     def _list_rules(self, chain: str, handle: Any) -> Iterator[str]:
         entry = self._api.iptc_first_rule(chain.encode(), handle)

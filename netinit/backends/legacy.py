@@ -9,7 +9,6 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
-from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from netinit.backends import Lock
     from netinit.backends.held import Held
-    from netinit.rules.census import Census
 
 
 class LegacyVariant(RestoreBackend):
@@ -33,28 +31,15 @@ class LegacyVariant(RestoreBackend):
             self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
         return self._lock
 
-    def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
-        tables = detect.legacy_tables(family)
-        if tables is None:  # what may not read the names must name the tables
-            return tuple([("-t", table) for table in TABLES])
-        return ((),) if tables else ()
-
-    def _read_held(self) -> Held:
-        if not any(detect.legacy_tables(family) for family in self._families) or not self.can_list():
+    def read(self, families: tuple[Family, ...]) -> Held:
+        if not any(detect.legacy_tables(family) != () for family in families):
             return ()
         from netinit.backends.held import read_legacy  # not on a first run
 
         try:
-            return read_legacy(self._families)
-        except (OSError, ValueError):  # nobody may know, or it is not understood: the program says so
-            return ()
-
-    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
-        if not any(detect.legacy_tables(family) != () for family in families):
-            return {}
-        from netinit.backends.tally import count_legacy_families
-
-        return count_legacy_families(families)
+            return read_legacy(families)
+        except OSError as error:
+            raise self._refusal(error) from None
 
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up

@@ -22,8 +22,6 @@ from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import children, detect, read_text, run
-from netinit.rules.census import Census
-from netinit.rules.model import TABLES
 
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it needs gcc and Python's headers), {OTHERWISE}"
@@ -40,34 +38,19 @@ class LibiptcBackend(XtablesBackend):
     """Rules through libiptc: one commit a table, both families at once."""
 
     name = "libiptc"
-    counts = False
 
-    def _read_held(self) -> Held:
-        if not any(detect.legacy_tables(family) for family in self._families):
+    def read(self, families: tuple[Family, ...]) -> Held:
+        if not any(detect.legacy_tables(family) != () for family in families):
             return ()
         from netinit.backends.held import read_legacy  # not on a first run
 
         try:
-            return read_legacy(self._families)
-        except (OSError, ValueError):  # nobody may know, or it is not understood: the program says so
-            return ()
+            return read_legacy(families)
+        except OSError as error:
+            from netinit.backends.errors import explain_number
 
-    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
-        from netinit.backends.tally import count_legacy_families
-
-        return count_legacy_families(families)
-
-    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:  # noqa: ARG002
-        """The listings, as iptables-legacy-save prints them without its comments; it has no counters."""
-        existing = {family: detect.legacy_tables(family) for family in families}
-        known = {family: TABLES if tables is None else tables for family, tables in existing.items()}
-        answers = _ask({family: _reading(tables) for family, tables in known.items() if tables})
-        texts = dict.fromkeys(families, "")
-        for family, answer in answers.items():
-            if isinstance(answer, NetinitError):
-                raise answer
-            texts[family] = answer
-        return texts
+            said = f"libiptc: the kernel does not tell its rules: {os.strerror(error.errno or 0)}"
+            raise explain_number(error.errno or 0, said, opening=True, modules="ip_tables") from None
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commits each family's input; LockedError where another process holds iptables-legacy's lock, which libiptc does not know.
@@ -92,10 +75,6 @@ if TYPE_CHECKING:
     from netinit.backends.iptc_tables import Tables
 
     Job = Callable[[Tables], str]
-
-
-def _reading(names: tuple[str, ...]) -> Job:
-    return lambda tables: tables.list_tables(names)
 
 
 def _feeding(script: str) -> Job:

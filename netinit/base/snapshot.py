@@ -220,6 +220,7 @@ class Snapshot(Record):
     settings: tuple[tuple[str, str], ...] = ()  # sysctl by its path below /proc/sys/net
     programs: tuple[AttachedProgram, ...] = ()
     transforms: int = 0  # policies of IPsec (xfrm)
+    address_sets: tuple[tuple[int, str], ...] = ()  # numbers, by which rules name them, and names (ipset(8))
     unknown: tuple[Unknown, ...] = ()
 
     def name_of(self, index: int) -> str:

@@ -31,7 +31,7 @@ STYLES = {  # of a line's first words
     "as planned": GREEN, "NOT as planned": RED, "not proven": MAGENTA,
     "no rules of netinit here": YELLOW,
     "error": RED, "warning": YELLOW, "note": DIM, "missing": RED, "extra": YELLOW, "moved": YELLOW,
-    "shadowing": YELLOW, "leftover": YELLOW, "inactive": RED, "hidden": RED, "escaping": RED, "doubt": YELLOW,
+    "shadowing": YELLOW, "leftover": YELLOW, "inactive": RED, "escaping": RED, "doubt": YELLOW,
     "packet": BOLD, "path": BOLD, "what would change it": BOLD, "remedy": BOLD, "pods will work": GREEN, "pods should work": GREEN,
     "pods will not work": RED, "refused": RED, "to change it": BOLD, "no problems found": GREEN, "netinit": BOLD,
 }  # fmt: skip

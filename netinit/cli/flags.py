@@ -79,8 +79,6 @@ class FlagCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Takes the flags out, lets click read the rest, and makes the options."""
-        if ctx.resilient_parsing:  # completion: nothing is run
-            return super().parse_args(ctx, [])
         taken = take_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
         rest, unknown = self._part_unknown(ctx, taken.rest)
@@ -230,7 +228,7 @@ def _word(error: click.ClickException) -> str:
 
 
 class _FlagOption(click.Option):
-    """A declared flag, for completion and help; its values never come through click."""
+    """A declared flag, for the help and what completion reads; its values never come through click."""
 
     def __init__(self, flag: Flag) -> None:
         names = [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])

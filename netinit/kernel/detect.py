@@ -13,7 +13,6 @@ from netinit.kernel import netlink, read_text, run
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
-OWNED_SETS = "netinit-"
 MODULES = "/sys/module"
 RESOLV_CONF = "/etc/resolv.conf"
 WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONOSUPPORT: no nfnetlink
@@ -74,22 +73,9 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
         return () if error.errno in WITHOUT_NF_TABLES else None
 
 
-def owned_sets() -> dict[str, int]:
-    """The address sets of ours with the number of their elements; none where the kernel has none loaded: asking loads them.
-
-    A name with other letters than we use is foreign.
-    """
-    if posix.access(MODULES, posix.F_OK) and not posix.access(f"{MODULES}/ip_set", posix.F_OK):
-        return {}
-    try:
-        sets = netlink.list_address_sets()
-    except OSError:
-        return {}
-    return {name: size for name, size in sets.items() if name.startswith(OWNED_SETS) and _is_plain(name)}
-
-
-def _is_plain(name: str) -> bool:
-    return name.isascii() and name.replace("-", "").isalnum()
+def has_address_sets() -> bool:
+    """Whether there may be address sets (ipset(8)): asking a kernel that has the code for them not loaded would load it."""
+    return not posix.access(MODULES, posix.F_OK) or posix.access(f"{MODULES}/ip_set", posix.F_OK)
 
 
 def has_capability(number: int) -> bool:

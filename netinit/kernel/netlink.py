@@ -39,19 +39,16 @@ _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMAS
 _PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
 _USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names one
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
-# linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
+# linux/netfilter/nf_tables.h: the subsystem's number, then the message's
 NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 1, 10 << 8 | 4, 10 << 8 | 7
 NFTA_TABLE_NAME, NFTA_TABLE_FLAGS, NFT_TABLE_F_DORMANT = 1, 2, 1
-IPSET_CMD_LIST = 6 << 8 | 7
+NFT_MSG_GETGEN, NFTA_GEN_ID = 10 << 8 | 16, 1
 NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
 NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 7, 1, 2
 NFTA_EXPR_NAME, NFTA_EXPR_DATA, NFTA_DATA_VALUE = 1, 2, 1
 NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_BITWISE_SREG, NFTA_BITWISE_DREG = 1, 2, 1, 3, 1, 2
 NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_EXPRESSIONS = 1, 2, 3, 4
 NF_ACCEPT = 1  # linux/netfilter.h
-IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
-IPSET_PROTOCOL = 6  # the oldest still spoken by kernels
-IPSET_FLAG_LIST_HEADER = 4
 # What messages of a kind begin with: struct ifaddrmsg, rtmsg and fib_rule_hdr (of equal form), nfgenmsg
 _ADDRESS, _ROUTE, _NETFILTER = "=BBBBI", "=BBBBBBBBI", "=BBH"
 _ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
@@ -299,19 +296,10 @@ def list_dormant_tables() -> tuple[tuple[int, str], ...]:
     return tuple(found)
 
 
-def list_address_sets() -> dict[str, int]:
-    """All address sets (ipset(8)) in the namespace, by name with the number of their elements, which are not read.
-
-    OSError without NET_ADMIN or without kernel support.
-    """
-    body = pack(_NETFILTER, AF_UNSPEC, 0, 0) + attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
-    body += attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", IPSET_FLAG_LIST_HEADER))
-    sizes = {}
-    for _, found in dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
-        attributes = read_attributes(found, NETFILTER_SIZE)
-        size = read_attributes(attributes.get(IPSET_ATTR_DATA, b""), 0).get(IPSET_ATTR_ELEMENTS)
-        sizes[read_name(attributes[IPSET_ATTR_SETNAME])] = big(size)
-    return sizes
+def read_nft_generation() -> bytes:
+    """What is another after each change of nf_tables in the namespace. OSError."""
+    with Netlink(NETLINK_NETFILTER) as link:
+        return read_attributes(link.ask(NFT_MSG_GETGEN, pack(_NETFILTER, AF_UNSPEC, 0, 0))[0], NETFILTER_SIZE)[NFTA_GEN_ID]
 
 
 def list_nft_rules(family: int) -> list[bytes]:

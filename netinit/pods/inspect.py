@@ -6,7 +6,7 @@ that there is something to list. The attempt to apply is the test; a backend tha
 
 from __future__ import annotations
 
-from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, readers
+from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, is_installed, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import Family
@@ -39,7 +39,7 @@ class Survey:
         self._machine = machine
         self._excused: set[str] = set()  # those that could not look where another could
         for name in machine.occupied(options, thorough=thorough):
-            for reader in readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
+            for reader in sorted(readers(name), key=_lacks_programs):  # all see the same, but these could not change it
                 if self._look(reader):
                     break
                 self._excused.add(reader)
@@ -72,7 +72,7 @@ class Survey:
 
     def _first_reader(self, name: str) -> str:
         """The first of the backends that have looked at the same tables."""
-        return next(reader for reader in readers(name) if reader in self._observed)
+        return next(reader for reader in self._observed if reader in readers(name))
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:
         """The others, beside the chosen backend, that hold rules of ours."""
@@ -106,6 +106,10 @@ class Survey:
             self._failures[name] = error
             return None
         return self._observed[name]
+
+
+def _lacks_programs(name: str) -> bool:
+    return not is_installed(name)
 
 
 def describe_leftover(observed: Observed) -> Difference:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from netinit import backends
 from netinit.backends import ipset
-from netinit.backends.iptables import XtablesBackend, notice_size
+from netinit.backends.iptables import notice_size
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
@@ -19,14 +19,15 @@ from netinit.kernel.situation import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
 from netinit.options import AUTO, Interception, Options, Settled
 from netinit.rules.iptables.sets import Contents, use_sets
-from netinit.rules.iptables.write import ListedTable, Listing
+from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
+from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.rules.recover import Recovered, from_chains, from_listings
 from netinit.simulate.host import is_simple, surroundings_of
-from netinit.simulate.places import SOURCES, load_snapshot, merge
-from netinit.simulate.ruleset import Ruleset, chains_of, load_listing, resolve_sets, split_counter
+from netinit.simulate.places import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
+from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
@@ -73,37 +74,27 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
         *(settled.warnings if given else ()),
         *(wanted.warnings if wanted else ()),
     ]
-    marks = {family: _local_marks(family) for family in families}
     snapshot = _read_snapshot()
-    rulesets: dict[str, dict[Family, Ruleset]] = {}
+    contents = ipset.read_contents()
     found: dict[str, Recovered] = {}
+    plans: list[Plan] = []
     for name in places:
         if variant := backends.BACKENDS[name].variant:
-            listings, contents = _read_listings(name, settled), ipset.read_contents()
-            warnings += [notice for family in families for notice in notice_size(listings[family], family)]
-            found[name] = from_listings(_uncounted(listings), _routing(families), contents)
-            plans = _with_sets(_plans(wanted, found[name]), variant, contents)
-            rulesets[name] = _load_listings(listings, contents, plans, marks)
+            listings = _list_rules(snapshot, families, legacy=SOURCES[name] == IPTABLES_LEGACY)
+            warnings += [notice for family in families for notice in notice_size(_count(listings[family]), family)]
+            found[name] = from_listings(listings, _routing(families), contents)
+            plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
-            rulesets[name] = _load_own_tables(snapshot, marks)
-            found[name] = from_chains(chains_of(rulesets[name]), _routing(families))
-    for family in families:
-        if any(one[family].tracks for one in rulesets.values() if family in one):
-            for one in rulesets.values():
-                one[family] = replace(one[family], tracked=True)
-    if not rulesets:
-        rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in families}
-        warnings.append("there are no rules at all in this namespace")
-    held_by = load_snapshot(snapshot, [plan for one in found.values() for plan in _plans(wanted, one)])
-    for name, by_family in rulesets.items():
-        held = held_by.rulesets.get(SOURCES[name], {})
-        rulesets[name] = {
-            family: merge(rules, held.get(family)) if name != backends.NFTABLES else replace(rules, tables=held[family].tables)
-            for family, rules in by_family.items()
-        }
+            found[name] = from_chains(chains_of(_load_own_tables(snapshot, families)), _routing(families))
+            plans += _plans(wanted, found[name])
+    held = load_snapshot(snapshot, plans)
+    if held.unreadable:
+        raise ParseError("; ".join(held.unreadable))
+    rulesets = _load_rulesets(held, places or (backends.IPTABLES_NFT,), families, contents)
+    warnings += [] if places else ["there are no rules at all in this namespace"]
     unread = _find_unread(snapshot)
     rulesets = {
-        name: {family: replace(rules, unread=unread, foreign=held_by.foreign[family]) for family, rules in one.items()}
+        name: {family: replace(rules, unread=unread, foreign=held.foreign[family]) for family, rules in one.items()}
         for name, one in rulesets.items()
     }
     around = {family: surroundings_of(snapshot, family) for family in families}
@@ -140,60 +131,45 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
 
 
-def _load_listings(
-    listings: dict[Family, Listing],
-    contents: Contents,
-    plans: list[Plan],
-    marks: dict[Family, tuple[LocalMarks, int]],
-) -> dict[Family, Ruleset]:
-    return {
-        family: resolve_sets(
-            load_listing(listing, family, plans=plans, local_marks=marks[family][0], routing_table=marks[family][1]),
-            contents,
-        )
-        for family, listing in listings.items()
-    }
+def _load_rulesets(
+    held: Places, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
+) -> dict[str, dict[Family, Ruleset]]:
+    """The rules of each of these backends, with what address sets hold."""
+    marks = {family: _local_marks(family) for family in families}
+    rulesets: dict[str, dict[Family, Ruleset]] = {}
+    for name in places:
+        rules = held.rulesets.get(SOURCES[name], {})
+        rulesets[name] = {
+            family: resolve_sets(
+                replace(rules.get(family) or Ruleset(family), local_marks=marks[family][0], routing_table=marks[family][1]), contents
+            )
+            for family in families
+        }
+    for family in families:
+        if any(one[family].tracks for one in rulesets.values()):
+            for one in rulesets.values():
+                one[family] = replace(one[family], tracked=True)
+    return rulesets
 
 
-def _load_own_tables(snapshot: Snapshot, marks: dict[Family, tuple[LocalMarks, int]]) -> dict[Family, Ruleset]:
+def _load_own_tables(snapshot: Snapshot, families: tuple[Family, ...]) -> dict[Family, Ruleset]:
     """The rules of our nft tables. ParseError."""
     held = load_snapshot(snapshot)
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
     own = held.rulesets[backends.NFTABLES]
-    return {family: replace(own[family], local_marks=local, routing_table=table) for family, (local, table) in marks.items()}
+    return {family: own[family] for family in families}
 
 
-def _read_listings(name: str, settled: Settled) -> dict[Family, Listing]:
-    """The rules with their counters, read as every other command reads them."""
-    refusals = []
-    for reader in backends.readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
-        try:
-            return _look(reader, settled)
-        except BackendUnavailableError as error:
-            refusals.append(error)
-    raise refusals[0]
+def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: bool) -> dict[Family, Listing]:
+    try:
+        return {family: list_snapshot(snapshot, family, legacy=legacy) for family in families}
+    except ValueError as error:
+        raise ParseError(str(error)) from None
 
 
-def _look(name: str, settled: Settled) -> dict[Family, Listing]:
-    backend = backends.load(name, settled.options, settled.kernel_families)
-    if not isinstance(backend, XtablesBackend):
-        raise TypeError(f"{name} lists no rules in iptables' dialect")
-    return backend.look(settled.kernel_families, counted=backend.counts)[1]
-
-
-def _uncounted(listings: dict[Family, Listing]) -> dict[Family, Listing]:
-    """The listings without counters."""
-    return {
-        family: {
-            name: ListedTable(
-                policies=table.policies,
-                rules={chain: [split_counter(spec)[1] for spec in specs] for chain, specs in table.rules.items()},
-            )
-            for name, table in listing.items()
-        }
-        for family, listing in listings.items()
-    }
+def _count(listing: Listing) -> int:
+    return sum([len(texts) for table in listing.values() for texts in table.rules.values()])
 
 
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from netinit.backends import BACKENDS
 from netinit.base.errors import ApplyError, TooManyPartsError
 from netinit.options import LEGACY_TABLES
-from netinit.rules.model import HIDDEN, INACTIVE
+from netinit.rules.model import INACTIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from netinit.simulate.in_force import Departures
 
 MOST_NAMED = 10
-NOT_IN_FORCE = (INACTIVE, HIDDEN)
 STAY = "the rules are programmed and stay"
 NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
 
@@ -49,10 +48,10 @@ def check(
         if required:
             raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
         return (*[one.describe() for one in shadows], why)
-    idle = [one for one in found.differences if _is_idle(one, comparison)] if found else []
+    idle = [one for one in found.differences if one.kind == INACTIVE] if found else []
     if idle:
         raise NotInForceError(_name(f"{STAY}, but are not in force:", idle))
-    escaping = (*shadows, *[one for one in found.differences if one.kind not in NOT_IN_FORCE]) if found else shadows
+    escaping = (*shadows, *[one for one in found.differences if one.kind != INACTIVE]) if found else shadows
     if escaping and required:
         raise ApplyError(_name(f"{STAY}, but --require-capture is set, and packets that they should capture may escape:", escaping))
     return (*[one.describe() for one in escaping], *(found.warnings if found else ()))
@@ -75,10 +74,6 @@ def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference
     from netinit.simulate.in_force import find_departures  # the prover: 150 ms
 
     return find_departures(snapshot, plan, backend, shadows)
-
-
-def _is_idle(one: Difference, comparison: Comparison) -> bool:
-    return one.kind == INACTIVE or (one.kind == HIDDEN and not comparison.is_first)
 
 
 def _name(what: str, found: Sequence[Difference]) -> str:

@@ -61,7 +61,7 @@ OWNED_CHAINS = frozenset(
 )
 
 MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
-INACTIVE, HIDDEN, ESCAPING = "inactive", "hidden", "escaping"  # as a snapshot of the kernel shows
+INACTIVE, ESCAPING = "inactive", "escaping"  # as a snapshot of the kernel shows
 
 
 class Origin(Record):

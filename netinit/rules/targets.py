@@ -318,6 +318,12 @@ class TrackZone(Target):
         return f"track it in zone {self.zone}"
 
 
+def quote_words(text: str) -> str:
+    """A text, such as a comment, as listings of iptables have it between double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
+    return f'"{escaped}"'
+
+
 class LogTarget(Target):
     """The packet is reported with a prefix: in the kernel's log, or to the listeners of a group (sections LOG, NFLOG)."""
 
@@ -327,8 +333,8 @@ class LogTarget(Target):
 
     def xt(self, family: Family) -> str:
         if self.group:
-            return f'NFLOG --nflog-prefix "{self.prefix}" --nflog-group {self.group}'
-        return f'LOG --log-prefix "{self.prefix}"'
+            return f"NFLOG --nflog-prefix {quote_words(self.prefix)} --nflog-group {self.group}"
+        return f"LOG --log-prefix {quote_words(self.prefix)}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return (f'log prefix "{self.prefix}"{f" group {self.group}" if self.group else ""}',)

@@ -1,8 +1,7 @@
-"""Whether planned rules are in force, judged by a snapshot of the kernel: what the text of listings cannot show.
+"""Whether planned rules are in force, judged by a snapshot of the kernel: what comparing the rules alone cannot show.
 
-Four questions, in this order: are the rules in the kernel those that are listed; are their tables and chains active and hooked
-in where packets meet them; is the device called lo the loopback; and does anything foreign take packets away that the plan
-captures.
+Three questions, in this order: are their tables and chains active and hooked in where packets meet them; is the device called lo
+the loopback; and does anything foreign take packets away that the plan captures.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, HIDDEN, INACTIVE, OWNED_CHAINS, SHADOWING, Difference, Plan
+from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, INACTIVE, OWNED_CHAINS, SHADOWING, Difference, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
@@ -84,7 +83,7 @@ class _Judge:
 
     def judge(self) -> Departures:
         """All of it."""
-        found = [*self._devices(), *self._dormant(), *self._bases(), *self._hidden()]
+        found = [*self._devices(), *self._dormant(), *self._bases()]
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
@@ -140,39 +139,6 @@ class _Judge:
                             rule=f"type {chain.kind or 'none'} hook {chain.hook} priority {chain.priority}",
                             purpose=f"packets do not meet the chain as type {kind} at priority {priority}", origin="the chain's hook",
                         )  # fmt: skip
-
-    def _hidden(self) -> Iterator[Difference]:
-        """Rules that iptables lists as planned, while the kernel has others."""
-        rulesets = self._places.rulesets.get(self._source, {})
-        if self._source == NFTABLES:  # its listing is JSON of every expression
-            return
-        for family, planned in self._planned.items():
-            live = rulesets.get(family) or Ruleset(family)
-            for table, chains in planned.tables.items():
-                for name, chain in chains.items():
-                    if (family.name, table, name) not in self._listed:
-                        yield from self._hidden_in(family, table, live.tables.get(table, {}).get(name), chain)
-
-    def _hidden_in(self, family: Family, table: str, live: LoadedChain | None, wanted: LoadedChain) -> Iterator[Difference]:
-        """Planned rules of a chain that do not decode as planned. Rules with address sets are compared by their listing."""
-        if live is None or any(_asks_a_set(one) for one in live.rules):
-            return
-        keys = [normalise_rule(one.rule) for one in live.rules]
-        at = 0
-        for planned in wanted.rules:
-            key = normalise_rule(planned.rule)
-            if key in keys[at:]:
-                at += keys[at:].index(key) + 1
-                continue
-            other = live.rules[min(at, len(live.rules) - 1)] if live.rules else None
-            handle = self._places.handles.get((self._source, family, table, live.name, other.number)) if other else None
-            yield Difference(
-                kind=HIDDEN, where=family.name, table=table, chain=live.name, number=other.number if other else 0,
-                rule=(other.text if other else "") or "a rule that does something else",
-                purpose=f"the kernel has this{f' (handle {handle})' if handle else ''} where iptables lists: {planned.purpose}",
-                origin="what the listing does not print",
-            )  # fmt: skip
-            return
 
     def _unfollowed(self) -> Iterator[Difference]:
         """What may take packets away and is not followed: nobody can say that the plan is in force beside it."""
@@ -368,4 +334,4 @@ def _is_ours(loaded: LoadedRule) -> bool:
 
 
 def _asks_a_set(loaded: LoadedRule) -> bool:
-    return any(isinstance(match, UnknownMatch) and match.text == "-m set" for match in loaded.rule.matches)
+    return any(isinstance(match, UnknownMatch) and match.text.startswith("-m set") for match in loaded.rule.matches)

@@ -7,7 +7,7 @@ one, whatever table it stands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -29,6 +29,7 @@ from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.expressions.table_differences import format_hook
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.live_listing import name_sets, write_live
 from netinit.rules.matches.context import Socket, UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origin, Plan, Rule
@@ -49,7 +50,7 @@ NUMBERS = {IPV4: IP, IPV6: IP6}
 POLICIES = {0: "DROP", 1: "ACCEPT"}
 Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]  # by table, chain and meaning
 Tables = dict[str, dict[str, LoadedChain]]
-Writer = Callable[[Rule, Family], str]
+Writer = Callable[[Rule, Family, Mapping[int, str]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +73,7 @@ def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
     return _Loader(snapshot, plans).load()
 
 
-def spell_rule(rule: Rule, family: Family) -> str:
-    """A decoded rule as people read it, in iptables' words."""
-    words = []
-    for match in rule.matches:
-        written = match.xt()
-        protocol = f"-p {written.protocol}"
-        words += [protocol] if written.protocol and protocol not in words else []
-        words.append(" | ".join(written.alternatives))
-    target = rule.target.xt(family)
-    return " ".join([*[word for word in words if word], *([f"{rule.target.option} {target}"] if target else [])])
-
-
-def _write_native(rule: Rule, _: Family) -> str:
+def _write_native(rule: Rule, _: Family, __: Mapping[int, str]) -> str:
     return format_rule(rule)
 
 
@@ -92,6 +81,7 @@ class _Loader:
     def __init__(self, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
         self._snapshot = snapshot
         self._references = References.of(snapshot)
+        self._sets = dict(snapshot.address_sets)
         self._plans = plans
         self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
         for rule in snapshot.rules:
@@ -135,7 +125,7 @@ class _Loader:
         return LoadedChain(chain.name, tuple(rules), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
 
     def _load_rules(
-        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None, write: Writer = spell_rule
+        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None, write: Writer = write_live
     ) -> tuple[list[LoadedRule], dict[int, int]]:
         """The rules of a chain that packets of a family meet, numbered as the kernel has them, and their handles."""
         loaded: list[LoadedRule] = []
@@ -143,12 +133,12 @@ class _Loader:
         for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
             decoded = decode_rule(one, self._references)
             handles[number] = one.handle
-            for rule in decoded.rules:
+            for rule in [name_sets(rule, self._sets) for rule in decoded.rules]:
                 if family in rule.families:
                     purposes, table = known or ({}, "")
                     purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), ("", None))
                     comment = rule.comment if rule.comment != purpose else ""
-                    text = write(rule, family)
+                    text = str(write(rule, family, self._sets))
                     loaded.append(LoadedRule(number, text, rule, purpose, origin, decoded.packets, comment))
         return loaded, handles
 
@@ -166,11 +156,11 @@ class _Loader:
             for chain in chains:
                 rules = []
                 for number, entry in enumerate(chain.rules, 1):
-                    key = (table.name, chain.name, normalise_rule(entry.rule))
-                    purpose, origin = self._known[family].get(key, ("", None))
-                    comment = entry.rule.comment if entry.rule.comment != purpose else ""
-                    text = spell_rule(entry.rule, family)
-                    rules.append(LoadedRule(number, text, entry.rule, purpose, origin, entry.packets, comment))
+                    rule = name_sets(entry.rule, self._sets)
+                    purpose, origin = self._known[family].get((table.name, chain.name, normalise_rule(rule)), ("", None))
+                    comment = rule.comment if rule.comment != purpose else ""
+                    text = str(write_live(rule, family, self._sets))
+                    rules.append(LoadedRule(number, text, rule, purpose, origin, entry.packets, comment))
                 found[table.name][chain.name] = LoadedChain(chain.name, tuple(rules), chain.policy)
         return found
 
@@ -208,7 +198,7 @@ class _Loader:
         found: Purposes = {}
         for plan in reversed(self._plans):
             for name, table in encode_plan(plan).items():
-                around = References(sets={(INET, name, one.name): one for one in table.sets}, devices={})
+                around = References(sets={(INET, name, one.name): one for one in table.held_sets(name)}, devices={})
                 for chain, rules in table.chains.items():
                     for one in rules:
                         held = NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions)
@@ -328,53 +318,3 @@ def _rename(target: Target) -> Target:
     if isinstance(target, Several):
         return target.replace(targets=tuple([_rename(one) for one in target.targets]))
     return target
-
-
-def merge(listed: Ruleset, held: Ruleset | None) -> Ruleset:
-    """The listed rules where the kernel's own decode to the same, and the kernel's where they do not.
-
-    A listing names address sets and has every module's words, so it is kept wherever it is true. What the kernel does not ask
-    (a dormant table, a built-in chain that is hooked in elsewhere) is left out. Without anything held the listing stays as it is.
-    """
-    if held is None:
-        return listed
-    tables = {}
-    for table, chains in listed.tables.items():
-        own = held.tables.get(table)
-        if own is not None:
-            tables[table] = {name: _merge_chain(chain, own.get(name)) for name, chain in chains.items() if _is_asked(name, chain, own)}
-    return replace(listed, tables=tables)
-
-
-def _is_asked(name: str, chain: LoadedChain, own: dict[str, LoadedChain]) -> bool:
-    return name in own or not (chain.rules or name not in BUILTIN_CHAINS)
-
-
-def _merge_chain(listed: LoadedChain, held: LoadedChain | None) -> LoadedChain:
-    if held is None:
-        return listed
-    if len(listed.rules) != len(held.rules):
-        return held
-    rules = tuple(one if _agree(one, other) else other for one, other in zip(listed.rules, held.rules, strict=True))
-    return replace(listed, rules=rules)
-
-
-def _agree(listed: LoadedRule, held: LoadedRule) -> bool:
-    """Whether a decoded rule is the listed one; what neither side knows counts for the same, if it stands in the same place."""
-    wanted, found = listed.rule, held.rule
-    if normalise_rule(wanted) == normalise_rule(found):
-        return True
-    matches, target = _known_part(wanted)
-    known, other = _known_part(found)
-    if known == matches and target == other and not any(isinstance(one, UnknownMatch) for one in (*wanted.matches, *found.matches)):
-        return True  # all of them must hold, in whatever order: nft and iptables list interfaces and addresses in another one
-    if UnknownMatch(text="-m set") in found.matches:  # the listing names the set, and what it holds may stand in its place
-        return known <= matches and target == other
-    unknown = any(isinstance(one, UnknownMatch) for one in wanted.matches)
-    return unknown and known == matches and type(target) is type(other)
-
-
-def _known_part(rule: Rule) -> tuple[frozenset[object], object]:
-    known = tuple([match for match in rule.matches if not isinstance(match, UnknownMatch)])
-    *matches, target = normalise_rule(rule.replace(matches=known))
-    return frozenset(matches), target

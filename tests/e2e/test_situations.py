@@ -17,7 +17,8 @@ import yaml
 import netinit
 from containers import Image
 from engine import ROOT, Engine
-from netinit.cli.group import ALIASES, root
+from netinit.cli.commands import ALIASES
+from netinit.cli.group import root
 from netinit.lab import Pod
 from netinit.lab.pod import USER_BASE
 

@@ -21,7 +21,8 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.lab import Arrival, Pod, Probe
 from netinit.lab import Listener as Opened
 from netinit.options import NODE_PROXY_MARK, Options
-from netinit.rules.iptables.write import parse_listing, render_restore, write_plan
+from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule

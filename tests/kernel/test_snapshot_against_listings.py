@@ -10,7 +10,8 @@ from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
-from netinit.rules.iptables.write import parse_listing, render_restore, write_plan
+from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.nft import render_script
 from netinit.simulate.places import IPTABLES_LEGACY, IPTABLES_NFT, load_snapshot

@@ -12,34 +12,32 @@ from typing import Any
 from chosen import BACKENDS, CHOSEN, FEATURES
 
 Place = Mapping[str, Any]
-MOST, FEW = 400, 80  # characters of a message in a cell; where the whole one stands elsewhere on the page
+MOST, FEW = 200, 40  # characters of a message in a cell; where the whole one stands elsewhere on the page
 HEAD = """# Kernels
 
-`make kernels` (root) writes this page: it boots Debian's kernels in virtual machines, enters Debian's roots on the kernel of
-the machine it runs on, and asks there what works. [Backends](backends.md) says what each backend needs.
+`make kernels` (root) writes this page: it boots Debian's kernels in virtual machines, enters Debian's root file systems on the kernel of
+the machine it runs on, and tests there what works. [Backends](backends.md) says what each backend needs.
 
 ## What works where
 
 Each feature is one test, the same everywhere:
 
-- `contract`: among foreign rules, in both families: a first run, a second that finds nothing to do, `verify`, reconciling to
-  TPROXY with DNS, and the removal, after which all is as it was.
+- `contract`: among foreign rules, in both families: a first run, a second that changes nothing, `verify`, reconciling to
+  TPROXY with DNS, and the removal, which restores the state before.
 - `connections`: 32 real connections in both families: captured in and out, from the proxy's user and group, to excluded ports,
   from the pod to itself, over the loopback device, DNS over UDP and TCP to listed servers and others.
 - `TPROXY`: 14 more, where the proxy sees both addresses.
-- `address sets`: real connections to networks inside and outside of long lists: ipset's with iptables, nft's own.
+- `address sets`: real connections to networks in long lists and outside of them, with ipset or nft's own sets.
 - `user namespaces`: apply, verify, a second run and remove from the node, in a pod with `hostUsers: false`.
 
-A dash: the backend has no such thing, or time ran out before. `doctor` counts the features that `netinit doctor` tried in the
-kernel and found working, in both families. Kernels run with KVM where it works; else the processor is emulated, and its clock
-counts instructions, so that no deadline passes for the emulation's slowness. A kernel then takes some minutes.
+A dash: the backend does not have the feature, or time ran out. `doctor` counts the features that `netinit doctor` found working, in
+both families. Kernels run with KVM where it works, else on an emulated processor whose clock counts instructions.
 """
 LACKS = """
 ## What is missing is named
 
-How `netinit apply` ended with each backend, and with the one that it chose itself, where it could not program, with the error.
-An error on a kernel without modules names one of them, or `make kernels` fails. Without address sets nothing fails: the
-rules are written plainly.
+How `netinit apply` failed where it could not program. On a kernel from which modules were removed, the error must name one of them, or
+`make kernels` fails. Without address sets nothing fails: each network gets a rule.
 """
 SETS = "ip_set"
 
@@ -86,12 +84,16 @@ def last_words(said: str) -> str:
 
 
 def rows_of(place: Place) -> Iterable[tuple[str, ...]]:
+    """A row for the backends of a place that answered alike."""
     if "failure" in place:
         yield (place["name"], "none", f"no answer: {shorten(place['failure'])}", *["–"] * len(FEATURES))
         return
+    alike: dict[tuple[str, ...], list[str]] = {}
     for backend in BACKENDS:
         cells = [verdict(place["answer"], backend, feature) for feature in FEATURES]
-        yield (place["name"], backend, examined(place["answer"], backend), *cells)
+        alike.setdefault((examined(place["answer"], backend), *cells), []).append(backend)
+    for cells, backends in alike.items():
+        yield (place["name"], ", ".join(backends), *cells)
 
 
 def failures_of(place: Place) -> Iterable[tuple[str, ...]]:

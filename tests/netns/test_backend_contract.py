@@ -16,7 +16,8 @@ from netinit.base.errors import ApplyError
 from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
 from netinit.pods.planning import settle
-from netinit.rules.iptables.write import parse_listing, write_plan
+from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 from programming import (

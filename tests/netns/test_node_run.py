@@ -34,7 +34,7 @@ def test_the_pod_with_the_address_is_asked_and_no_other(pod, tmp_path):
     assert (none.returncode, "0 network namespaces" in none.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("words", [["apply"], ["remove"], ["inject"], ["--netns", "x", "apply"]])
+@pytest.mark.parametrize("words", [["remove"], ["inject"], ["--netns", "x", "apply"]])
 def test_nothing_that_changes_a_pod_is_run(words):
     done = ask("--address=10.0.0.1", "--", *words)
     assert (done.returncode, "is not run for a pod" in done.stderr) == (2, True)
@@ -71,3 +71,36 @@ def test_a_trace_ends_and_takes_its_table_away_when_its_input_ends(pod, tmp_path
         assert begun.wait(30) == 1
         assert "no packet that begins such a connection was seen" in begun.stderr.read()
     assert "netinit-trace" not in pod.run(["nft", "list", "tables"]).stdout
+
+
+def test_the_rules_of_the_pod_are_repaired_by_its_address(pod, tmp_path):
+    (tmp_path / "cni-1").symlink_to(f"/proc/{pod.pid}/ns/net")
+    where = (f"--address={pod.address}", f"--netnsFolder={tmp_path}", "--")
+    subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
+    before = json.loads(ask(*where, "verify", *SIDECAR).stdout)
+    assert before["code"] == 0, before
+    told = json.loads(ask(*where, "verify", *SIDECAR, "-x", "10.0.0.0/8").stdout)
+    assert told["code"] == 3
+    done = ask(*where, "apply", *SIDECAR, "-x", "10.0.0.0/8", "--reconcile")
+    assert json.loads(done.stdout)["code"] == 0, done
+    assert json.loads(ask(*where, "verify", *SIDECAR, "-x", "10.0.0.0/8").stdout)["code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "apply: is run for a pod with --reconcile alone"),
+        (("--reconcile", "--cleanup-only"), "--cleanup-only: is not taken"),
+        (("--reconcile", "--netns", "/proc/1/ns/net"), "--network-namespace: is not taken"),
+        (("--reconcile", "--host-network"), "--host-network: is not taken"),
+        (("--reconcile=false",), "with --reconcile alone"),
+    ],
+)
+def test_apply_does_nothing_else_there(words, problem):
+    done = ask("--address=10.0.0.1", "--", "apply", *words)
+    assert (done.returncode, problem in done.stderr) == (2, True), done
+
+
+def test_a_variable_does_not_turn_a_repair_into_a_removal():
+    done = ask("--address=10.0.0.1", "--env=CLEANUP_ONLY=true", "--", "apply", "--reconcile")
+    assert (done.returncode, "--cleanup-only: is not taken" in done.stderr) == (2, True), done

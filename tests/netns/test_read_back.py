@@ -59,7 +59,7 @@ def test_a_rule_of_ours_has_its_purpose_without_any_option(pod, backend):
     assert not [text for text in told["warnings"] if "uncaptured" in text]
 
 
-def test_without_the_programs_libiptc_reads_the_rules_of_legacy_iptables_for_explain(pod):
+def test_the_rules_of_legacy_iptables_are_explained_without_its_programs(pod):
     needs("libiptc")
     read(pod, "apply", *MODES["TPROXY and DNS"], "--backend", "libiptc")
     words = ("explain", "--live", "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID), "--json")
@@ -70,8 +70,6 @@ def test_without_the_programs_libiptc_reads_the_rules_of_legacy_iptables_for_exp
     done = run_tool(pod, *words, prefix=hidden)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    counted, uncounted = ([step.pop("packets") for step in one["path"] if step["rule"]] for one in (by_program, told))
-    assert (set(counted), set(uncounted)) == ({0}, {None}), "libiptc lists no counters"
     assert {**told, "path": [step | {"packets": None} for step in told["path"]]} == {
         **by_program, "path": [step | {"packets": None} for step in by_program["path"]],
     }  # fmt: skip

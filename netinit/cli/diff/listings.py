@@ -8,7 +8,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.shown import shorten
 from netinit.cli.question import Ground, stand_in
-from netinit.rules.iptables.write import parse_listing
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.simulate.ruleset import Ruleset, load_listing
 
 _TABLE = re.compile(r"^\*[a-z]+$", re.MULTILINE)

@@ -52,7 +52,7 @@ _YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true
 
 
 def _read_image(text: str) -> str:
-    """The reference of an image, such as registry.example/mesh/netinit:0.1.0."""
+    """The reference of an image, such as registry.example/mesh/netinit:0.2.0."""
     if not text or any(letter not in _IMAGE_LETTERS for letter in text):
         raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
     return text

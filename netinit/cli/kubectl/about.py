@@ -71,6 +71,12 @@ class _Told:
         return tuple(_COUNTERS.sub("", text).split("\n"))
 
 
+def image_option() -> click.Option:
+    """The option that names the image of ephemeral containers."""
+    text = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
+    return click.Option(["--image"], default="", metavar="IMAGE", help=text)
+
+
 def make_command(verb: str) -> click.Command:
     """The command of this name."""
 
@@ -81,8 +87,7 @@ def make_command(verb: str) -> click.Command:
     params = [
         click.Argument(["named"], metavar="OBJECT"),
         click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
-        click.Option(["--image"], default="", metavar="IMAGE",
-                     help="For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."),
+        image_option(),
         click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
                      help="Who reads the rules: the first that can, or one alone."),
     ]  # fmt: skip
@@ -112,7 +117,7 @@ def _run(
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     words = (*words, *["--json"] * as_json)
-    told = [_ask(verb, pod, words, targets, _sources(kubectl, agent, pod, image, source), as_json=as_json) for pod in pods]
+    told = [_ask(verb, pod, words, targets, find_sources(kubectl, agent, pod, image, source), as_json=as_json) for pod in pods]
     if as_json:
         show_artefact(to_json({"pods": [one.tree for group in _group(told) for one in group]}))
     else:
@@ -120,7 +125,8 @@ def _run(
     return max(one.code for one in told)
 
 
-def _sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
+def find_sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
+    """Who may be asked about the pod, in their order."""
     image = choose_image(pod, image)
     known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
     return list(known.values()) if source == AUTO else [known[source]]

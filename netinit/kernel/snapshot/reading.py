@@ -14,6 +14,7 @@ import posix
 
 from netinit.base.snapshot import Snapshot, Unknown
 from netinit.kernel import netlink
+from netinit.kernel.address_sets import set_names
 from netinit.kernel.snapshot import bpf, devices, legacy_tables, nf_tables_dump, routing, settings
 
 __all__ = ["read_host", "read_snapshot"]
@@ -30,6 +31,7 @@ def read_snapshot() -> Snapshot:
         legacy=legacy,
         programs=bpf.read(host.links, unknown),
         transforms=_count_transforms(unknown),
+        address_sets=tuple(set_names().items()),
         unknown=tuple(unknown),
     )
 

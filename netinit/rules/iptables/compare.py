@@ -158,7 +158,7 @@ def _extra_rule(table: str, chain: str, index: int, text: str, family: Family) -
 
 def _part_comment(text: str) -> tuple[str, str]:
     if "--comment" not in text:
-        return text, ""
+        return str(text), ""
     from netinit.rules.iptables.parse.quotation import part_comment  # seldom
 
     return part_comment(text)

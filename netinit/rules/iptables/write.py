@@ -1,4 +1,4 @@
-"""Rulesets in the dialect of iptables: a plan written as iptables-save lists it, and listings parsed.
+"""Rulesets in the dialect of iptables: a plan written as iptables-save lists it, and listings.
 
 The kernel's spelling is the same for iptables-nft and iptables-legacy, so a plan written in it can be compared with a
 listing line by line. Nothing in here comes from a user as text: addresses, ports, ids and checked names only.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
+from netinit.base.shown import escape
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Jump, quote_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,20 @@ class WrittenChain(Record):
 
 
 Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
+
+
+class ListedRule(str):
+    """A rule that the kernel has, in iptables' words, and its meaning, which the words may not tell all of."""
+
+    __slots__ = ("packets", "rule")
+    rule: Rule
+    packets: int | None
+
+    def __new__(cls, text: str, rule: Rule, packets: int | None) -> ListedRule:  # noqa: PYI034 - not subclassed
+        """The text with what it stands for."""
+        made = super().__new__(cls, text)
+        made.rule, made.packets = rule, packets
+        return made
 
 
 class ListedTable(Record):
@@ -101,7 +116,7 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
         words.append(XtMatch(place=PROTOCOL, alternatives=tuple([f"-p {protocol}" for protocol in protocols])))
         words.sort(key=_place)
     if comments:
-        words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f'-m comment --comment "{_escape(rule.comment)}"',)))
+        words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f"-m comment --comment {quote_words(rule.comment)}",)))
     texts = [""]
     for word in words:
         if len(texts) == 1 and len(word.alternatives) > 1:  # kept quick for lists of thousands
@@ -152,104 +167,11 @@ def _append(text: str, alternative: str) -> str:
     return f"{text}{alternative} " if alternative else text
 
 
-def _escape(comment: str) -> str:
-    """The comment as listings have it between double quotes."""
-    return comment.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
-
-
 def _place(word: XtMatch) -> int:
     return word.place
 
 
-def parse_listing(text: str, *, counted: bool = False) -> Listing:
-    """The tables of an iptables-save listing; with `counted`, of one with counters (-c), which then begin each rule.
-
-    ParseError for whatever is not of the grammar that iptables-save writes: comments between tables alone, a table once,
-    chains before rules and once, rules of declared chains, COMMIT at every end; quotes that close, and nothing that is
-    not printable outside of them.
-    """
-    listing: Listing = {}
-    rules: dict[str, list[str]] = {}
-    policies: dict[str, str] | None = None  # of the table at hand
-    declaring = False
-    for line in logical_lines(text):
-        if line.startswith("-A " if not counted else "[") and policies is not None:
-            declaring = False
-            chain, spec = _read_rule(line, counted)
-            if chain not in rules:
-                raise _unsafe("a rule of a chain that is not declared", line)
-            rules[chain].append(spec)
-        elif line.startswith(":") and declaring and policies is not None:
-            chain, policy = _read_chain(line)
-            if chain in policies:
-                raise _unsafe("a chain stands twice", line)
-            policies[chain] = policy
-            rules[chain] = []
-        elif line.startswith("*") and policies is None:
-            name = line[1:]
-            if name not in KNOWN_TABLES or name in listing:
-                raise _unsafe("a table stands twice" if name in listing else "no table of iptables", line)
-            policies, rules, declaring = {}, {}, True
-            listing[name] = ListedTable(policies=policies, rules=rules)
-        elif line == "COMMIT" and policies is not None:
-            policies = None
-        elif policies is not None or (line and not line.startswith("#")):
-            raise _unsafe("this line has no place there", line)
-    if policies is not None:
-        raise _unsafe("a table does not end", f"*{[*listing][-1]}")
-    return listing
-
-
-def logical_lines(text: str) -> list[str]:
-    """The lines of a listing. What stands between double quotes belongs to its line, whatever characters it has.
-
-    A quote opens where a word begins and closes where one ends; in between a backslash stands before quotes and
-    backslashes (xtables_save_string of iptables).
-    """
-    lines = text.split("\n")
-    if lines.pop():
-        raise _unsafe("the last line does not end", text.rpartition("\n")[2])
-    if '"' in text:
-        lines = list(_join_quoted(lines))
-    for line in lines:
-        if not line.isprintable() and ('"' not in line or not unquoted(line).isprintable()):
-            raise _unsafe("characters outside of quotes that cannot be printed", line)
-    return lines
-
-
-def _join_quoted(lines: list[str]) -> Iterator[str]:
-    rest = iter(lines)
-    for line in rest:
-        if '"' not in line or line.startswith("#"):
-            yield line
-            continue
-        parts, closed = [line], _closes(line, quoted=False)
-        while not closed:
-            more = next(rest, None)
-            if more is None:
-                raise _unsafe("a quote does not close", parts[0])
-            parts.append(more)
-            closed = _closes(more, quoted=True)
-        yield "\n".join(parts)
-
-
-def _closes(line: str, *, quoted: bool) -> bool:
-    """Whether no quote is open at the end of a line that began inside of one, or outside."""
-    at = 0
-    while quoted or (at := line.find('"', at)) >= 0:
-        if not quoted:
-            if line[at - 1 : at] != " ":
-                raise _unsafe("a quote inside of a word", line)
-            at += 1
-        at, quoted = _end_of_quoted(line, at), False
-        if at < 0:
-            return False
-        if line[at : at + 1] not in ("", " "):
-            raise _unsafe("letters behind a quote", line)
-    return True
-
-
-def _end_of_quoted(line: str, at: int) -> int:
+def end_of_quoted(line: str, at: int) -> int:
     """The place behind the quote that closes what is open at `at`; -1 where none does."""
     while True:
         end = line.find('"', at)
@@ -257,7 +179,7 @@ def _end_of_quoted(line: str, at: int) -> int:
         if slash < 0:
             return end + 1 if end >= 0 else -1
         if line[slash + 1 : slash + 2] not in _ESCAPED:
-            raise _unsafe("a backslash that stands before nothing to be escaped", line[slash:])
+            raise unsafe("a backslash that stands before nothing to be escaped", line[slash:])
         at = slash + 2
 
 
@@ -266,36 +188,12 @@ def unquoted(text: str) -> str:
     kept, at = [], 0
     while (start := text.find(' "', at)) >= 0:
         kept.append(text[at : start + 2])
-        at = _end_of_quoted(text, start + 2) - 1
+        at = end_of_quoted(text, start + 2) - 1
     return "".join(kept) + text[at:]
 
 
-def _read_rule(line: str, counted: bool) -> tuple[str, str]:
-    counters = ""
-    if counted:
-        counters, _, line = line.partition(" ")
-        if not _are_counters(counters) or not line.startswith("-A "):
-            raise _unsafe("no rule with counters", line)
-        counters += " "
-    chain, _, spec = line[3:].partition(" ")
-    if spec[:1] not in ("", "-", "!"):
-        raise _unsafe("a rule that begins with no option", line)
-    return chain, counters + spec
-
-
-def _read_chain(line: str) -> tuple[str, str]:
-    words = line[1:].split(" ")
-    if len(words) != 3 or not words[0] or not _are_counters(words[2]):  # noqa: PLR2004 - name, policy, counters
-        raise _unsafe("no chain with its policy and counters", line)
-    return words[0], words[1]
-
-
-def _are_counters(word: str) -> bool:
-    packets, colon, octets = word[1:-1].partition(":")
-    return word[:1] + colon + word[-1:] == "[:]" and packets.isdecimal() and octets.isdecimal()
-
-
-def _unsafe(what: str, text: str) -> ParseError:
+def unsafe(what: str, text: str) -> ParseError:
+    """The error of a text that is no listing, or that has two meanings."""
     return ParseError(f"{UNSAFE}{what}: {cut(text)}")
 
 
@@ -342,6 +240,17 @@ def render_listing(written: Written) -> str:
         lines += [f"-A {name} {text}" for name, chain in chains.items() for text in chain.texts]
         lines.append("COMMIT")
     return "".join([line + "\n" for line in lines])
+
+
+def show_listing(listing: Listing) -> str:
+    """A listing for people, as iptables-save prints it, a rule a line: what stands between a rule's quotes is no line of its own."""
+    lines = []
+    for name, table in listing.items():
+        lines.append(f"*{name}")
+        lines += [f":{chain} {table.policies.get(chain, '-')} [0:0]" for chain in table.rules]
+        lines += [f"-A {chain} {text}".rstrip() for chain, texts in table.rules.items() for text in texts]
+        lines.append("COMMIT")
+    return "".join([escape(line) + "\n" for line in lines])
 
 
 def render_commands(written: Written, family: Family) -> list[str]:

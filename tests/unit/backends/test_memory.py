@@ -156,20 +156,20 @@ def test_commands_do_what_those_of_iptables_restore_do(kernel):
 def test_rules_are_programmed_found_right_changed_and_removed_among_those_of_others(kernel, options):
     add_foreign_rules(kernel)
     backend = MemoryBackend(kernel=kernel)
-    before = backend.observe().texts
+    before = backend.observe().describe()
     for step in (options, *MANY):
         wanted = plan(step)
         backend.commit(backend.observe().compare(wanted).change())
         state = backend.observe()
         assert state.compare(wanted).differences == ()
         assert state.compare(wanted).change().scripts == {}
-        assert (state.ours, state.foreign) == (True, True)
+        assert (state.ours, state.compare(wanted).state.foreign) == (True, True)
     backend.commit(backend.observe().compare(EMPTY_PLAN).removal())
     state = backend.observe()
     assert (state.ours, state.foreign) == (False, True)
     for family in FAMILIES:
-        tables = without_empty_tables(state.texts[family])
-        assert tables == without_empty_tables(before[family])
+        tables = without_empty_tables(state.describe()[family.name])
+        assert tables == without_empty_tables(before[family.name])
 
 
 def without_empty_tables(text):
@@ -191,16 +191,16 @@ def test_when_one_family_fails_the_other_is_put_back(kernel, failing):
     add_foreign_rules(kernel)
     backend = MemoryBackend(kernel=kernel)
     backend.commit(backend.observe().compare(plan(SIDECAR)).change())
-    before = backend.observe().texts
+    before = backend.observe().describe()
     change = backend.observe().compare(plan(MANY[3])).change()
     kernel.fail_next[failing] = LockedError("held by a test")
 
     with pytest.raises(LockedError, match=f"^{failing.name}: held by a test$"):
         backend.commit(change)
-    assert backend.observe().texts != before
+    assert backend.observe().describe() != before
     backend.put_back(change)
 
-    after = backend.observe().texts
+    after = backend.observe().describe()
     assert {family: without_empty_tables(text) for family, text in after.items()} == before
     assert kernel.fail_next == {}
     backend.commit(change)

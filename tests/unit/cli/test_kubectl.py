@@ -6,56 +6,20 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from kubectl_calls import read_calls, write_calls
+from kubectl_calls import AGENTS, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, WEB
 from netinit.cli import start
 from netinit.kernel.run import Finished
 
-FAKE = Path(__file__).parents[2] / "kubectl"
-WEB = "web-6d4cf56db6-2xk9p"
-POD = f"get pod {WEB} -n shop --ignore-not-found -o json"
-PODS = "get pods -n shop --ignore-not-found -o json"
-DEPLOYMENT = [
-    {"words": "get deployment web -n shop *", "file": "deployment-web.json"},
-    {"words": "get pods -n shop -l app=web *", "file": "pods-web.json"},
-]
-AGENTS = {"words": "get pods -A -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"}
-ON_AGENT = "exec -n mesh netinit-node-4fj2k -c agent -- netinit node run --address=10.244.1.7 -- "
 SERVICE = [
     {"words": "get service db -n shop *", "file": "service-db.json"},
     {"words": "get endpointslices.v1.discovery.k8s.io -n shop -l kubernetes.io/service-name=db *", "file": "slices-db.json"},
 ]
-
-
-@pytest.fixture
-def kubectl(run, tmp_path):
-    """`kubectl(line, *answers)`: what the command printed; `kubectl.calls` are the words that the fake got."""
-
-    def prepare(*answers, files=None):
-        folder = tmp_path / "answers"
-        shutil.copytree(FAKE / "shop", folder, dirs_exist_ok=True)
-        for name, tree in (files or {}).items():
-            (folder / name).write_text(json.dumps(tree))
-        write_calls(folder, answers)
-        log = tmp_path / "log"
-        log.write_text("")
-        return {"PATH": f"{FAKE}:{Path(sys.executable).parent}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
-
-    def ask(line, *answers, files=None):
-        done = run(["netinit", "kubectl", *line.split()], prepare(*answers, files=files))
-        ask.calls = list(read_calls(tmp_path / "log"))
-        return done
-
-    ask.calls = []
-    ask.prepare = prepare
-    return ask
 
 
 @pytest.fixture
@@ -90,7 +54,7 @@ def test_a_pod_is_explained_by_the_agent_of_its_node(kubectl):
 def test_without_an_agent_an_ephemeral_container_reads_the_rules_and_the_answer_says_what_stays(kubectl):
     answers = [
         {"words": POD, "file": "pod-web-after.json"},
-        {"words": f"debug -n shop {WEB} --image=registry.example/mesh/netinit:0.1.0 --profile=netadmin --container=netinit-* --arguments-only -- verify *"},
+        {"words": f"debug -n shop {WEB} --image=registry.example/mesh/netinit:0.2.0 --profile=netadmin --container=netinit-* --arguments-only -- verify *"},
         {"words": f"logs -n shop {WEB} -c netinit-*", "stdout": "as planned: 37 rules for IPv4 (nftables)\n"},
     ]
     done = kubectl(f"verify {WEB} -n shop", *answers)
@@ -347,7 +311,7 @@ def test_a_watch_through_the_agent_is_shown_in_the_form_that_is_wanted_here(kube
 
 
 def test_without_the_agent_an_ephemeral_container_is_followed_and_says_how_it_ended(kubectl):
-    debug = f"debug -i -n shop {WEB} --image=registry.example/mesh/netinit:0.1.0 --profile=netadmin --container=netinit-* -- trace *"
+    debug = f"debug -i -n shop {WEB} --image=registry.example/mesh/netinit:0.2.0 --profile=netadmin --container=netinit-* -- trace *"
     answers = [{"words": POD, "file": "pod-web-after.json"}, {"words": debug, "stdout": "captured: \x1b[31mgoes to the proxy\n"}]
     done = kubectl(f"trace {WEB} -n shop --to 203.0.113.7:443 --uid 1000", *answers)
     assert (done.code, done.out) == (0, "captured: \\x1b[31mgoes to the proxy\n")

@@ -462,7 +462,7 @@ def test_a_workload_without_a_pod_spec_passes_unchanged_with_a_notice():
 
 
 def test_an_image_that_no_registry_has_is_named_where_it_is_used():
-    note = "note: the init container's image is 'netinit:0.1.0', which only nodes have that built it; name yours with --image\n"
+    note = "note: the init container's image is 'netinit:0.2.0', which only nodes have that built it; name yours with --image\n"
     assert run(inject.command, "-f", "-", stdin=POD).stderr == note
     assert run(inject.command, "-f", "-", "--image", "r/n:1", stdin=POD).stderr == ""
     assert run(inject.command, "-f", "-", "--set", "global.proxy_init.image=r/n:1", stdin=POD).stderr == ""

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
-from netinit.rules.census import MOST_RULES, TableCount, check_size, find_contradiction
 from netinit.rules.iptables.ownership import target_of, without_comment
 from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.transition import target_from_listing, write_transition
-from netinit.rules.iptables.write import parse_listing, unquoted
+from netinit.rules.iptables.write import unquoted
 
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 NASTY = f"{SEPARATORS}\0\x1b\x7f\x9b\udcff\udc80\u202e\"\\' #*:-A[]ab"
@@ -169,78 +169,6 @@ def test_comments_and_blank_lines_stand_between_tables_and_policies_are_kept():
     assert {name: one.policies for name, one in listing.items()} == {"nat": {"OUTPUT": "DROP", "A": "-"}, "filter": {"INPUT": "ACCEPT"}}
     assert {name: one.rules for name, one in listing.items()} == {"nat": {"OUTPUT": [], "A": []}, "filter": {"INPUT": []}}
     assert parse_listing("") == {}
-
-
-LISTING = parse_listing(table(":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", ":ZZ - [0:0]", "-A OUTPUT -j ZZ", "-A ZZ -j RETURN"))
-
-
-@pytest.mark.parametrize(
-    ("tables", "told"),
-    [
-        ({"nat": {"OUTPUT": 1, "ZZ": 1}}, ""),
-        ({"nat": {"OUTPUT": 1, "ZZ": 1, "PREROUTING": 0}}, ""),
-        ({"nat": {"OUTPUT": 1, "ZZ": 1}, "mangle": {"OTHER": 1}}, ""),  # made with nft: iptables lists none of it
-        ({"nat": {"OUTPUT": 1, "ZZ": 2}}, "chain ZZ: 1 rules listed, 2 rules in the kernel"),
-        ({"nat": {"OUTPUT": 1, "ZZ": 0}}, "chain ZZ: 1 rules listed, 0 rules in the kernel"),
-        ({"nat": {"OUTPUT": 1}}, "chain ZZ: 1 rules listed, no such chain in the kernel"),
-        ({"nat": {"ZZ": 1}}, "chain OUTPUT: 1 rules listed, no such chain in the kernel"),
-        ({"nat": {"OUTPUT": 1, "ZZ": 1, "YY": 0}}, "chain YY: no such chain listed, 0 rules in the kernel"),
-        ({}, "table nat is listed, and the kernel has none"),
-        ({"nat": {"OUTPUT": 1, "ZZ": 1}, "mangle": {"ISTIO_TPROXY": 1}}, "table mangle has the chain ISTIO_TPROXY and is not listed"),
-        ({"nat": {"OUTPUT": 1, "ZZ": 1, "a b": 0}}, "a name has blanks, quotes or control characters: a b"),
-    ],
-)
-def test_a_listing_counts_only_where_the_kernel_counts_the_same(tables, told):
-    census = {name: TableCount(chains=chains) for name, chains in tables.items()}
-    found = find_contradiction(LISTING, census, "IPv4")
-    assert found == "" if not told else told in found
-
-
-@pytest.mark.parametrize(
-    ("lines", "missing"),
-    [((":OUTPUT ACCEPT [0:0]", ":INPUT ACCEPT [0:0]"), False), ((":OUTPUT ACCEPT [0:0]", "-A OUTPUT -j DROP"), True), ((":ZZ - [0:0]",), True)],
-)
-def test_a_table_without_a_rule_or_a_chain_of_its_own_need_not_be_in_the_kernel(lines, missing):
-    found = find_contradiction(parse_listing(table(*lines)), {}, "IPv4")
-    assert found == ("IPv4: table nat is listed, and the kernel has none" if missing else "")
-
-
-def test_base_chains_that_iptables_does_not_list_are_left_out():
-    counts = TableCount(chains={"OUTPUT": 1, "ZZ": 1, "mine": 5}, hooked=frozenset({"mine"}))
-    assert find_contradiction(LISTING, {"nat": counts}, "IPv4") == ""
-    hidden = TableCount(chains={"mine": 5, "OUTPUT": 1, "ZZ": 2}, hooked=frozenset({"mine"}))
-    assert "chain ZZ" in find_contradiction(LISTING, {"nat": hidden}, "IPv4")
-
-
-def test_built_in_chains_that_are_listed_before_they_are_made_hide_nothing_behind_them():
-    listing = parse_listing(table(":OUTPUT ACCEPT [0:0]", ":ZZ - [0:0]", "-A ZZ -j RETURN"))
-    assert find_contradiction(listing, {"nat": TableCount(chains={"ZZ": 1})}, "IPv4") == ""
-    assert find_contradiction(listing, {"nat": TableCount(chains={})}, "IPv4") == (
-        "IPv4: table nat, chain ZZ: 1 rules listed, no such chain in the kernel"
-    )
-
-
-def test_a_table_with_more_rules_than_are_read_is_an_error_that_says_how_many():
-    check_size({"nat": TableCount(chains={"A": MOST_RULES - 1, "B": 1}), "raw": TableCount(chains={"A": 1})}, "IPv4")
-    with pytest.raises(ParseError) as refusal:
-        check_size({"raw": TableCount(chains={}), "nat": TableCount(chains={"A": MOST_RULES, "B": 1})}, "IPv6")
-    assert str(refusal.value) == (
-        "the listing cannot be read safely: IPv6: table nat has 200,001 rules, and more than 200,000 are not read;"
-        " remove those that nobody needs"
-    )
-
-
-@pytest.mark.parametrize("name", ["lo -j RETURN", 'x"', "x\n", "x\\", "x\udcff", "x\x0b", "x\u2028"])
-def test_a_name_of_an_interface_that_reads_as_more_than_a_name_is_refused(name):
-    counts = TableCount(chains={"OUTPUT": 1, "ZZ": 1}, bare=frozenset({"eth0", name}))
-    assert "a name has blanks" in find_contradiction(LISTING, {"nat": counts}, "IPv4")
-
-
-def test_a_rule_of_several_lines_is_refused_where_an_extension_prints_names_as_they_are():
-    listing = parse_listing(table(":ZZ - [0:0]", '-A ZZ -m comment --comment "a\nb"'))
-    for extensions, safe in ((("comment", "tcp"), True), (("comment", "hashlimit"), False)):
-        counts = TableCount(chains={"ZZ": 1}, extensions=frozenset(extensions))
-        assert (find_contradiction(listing, {"nat": counts}, "IPv4") == "") is safe
 
 
 def test_what_stands_in_quotes_is_no_target_and_no_comment_of_ours():

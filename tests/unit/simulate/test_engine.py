@@ -8,7 +8,7 @@ import pytest
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
 from netinit.options import Options
-from netinit.rules.iptables.write import parse_listing
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint

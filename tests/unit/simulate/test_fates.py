@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core import IPV4, IPV6, Options, load_plan, plan
-from netinit.rules.iptables.write import parse_listing
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.simulate.fates import CONNECTIONS, NOTHING_CAPTURES, PACKETS, Place, count_rules, find_fates
 from netinit.simulate.rates import CounterReading, Meter
 from netinit.simulate.ruleset import load_listing

@@ -14,6 +14,7 @@ from netinit.base.net import Family, Network, bounds_of
 from netinit.base.records import Record
 from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
 from netinit.rules.iptables.parse.targets import read_target
+from netinit.rules.iptables.write import ListedRule
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
@@ -53,8 +54,11 @@ class Module:
 def parse_rule(spec: str, family: Family) -> Rule:
     """The rule that `spec` (a rule of iptables-save without `-A CHAIN`, or as people write it) means in this family.
 
-    Its comment is what `-m comment` says, it has no origin. ParseError where quotes do not close or a word is missing.
+    Its comment is what `-m comment` says, it has no origin. What the kernel holds was decoded already.
+    ParseError where quotes do not close or a word is missing.
     """
+    if isinstance(spec, ListedRule):
+        return spec.rule
     reader = _Reader(spec, family)
     reader.read(split_words(spec))
     matches: list[Match] = [found for place in reader.built_in for found in place]
@@ -69,6 +73,16 @@ def parse_rule(spec: str, family: Family) -> Rule:
         origin=None,
         families=(family,),
     )
+
+
+def has_words(text: str) -> bool:
+    """Whether iptables reads the words of a listed rule as this rule."""
+    if not isinstance(text, ListedRule):
+        return True
+    try:
+        return normalise(str(text), text.rule.families[0]) == normalise_rule(text.rule)
+    except ParseError:
+        return False
 
 
 def normalise(spec: str, family: Family) -> tuple[object, ...]:

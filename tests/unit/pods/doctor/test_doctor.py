@@ -200,7 +200,6 @@ def test_the_short_form_is_for_want_of_a_backend_alone():
 
 def test_modules_are_advised_only_where_the_error_says_that_the_kernel_lacks_something(monkeypatch):
     monkeypatch.setattr(detect, "has_capability", lambda _: True)
-    monkeypatch.setattr("netinit.pods.doctor.brief.run.find", lambda name: f"/usr/sbin/{name}")
     assert "doctor: modules are likely missing" in summarise(NOTHING)
     assert summarise(NoBackendError("no backend works here:\n  libiptc: python-iptables 1.2.0 serves iptables 1.8.9")) == ""
 
@@ -212,7 +211,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
     monkeypatch.setattr(detect, "has_capability", fail)
     assert summarise(NOTHING) == ""
 
-    def refuse(_):
+    def refuse(_, **_more):
         raise NOTHING
 
     monkeypatch.setattr("netinit.cli.job.do", refuse)
@@ -222,7 +221,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
 
 
 def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
-    def refuse(_):
+    def refuse(_, **_more):
         raise NOTHING
 
     told = []

@@ -1,0 +1,70 @@
+"""The address sets of a namespace (ipset(8)): their names, without their elements (linux/netfilter/ipset/ip_set.h)."""
+
+from __future__ import annotations
+
+from _struct import pack, unpack
+
+from netinit.base.records import Record
+from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, attribute, big, read_attributes, read_name
+
+OWNED = "netinit-"  # how the names of ours begin
+CMD_LIST = 6 << 8 | 7
+ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 1, 2, 6, 7, 11, 24
+FLAG_LIST_HEADER = 4
+NET_BYTE_ORDER = 1 << 14
+PROTOCOLS = (7, 6)  # since Linux 4.20, which tells the numbers of sets too; before
+
+
+class AddressSetHeader(Record):
+    """A set's name, the number of its elements, and its own number, by which rules name it; -1 where the kernel does not tell."""
+
+    name: str
+    size: int
+    number: int = -1
+
+
+def list_address_sets() -> tuple[AddressSetHeader, ...]:
+    """All sets. OSError without NET_ADMIN or without kernel support."""
+    for protocol in PROTOCOLS:
+        try:
+            return tuple([_read(body) for body in _dump(protocol)])
+        except OSError:
+            if protocol == PROTOCOLS[-1]:
+                raise
+    return ()
+
+
+def _dump(protocol: int) -> list[bytes]:
+    body = pack("=BBH", 0, 0, 0) + attribute(ATTR_PROTOCOL, bytes((protocol,)))
+    body += attribute(ATTR_FLAGS | NET_BYTE_ORDER, pack(">I", FLAG_LIST_HEADER))
+    return [found for _, found in netlink.dump(NETLINK_NETFILTER, CMD_LIST, body)]
+
+
+def _read(body: bytes) -> AddressSetHeader:
+    attributes = read_attributes(body, NETFILTER_SIZE)
+    size = big(read_attributes(attributes.get(ATTR_DATA, b""), 0).get(ATTR_ELEMENTS))
+    number = unpack(">H", attributes[ATTR_INDEX])[0] if ATTR_INDEX in attributes else -1
+    return AddressSetHeader(name=read_name(attributes[ATTR_SETNAME]), size=size, number=number)
+
+
+def loaded_sets() -> tuple[AddressSetHeader, ...]:
+    """All sets; none where the kernel has none loaded (asking loads them) or does not tell."""
+    try:
+        return list_address_sets() if detect.has_address_sets() else ()
+    except OSError:
+        return ()
+
+
+def owned_sets() -> dict[str, int]:
+    """Those of ours with the number of their elements. A name with other letters than we use is foreign."""
+    return {one.name: one.size for one in loaded_sets() if one.name.startswith(OWNED) and _is_plain(one.name)}
+
+
+def set_names() -> dict[int, str]:
+    """The names of all sets by their numbers."""
+    return {one.number: one.name for one in loaded_sets() if one.number >= 0}
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.replace("-", "").isalnum()

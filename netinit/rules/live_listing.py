@@ -1,0 +1,174 @@
+"""The rules that the kernel holds as listings of iptables have them: decoded, and written in its words.
+
+    list_nft(...), list_legacy(...)    the tables of one family by name
+    write_live(rule, ...)              one decoded rule
+
+Names of interfaces, chains and sets are whatever the pod chose. Those that could be read as more than a name stand between quotes;
+what is not understood stands in brackets, so that no rule of a plan reads the same.
+"""
+
+from __future__ import annotations
+
+from struct import unpack_from
+
+from netinit.base.net import IPV4
+from netinit.base.snapshot import IP, IP6, NftRule
+from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.foreign_targets import AsWritten, Several
+from netinit.rules.iptables.write import KNOWN_TABLES, ListedRule, ListedTable, write_rule
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import InInterface, OutInterface
+from netinit.rules.model import BUILTIN_CHAINS, Rule
+from netinit.rules.targets import Jump, quote_words
+from netinit.rules.xtables.tables import decode_table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from netinit.base.net import Family
+    from netinit.base.snapshot import LegacyTable, Snapshot
+    from netinit.rules.iptables.write import Listing
+    from netinit.rules.matches import Match
+    from netinit.rules.targets import Target
+
+SET_MATCH, SET_INVERTED, MOST_DIMENSIONS = "set", 1, 6  # struct xt_set_info_match_v1 and later
+PLAIN_MARKS = frozenset("+-_.:/@")
+OF_TARGET = frozenset("_-")
+
+
+def list_nft(
+    policies: Mapping[str, Mapping[str, str]], rules: Iterable[NftRule], family: Family, around: References, sets: Mapping[int, str]
+) -> Listing:
+    """The tables of iptables-nft. `policies` are those of each table's chains: built-in ones have one, others `-`."""
+    listing: Listing = {
+        table: ListedTable(policies=dict(chains), rules={chain: [] for chain in chains}) for table, chains in policies.items()
+    }
+    for one in rules:
+        if one.table not in listing:
+            continue
+        decoded = decode_rule(one, around)
+        texts = [write_live(rule, family, sets, decoded.packets) for rule in decoded.rules]
+        listing[one.table].rules.setdefault(one.chain, []).append(texts[0] if len(texts) == 1 else _join(texts, family))
+    return listing
+
+
+def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listing:
+    """The tables of iptables in a snapshot, those of nf_tables or of the older interface. ValueError as of `list_legacy`."""
+    sets = dict(snapshot.address_sets)
+    if legacy:
+        return list_legacy([one for one in snapshot.legacy if one.version == family.version], family, sets)
+    number = IP if family is IPV4 else IP6
+    policies: dict[str, dict[str, str]] = {}
+    for chain in snapshot.chains:
+        if chain.family == number and chain.table in KNOWN_TABLES:
+            policy = policy_of(chain.name, hooked=chain.is_base, accepts=bool(chain.policy))
+            policies.setdefault(chain.table, {})[chain.name] = policy
+    rules = [one for one in snapshot.rules if one.family == number]
+    return list_nft(policies, rules, family, References.of(snapshot), sets)
+
+
+def list_legacy(tables: Iterable[LegacyTable], family: Family, sets: Mapping[int, str]) -> Listing:
+    """The tables of the older interface. ValueError where a table is none of its own."""
+    listing: Listing = {}
+    for table in tables:
+        chains = decode_table(table)
+        listing[table.name] = ListedTable(
+            policies={chain.name: chain.policy or "-" for chain in chains},
+            rules={chain.name: [write_live(one.rule, family, sets, one.packets) for one in chain.rules] for chain in chains},
+        )
+    return listing
+
+
+def policy_of(chain: str, *, hooked: bool, accepts: bool) -> str:
+    """A chain's policy as listings have it."""
+    return ("ACCEPT" if accepts else "DROP") if hooked and chain in BUILTIN_CHAINS else "-"
+
+
+def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> ListedRule:
+    """A decoded rule in iptables' words; `sets` are the names of address sets by their numbers."""
+    named = name_sets(rule, sets)
+    shown = named.replace(matches=tuple([_show_match(one) for one in named.matches]), target=_show_target(named.target))
+    texts = write_rule(shown, family, comments=bool(rule.comment))
+    if len(texts) > 1:  # of nf_tables, which has lists of what iptables has one of
+        texts = [*_join_alternatives(shown, family), ""]
+    return ListedRule(texts[0], named, packets)
+
+
+def _join_alternatives(rule: Rule, family: Family) -> list[str]:
+    words: list[str] = []
+    for match in rule.matches:
+        written = match.xt()
+        protocol = f"-p {written.protocol}"
+        words += [protocol] if written.protocol and protocol not in words else []
+        words.append(" | ".join(written.alternatives))
+    target = rule.target.xt(family)
+    return [" ".join([*[word for word in words if word], *([f"{rule.target.option} {target}"] if target else [])])]
+
+
+def name_sets(rule: Rule, sets: Mapping[int, str]) -> Rule:
+    """The rule with the names of the address sets that it asks, which the kernel has by number."""
+    if not any(isinstance(one, UnknownMatch) and isinstance(one.kept, tuple) and one.kept[0] == SET_MATCH for one in rule.matches):
+        return rule
+    return rule.replace(matches=tuple([_name_set(one, sets) for one in rule.matches]))
+
+
+def _name_set(match: Match, sets: Mapping[int, str]) -> Match:
+    if not (isinstance(match, UnknownMatch) and isinstance(match.kept, tuple)):
+        return match
+    module, revision, info = match.kept
+    if module != SET_MATCH or not revision or len(info) < 4:  # noqa: PLR2004 - struct xt_set_info
+        return match
+    number, dimensions, flags = unpack_from("=HBB", info)
+    if number not in sets or not 0 < dimensions <= MOST_DIMENSIONS or info[4:].strip(b"\0"):
+        return match
+    sides = ",".join(["src" if flags >> one & 1 else "dst" for one in range(1, dimensions + 1)])
+    negation = "! " if flags & SET_INVERTED else ""
+    return UnknownMatch(text=f"-m set {negation}--match-set {_quote_name(sets[number])} {sides}")
+
+
+def _asks_set(match: UnknownMatch) -> bool:
+    return not match.kept and match.text.startswith("-m set ")
+
+
+def _show_match(match: Match) -> Match:
+    if isinstance(match, UnknownMatch):
+        if _asks_set(match):
+            return match
+        kept = isinstance(match.kept, tuple)
+        return UnknownMatch(text=f"{_bare(match.text)} [...]" if kept else f"[{_bare(match.text)}]")
+    if isinstance(match, InInterface | OutInterface):
+        names = tuple([_quote_name(one) for one in match.names])
+        return match if names == match.names else match.replace(names=names)
+    return match
+
+
+def _show_target(target: Target) -> Target:
+    if isinstance(target, Jump):
+        name = _quote_name(target.chain)
+        return target if name == target.chain else target.replace(chain=name)
+    if isinstance(target, AsWritten) and target.text:
+        plain = all(letter.isalnum() or letter in OF_TARGET for letter in target.text)
+        return target.replace(text=f"{target.text} [...]" if plain else f"[{_bare(target.text)}]")
+    if isinstance(target, Several):
+        return target.replace(targets=tuple([_show_target(one) for one in target.targets]))
+    return target
+
+
+def _quote_name(name: str) -> str:
+    """A name that can only be read as itself."""
+    plain = name and name.isascii() and all(letter.isalnum() or letter in PLAIN_MARKS for letter in name) and name[0] != "-"
+    return name if plain else quote_words(name)
+
+
+def _bare(text: str) -> str:
+    """A text without what would end it."""
+    return "".join([letter if letter.isprintable() and letter not in "\"'\\" else "?" for letter in text])
+
+
+def _join(rules: list[ListedRule], family: Family) -> ListedRule:
+    """A rule of nf_tables that stands for several, or for none of this family; no rule of iptables does."""
+    text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
+    targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
+    rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), comment="", origin=None, families=(family,))
+    return ListedRule(text, rule, None)

@@ -1,0 +1,94 @@
+"""Rules of the kernel in iptables' words: names that could be read as more, what is not understood, and what may be written back."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from netinit.base.net import IPV4, IPV6
+from netinit.base.snapshot import HeldChain, NftRule, Snapshot
+from netinit.rules.foreign_targets import Several, UnknownTarget
+from netinit.rules.iptables.ownership import owned_rules, target_of
+from netinit.rules.iptables.parse import has_words, normalise, parse_rule
+from netinit.rules.iptables.transition import target_from_listing, write_transition
+from netinit.rules.iptables.write import ListedTable
+from netinit.rules.live_listing import list_snapshot, write_live
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import InInterface, OutInterface, Protocol
+from netinit.rules.model import Rule
+from netinit.rules.targets import Accept, Jump, LogTarget, Return
+
+
+def live(*matches, target=None, comment="", sets=None):
+    rule = Rule(matches=matches, target=target or Return(), comment=comment, origin=None, families=(IPV4,))
+    return write_live(rule, IPV4, sets or {})
+
+
+@pytest.mark.parametrize("name", ["lo -j RETURN", 'x"', "x\n", "x\\", "x\udcff", "x\u2028", "", "-j"])
+def test_a_name_of_an_interface_or_a_chain_is_read_as_nothing_but_a_name(name):
+    for text in (live(OutInterface(names=(name,))), live(target=Jump(chain=name))):
+        assert text not in ("-o lo -j RETURN", "-j RETURN", "")
+        assert target_of(text) not in ("ISTIO_OUTPUT", "ACCEPT")
+        if name:
+            assert normalise(str(text), IPV4) == normalise(text, IPV4), "iptables reads the quotes as we do"
+    assert target_of(live(InInterface(names=(name,)))) == "RETURN"
+
+
+def test_what_others_write_into_a_rule_is_no_jump_of_it():
+    hostile = 'x" -j ISTIO_OUTPUT "'
+    assert target_of(live(target=LogTarget(prefix=hostile))) == "LOG"
+    assert target_of(live(comment=hostile, target=Accept())) == "ACCEPT"
+    assert target_of(live(UnknownMatch(text="in the set x -j ISTIO_OUTPUT", kept=b"1"), target=Accept())) == "ACCEPT"
+    assert target_of(live(target=UnknownTarget(text="a verdict in the map m -j ISTIO_OUTPUT", kept=b"1"))) != "ISTIO_OUTPUT"
+    assert target_of(live(target=Jump(chain="y -j ISTIO_OUTPUT"))) != "ISTIO_OUTPUT"
+
+
+def test_what_is_not_understood_equals_no_rule_of_a_plan_and_is_never_written():
+    """The module socket with flags that nobody knows is listed like the one that TPROXY needs."""
+    planned = "-p tcp -m socket -j ISTIO_DIVERT"
+    known = live(Protocol(name="tcp"), *parse_rule("-m socket", IPV4).matches, target=Jump(chain="ISTIO_DIVERT"))
+    flags = live(Protocol(name="tcp"), UnknownMatch(text="-m socket", kept=("socket", 3, b"\x80")), target=Jump(chain="ISTIO_DIVERT"))
+    assert (str(known), has_words(known)) == (planned, True)
+    assert (str(flags), has_words(flags)) == ("-p tcp -m socket [...] -j ISTIO_DIVERT", False)
+    assert normalise(flags, IPV4) != normalise(planned, IPV4)
+    assert not has_words(live(target=Several(targets=(Accept(), Return()))))
+    assert not has_words(live(Protocol(name="0"))), "iptables reads protocol 0 as every protocol"
+    assert has_words("-j RETURN")
+
+
+def test_a_jump_to_ours_with_an_unknown_match_is_deleted_by_its_number_and_named_where_it_cannot_come_back():
+    unknown = live(UnknownMatch(text="payload 0 0 == 07", kept=b"1"), target=Jump(chain="ISTIO_OUTPUT"))
+    plain = live(target=Jump(chain="ISTIO_OUTPUT"))
+    table = ListedTable(policies={"OUTPUT": "ACCEPT", "ISTIO_OUTPUT": "-"}, rules={"OUTPUT": [unknown, plain], "ISTIO_OUTPUT": []})
+    owned = owned_rules({"nat": table}, {}, [{"nat": table}], lambda: pytest.fail("both are known by their jump"))
+    assert owned == {("nat", "OUTPUT"): [0, 1]}
+    script = write_transition({}, {"nat": table}, owned)
+    assert script.split("\n")[2:4] == ["-D OUTPUT 1", "-D OUTPUT -j ISTIO_OUTPUT"]
+    assert target_from_listing({"nat": table}, owned)[1] == ("nat OUTPUT rule 1",)
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "flags", "words"),
+    [(1, 0, "--match-set theirs dst"), (1, 2, "--match-set theirs src"), (1, 1, "! --match-set theirs dst"), (2, 4, "--match-set theirs dst,src")],
+)
+def test_address_sets_have_their_names(dimensions, flags, words):
+    match = UnknownMatch(text="-m set", kept=("set", 4, struct.pack("=HBB", 7, dimensions, flags) + bytes(40)))
+    assert str(live(match, sets={7: "theirs"})) == f"-m set {words} -j RETURN"
+    assert has_words(live(match, sets={7: "theirs"}))
+    for unknown in (live(match, sets={8: "other"}), live(match.replace(kept=("set", 4, struct.pack("=HBBI", 7, 1, 0, 9))), sets={7: "theirs"})):
+        assert str(unknown) == "-m set [...] -j RETURN", "another set, or one that asks more"
+    assert '"a b -j DROP"' in live(match, sets={7: "a b -j DROP"})
+
+
+def test_a_snapshot_lists_the_tables_of_iptables_and_leaves_out_the_other_family():
+    chains = (
+        HeldChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100, policy=0),
+        HeldChain(family=2, table="nat", name="EVIL", kind="nat", hook=3, priority=-150),
+        HeldChain(family=2, table="theirs", name="OUTPUT", kind="nat", hook=3),
+    )
+    rules = (NftRule(family=2, table="nat", chain="EVIL", handle=4, expressions=b"\x01"), NftRule(family=2, table="theirs", chain="OUTPUT", handle=1, expressions=b""))
+    listing = list_snapshot(Snapshot(chains=chains, rules=rules), IPV4, legacy=False)
+    assert listing == {"nat": ListedTable(policies={"OUTPUT": "DROP", "EVIL": "-"}, rules={"OUTPUT": [], "EVIL": listing["nat"].rules["EVIL"]})}
+    assert listing["nat"].rules["EVIL"][0].startswith("[malformed] -j [malformed")
+    assert list_snapshot(Snapshot(chains=chains, rules=rules), IPV6, legacy=False) == {}
