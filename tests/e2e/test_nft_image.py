@@ -33,8 +33,8 @@ def test_it_holds_python_and_no_program_beside_it(root: Path):
 
 
 def run(pod: Pod, root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """netinit of the image, in a mount namespace of its own, where it has what a container has of /proc."""
-    inside = 'mount --bind /proc "$0/proc" && exec chroot "$0" /usr/bin/netinit "$@"'
+    """netinit of the image, in a mount namespace of its own, with /proc and /dev as a container has them."""
+    inside = 'mount --bind /proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" /usr/bin/netinit "$@"'
     return pod.run(["unshare", "--mount", "sh", "-c", inside, str(root), *words])
 
 
