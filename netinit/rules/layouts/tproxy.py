@@ -56,7 +56,7 @@ def define_chains(builder: Builder, options: Interception, port: int, origin: st
     for family in FAMILIES:
         builder.append(
             MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,
-            to=Tproxy(port=port, mark=options.tproxy_mark),
+            to=Tproxy(port=port, mark=options.tproxy_mark, closes=not options.istio_exact),
             why="new connections go to the proxy, both addresses kept", origin=origin, families=(family,),
         )  # fmt: skip
 

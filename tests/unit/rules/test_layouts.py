@@ -10,6 +10,7 @@ from netinit.rules.layouts import untranslated
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import ALWAYS
+from netinit.rules.targets import Tproxy
 from strategies import made_options
 
 SOME = settings(max_examples=80)
@@ -171,7 +172,8 @@ def without_deviations(made):
             matches = rule.matches if refusing else tuple(match for match in rule.matches if match not in deviations)
             if table.name == "mangle" and one.name == "ISTIO_INBOUND" and len(matches) < len(rule.matches) and Protocol(name="tcp") not in matches and not any(isinstance(match, Port) for match in matches):
                 matches = (Protocol(name="tcp"), *matches)  # implied by the flags
-            found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches))
+            target = rule.target.replace(closes=False) if isinstance(rule.target, Tproxy) else rule.target
+            found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches, target=target))
     return found
 
 
