@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     Condition: TypeAlias = "Match | Family | Unless"
 
-    class ListedRule(Protocol):
+    class PrintedRule(Protocol):
         """A rule with the text that nft has for it."""
 
         @property
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
             """Type, hook, priority and policy, as nft lists them."""
 
         @property
-        def rules(self) -> Sequence[ListedRule]:
+        def rules(self) -> Sequence[PrintedRule]:
             """Its rules, in order."""
 
 DIALECT = "nft"
