@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.config import load_config
+from netinit.inject.configuration_check import find_template_problems, try_canary
+from netinit.inject.pod import Settings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
 from netinit.webhook.prerequisites import find_missing
@@ -18,6 +21,7 @@ from netinit.webhook.prerequisites import find_missing
 __all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
 
 ERROR, WARNING = "error", "warning"
+_INJECTOR = "injector"
 _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
@@ -65,10 +69,13 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
     for tree in trees:
         by_kind.setdefault(string(tree.get("kind")), []).append(tree)
     hooks = list(_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
+    about_templates = list(_about_templates(by_kind.get("ConfigMap", [])))
+    if not hooks and about_templates and not whole:
+        return tuple(about_templates)
     if not hooks:
         none = "there is no webhook that injects sidecars"
         return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
-    found: list[InstallationFinding] = []
+    found: list[InstallationFinding] = about_templates
     for hook in hooks:
         found += [
             *_about_itself(hook, by_kind),
@@ -85,6 +92,25 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
 
 def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
     return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
+
+
+def _about_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
+    """What is wrong with the injectors' configurations among the ConfigMaps."""
+    for tree in config_maps:
+        data = strings(tree.get("data"))
+        metadata = mapping(tree.get("metadata"))
+        if _INJECTOR not in string(metadata.get("name")) or "config" not in data:
+            continue
+        subject = f"ConfigMap {metadata.get('namespace')}/{metadata.get('name')}"
+        try:
+            config = load_config(tree)
+            try_canary(config, Settings())
+        except NetinitError as error:
+            yield _finding(ERROR, "configuration", subject, str(error), "try a corrected one: netinit inject --check-config")
+            continue
+        for problem in find_template_problems(config, Settings()):
+            severity = ERROR if problem.stops_pods else WARNING
+            yield _finding(severity, "template", subject, problem.message, "change the template; pods that name it need it")
 
 
 def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:

@@ -47,11 +47,9 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
         with contextlib.suppress(ClusterError):
             trees += _typed(CONFIG_MAPS, (await client.list(CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}"))[0])
         for namespace in sorted(_namespaces(trees)):
-            with contextlib.suppress(ClusterError):
-                trees += _typed(SECRETS, (await client.list(SECRETS, namespace))[0])
-            with contextlib.suppress(ClusterError):
-                own, _ = await client.list(CONFIG_MAPS, namespace, labels="app.kubernetes.io/name=netinit-webhook")
-                trees += _typed(CONFIG_MAPS, own)
+            for resource in (SECRETS, CONFIG_MAPS):
+                with contextlib.suppress(ClusterError):
+                    trees += _typed(resource, (await client.list(resource, namespace))[0])
     return trees
 
 

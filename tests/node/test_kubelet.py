@@ -14,20 +14,17 @@ import pytest
 import kubelet
 from control_plane import ADDRESSES, ADMIN, NAMESPACE, ApiError, Replica
 from cri import IMAGE, archive_image, compile_static
-from kubelet import Cluster
+from kubelet import SECONDS, Cluster, agent_values, agents, is_so, make_pod, state_of, wait_for_agent, wait_until_ready
 from meeting import check_meets_envoy
 from netinit.cli.webhook.manifests import objects
-from node_agent import NODE
 from runtime import V4, bridge
 from sidecar import find_envoy, make_bootstrap
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted", "istio-injection": "enabled"}
-SAFE = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}
 PROXY = "netinit.test/proxy:1"
 # Istio's proxy is told what it is by its arguments; Envoy knows it by its configuration.
 LAUNCHER = '#include <unistd.h>\nint main(void)\n{\n    return execl("/envoy", "envoy", "-c", "/envoy.json", "--disable-hot-restart", "--concurrency", "1", (char *)0);\n}\n'
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
-SECONDS = 180  # the deadline is there for a hanging test alone
 OBSTACLE = kubelet.find_obstacle()
 pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or "")
 
@@ -46,11 +43,7 @@ def cluster(runtime, tmp_path_factory):
         values = folder / "values.json"
         images = {"imagePullPolicy": "Never", "proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}
         values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": images}))
-        _, trees = plane.install(
-            "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
-            f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}",
-            "node.monitoringPort=15114",  # the webhook is no pod here, and has the node's 15014
-        )  # fmt: skip
+        _, trees = plane.install(*agent_values(runtime), "node.monitoringPort=15114")  # the webhook is no pod here, and has the node's 15014
         (tree,) = [tree for tree in trees if tree["kind"] == "DaemonSet"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--valuesFile", values)) as replica:
             replica.wait()
@@ -73,36 +66,6 @@ def make_proxy(folder):
     return archive_image(folder / "proxy.tar", PROXY, files)
 
 
-def make_pod(name, **more):
-    return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {
-            "nodeName": NODE, "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "app", "image": IMAGE, "imagePullPolicy": "Never", "securityContext": SAFE, **more}],
-        },
-    }  # fmt: skip
-
-
-def agents(plane):
-    return [pod for pod in plane.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] if pod["metadata"]["name"].startswith("netinit-node-")]
-
-
-def wait_for_agent(plane):
-    def ready():
-        plane.bind(NAMESPACE)
-        return any(is_so(pod, "Ready") for pod in agents(plane))
-
-    try:
-        plane.until(ready, "the DaemonSet's pod is ready", SECONDS)
-    except AssertionError as error:
-        said = [told for pod in agents(plane) for told in (plane.events(NAMESPACE, pod["metadata"]["name"]), plane.logs(NAMESPACE, pod["metadata"]["name"]))]
-        raise AssertionError(f"{error}\n{said}") from None
-
-
-def is_so(pod, kind):
-    return any(one["type"] == kind and one["status"] == "True" for one in pod["status"].get("conditions", ()))
-
-
 @contextlib.contextmanager
 def running(plane, name):
     """The pod that the API server keeps, once the kubelet says that it is ready."""
@@ -119,21 +82,8 @@ def created(plane, name):
         plane.ask("DELETE", f"/api/v1/namespaces/shop/pods/{name}?gracePeriodSeconds=0")
 
 
-def wait_until_ready(plane, name, namespace="shop"):
-    try:
-        plane.until(lambda: is_so(plane.find_pod(namespace, name), "Ready"), f"the pod {name} is ready", SECONDS)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{plane.events(namespace, name)}\n{plane.logs(namespace, name)}") from None
-    return plane.find_pod(namespace, name)
-
-
 def containers_of(pod):
     return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
-
-
-def state_of(pod, name):
-    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
-    return next((one["state"] for one in statuses if one["name"] == name), {})
 
 
 def check_captured(runtime, pod):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from netinit.base.errors import ClusterError, OptionError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import lines
 from netinit.base.tree import Tree, mapping, string
 from netinit.cli.face import answer
@@ -126,7 +126,7 @@ def _run(
         for pod, questions in zip(pods, asked, strict=True)
     ]
     if as_json:
-        show_artefact(to_json({"pods": [one.tree for group in _group(told) for one in group]}))
+        show_artefact(to_json(with_version({"pods": [one.tree for group in _group(told) for one in group]})))
     else:
         answer(lines(_arrange(told)))
     return max(one.code for one in told)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
@@ -50,7 +50,7 @@ def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: s
     agent = AgentSource(kubectl, agent_namespace)
     rows = _look_at_all(pods, agent, meshed)
     if form == JSON:
-        show_artefact(to_json({"pods": rows, "notes": notes}))
+        show_artefact(to_json(with_version({"pods": rows, "notes": notes})))
     else:
         note(notes)
         answer(render_rows(rows))

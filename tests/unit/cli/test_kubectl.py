@@ -15,6 +15,7 @@ import pytest
 from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, UID, WEB
 from netinit.cli import start
 from netinit.kernel.run import Finished
+from schemas import check_schema
 
 SERVICE = [
     {"words": "get service db -n shop *", "file": "service-db.json"},
@@ -136,6 +137,7 @@ def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(
 def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubectl, flags):
     done = kubectl(f"explain deploy/web -n shop --to db.shop:5432 --source manifest {flags}", *DEPLOYMENT, *SERVICE)
     assert done.code == 0, done
+    check_schema(json.loads(done.out), "kubectl")
     pods = json.loads(done.out)["pods"]
     assert [pod["name"] for pod in pods] == ["web-6d4cf56db6-zzv5m", WEB, "web-6d4cf56db6-7hq4t"], "those that differ first"
     assert {pod["source"] for pod in pods} == {"the pod's manifest alone: what the rules should be; the live ones were not read"}
@@ -164,6 +166,7 @@ def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl)
     ]  # fmt: skip
     done = kubectl("check -n shop -o json", *answers)
     assert done.code == 3, done
+    check_schema(json.loads(done.out), "kubectl-check")
     rows = {row["name"].rpartition("-")[2]: row for row in json.loads(done.out)["pods"]}
     assert {name: (row["injected"], row["rules"]) for name, row in rows.items()} == {
         "2xk9p": (True, "as planned"), "7hq4t": (True, "different"), "zzv5m": (True, "not read"), "plain": (False, None),

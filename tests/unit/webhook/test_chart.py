@@ -19,10 +19,11 @@ from netinit.base.version import __version__
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
+from netinit.inject.configuration_check import CANARY
 from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
 from netinit.options.argv import take_flags
 from netinit.webhook.chart import merge_values, set_value
-from netinit.webhook.configuration import CANARY, Texts, load
+from netinit.webhook.configuration import Texts, load
 from netinit.webhook.settings import ServeSettings
 
 VALUES = (
