@@ -179,7 +179,7 @@ RUN python3 -m compileall -q --invalidation-mode unchecked-hash -s /init-nft -p 
 FROM scratch AS init-nft
 COPY --from=init-nft-system /init-nft /
 COPY --from=init-package /usr/lib/netinit /usr/lib/netinit
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-nft" \
       org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod in native nft tables" \

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import DriftError
-from netinit.base.output import show_artefact, show_lines, to_json
+from netinit.base.output import show_artefact, show_lines, to_json, with_version
 from netinit.cli.config import load_file
 from netinit.cli.face import color_option, note, warn
 from netinit.cli.flags import HELP_NAMES
@@ -61,7 +61,7 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
 
         proof = compare(found, line, rules, tuple([word for file in files for word in ("--config", file)]))
     if form == JSON:
-        show_artefact(to_json(_to_object(found) | ({"proof": proof} if proof else {})))
+        show_artefact(to_json(with_version(_to_object(found) | ({"proof": proof} if proof else {}))))
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))

@@ -9,6 +9,7 @@ from abc import abstractmethod
 
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.records import Record
+from netinit.base.shown import quote_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -318,12 +319,6 @@ class TrackZone(Target):
 
     def describe(self) -> str:
         return f"track it in zone {self.zone}"
-
-
-def quote_words(text: str) -> str:
-    """A text, such as a comment, as listings of iptables have it between double quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
-    return f'"{escaped}"'
 
 
 class LogTarget(Target):

@@ -16,15 +16,17 @@ from netinit.kube.resources import (
     ENDPOINT_SLICES,
     ENDPOINTS,
     NAMESPACES,
+    PROXY_CONFIGS,
     SECRETS,
     SERVICES,
     WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
 __all__ = ["survey"]
 
-_ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES)
+_ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, PROXY_CONFIGS)
 
 
 def survey(context: str, kubeconfig: str) -> list[Tree]:
@@ -43,6 +45,8 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
                     raise
                 continue
             trees += _typed(resource, found)
+        with contextlib.suppress(ClusterError):
+            trees += _typed(CONFIG_MAPS, (await client.list(CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}"))[0])
         for namespace in sorted(_namespaces(trees)):
             for resource in (SECRETS, CONFIG_MAPS):
                 with contextlib.suppress(ClusterError):

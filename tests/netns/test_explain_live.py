@@ -24,15 +24,15 @@ DAMAGES = {
         "direct",
         "a rule that is not netinit's sends it to 198.51.100.7:443 instead",
     ),
-    "whoever has a socket is dropped": ("-t filter -I OUTPUT 1 -p tcp -m owner --socket-exists -j DROP", "dropped", "-m owner --socket-exists -j DROP"),
-    "whoever has none is dropped": ("-t filter -I OUTPUT 1 -p tcp -m owner ! --socket-exists -j DROP", "captured", "every other outbound connection goes to the proxy"),
+    "whoever has a socket is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner --socket-exists -j ACCEPT", "direct", "-m owner --socket-exists -j ACCEPT"),
+    "whoever has none is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner ! --socket-exists -j ACCEPT", "captured", "every other outbound connection goes to the proxy"),
     "a match that nobody can know": (
         "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
         "unknown",
         "-p tcp -m statistic",
     ),
 }  # fmt: skip
-REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front")  # unless the rules are Istio's to the letter
+REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front", "whoever has a socket is let go")  # unless the rules are Istio's to the letter
 
 
 @pytest.fixture(params=VARIANTS)

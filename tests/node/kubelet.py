@@ -229,6 +229,7 @@ def _prepare_the_node(folder):
     """What this network and mount namespace lack of a node."""
     for address in ADDRESSES:
         subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
+    subprocess.run(["ip", "route", "replace", f"{API_SERVICE}/32", "dev", "lo"], check=True)  # for what is on the node's network
     to_api = ["-d", API_SERVICE, "-p", "tcp", "--dport", "443", "-j", "DNAT", "--to-destination", f"{ADDRESSES[0]}:{API}"]
     for chain in ("PREROUTING", "OUTPUT"):
         subprocess.run(["iptables", "-w", "-t", "nat", "-A", chain, *to_api], check=True)

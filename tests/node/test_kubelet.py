@@ -14,8 +14,9 @@ import pytest
 import kubelet
 from control_plane import ADDRESSES, ADMIN, NAMESPACE, ApiError, Replica
 from cri import IMAGE, archive_image, compile_static
-from kubelet import SECONDS, Cluster, agent_values, agents, make_pod, state_of, wait_for_agent, wait_until_ready
+from kubelet import SECONDS, Cluster, agent_values, agents, is_so, make_pod, state_of, wait_for_agent, wait_until_ready
 from meeting import check_meets_envoy
+from netinit.cli.webhook.manifests import objects
 from runtime import V4, bridge
 from sidecar import find_envoy, make_bootstrap
 
@@ -42,7 +43,7 @@ def cluster(runtime, tmp_path_factory):
         values = folder / "values.json"
         images = {"imagePullPolicy": "Never", "proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}
         values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": images}))
-        _, trees = plane.install(*agent_values(runtime))
+        _, trees = plane.install(*agent_values(runtime), "node.monitoringPort=15114")  # the webhook is no pod here, and has the node's 15014
         (tree,) = [tree for tree in trees if tree["kind"] == "DaemonSet"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--valuesFile", values)) as replica:
             replica.wait()
@@ -139,6 +140,28 @@ def select(plane, labels):
     plane.ask("PATCH", f"{DAEMON_SETS}/{plane.daemon_set['metadata']['name']}", patch, kind="application/merge-patch+json")
 
 
+def test_an_upgrade_of_the_agent_lets_no_pod_wait(cluster, runtime):
+    before = {pod["metadata"]["uid"] for pod in agents(cluster)}
+    names = []
+
+    def is_replaced():
+        cluster.bind(NAMESPACE)
+        now = agents(cluster)
+        if len(names) < 10:  # of 100 thousandths of a CPU each
+            names.append(f"while-{len(names)}")
+            stack.enter_context(created(cluster, names[-1]))
+        return len(now) == 1 and now[0]["metadata"]["uid"] not in before and is_so(now[0], "Ready")
+
+    with contextlib.ExitStack() as stack:
+        patch = {"spec": {"template": {"metadata": {"annotations": {"changed": "yes"}}}}}
+        cluster.ask("PATCH", f"{DAEMON_SETS}/{cluster.daemon_set['metadata']['name']}", patch, kind="application/merge-patch+json")
+        cluster.until(is_replaced, "another agent is there", 2 * SECONDS)
+        for name in names:
+            check_captured(runtime, wait_until_ready(cluster, name))
+            assert not [told for told in cluster.events("shop", name) if "FailedCreatePodSandBox" in told]
+    assert len(names) > 3
+
+
 def test_pods_that_start_at_once_are_all_captured(cluster, runtime):
     names = [f"many-{number}" for number in range(6)]
     with contextlib.ExitStack() as stack:
@@ -152,7 +175,10 @@ def test_pods_that_start_at_once_are_all_captured(cluster, runtime):
 READS = {"apiGroups": [""], "resources": ["pods", "services", "namespaces"], "verbs": ["get", "list"]}
 SLICES = {"apiGroups": ["discovery.k8s.io", "apps"], "resources": ["endpointslices", "deployments"], "verbs": ["get", "list"]}
 RIGHTS = {
-    "ann": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}],
+    "ann": [
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterrolebindings"], "verbs": ["list"]},
+    ],
     "ben": [
         {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch"]},
         {"apiGroups": [""], "resources": ["pods/log", "pods/attach"], "verbs": ["get", "create"]},
@@ -253,7 +279,7 @@ def test_check_sees_the_live_rules_and_finds_the_pod_whose_rules_somebody_change
 def test_without_the_right_to_the_agent_an_ephemeral_container_reads_the_rules(cluster, shop, words):
     told = netinit(cluster, "ben", words[0], "web-a", *words[1:])
     assert told.startswith(f"open/web-a: {BY_CONTAINER}"), told
-    assert 'cannot create resource "pods/exec"' in told
+    assert "name its namespace with --agent-namespace" in told
 
 
 @pytest.mark.parametrize(("words", "code"), [(("explain", "--to", "db:5432"), 0), (("audit",), 0), (("check",), 0), (("verify",), 1)], ids=str)
@@ -271,3 +297,28 @@ def test_without_any_right_the_manifest_answers_and_says_so(cluster, shop, words
     else:
         assert out.startswith(f"open/web-a: {BY_MANIFEST}")
         assert 'cannot patch resource "pods/ephemeralcontainers"' in out
+
+
+def test_a_new_release_heals_a_node_that_was_off_while_the_one_before_was_uninstalled(cluster, runtime):
+    """Of any name and namespace: the entry that was left there is about no agent that will ever come back."""
+    take_the_agent_away(cluster)
+    cluster.ask("DELETE", f"{DAEMON_SETS}/{cluster.daemon_set['metadata']['name']}")
+    with created(cluster, "stuck"):
+        cluster.until(lambda: any("agent does not answer" in told for told in cluster.events("shop", "stuck")), "the kubelet says why the pod waits", SECONDS)
+        assert cluster.is_ready()
+        cluster.namespace("mesh-system")
+        args = [word for word in cluster.daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] if word.startswith("--monitoringPort")]
+        values = (
+            "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
+            f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}", f"node.monitoringPort={args[0].split('=')[1]}",
+        )  # fmt: skip
+        for tree in objects("mesh-system", "mesh", (), values):
+            if "mesh-node" in tree["metadata"]["name"]:
+                assert cluster.apply(tree)
+
+        def is_there():
+            cluster.bind("mesh-system")
+            return any(is_so(pod, "Ready") for pod in cluster.ask("GET", "/api/v1/namespaces/mesh-system/pods")["items"])
+
+        cluster.until(is_there, "the new release's agent is ready", SECONDS)
+        check_captured(runtime, wait_until_ready(cluster, "stuck"))

@@ -51,7 +51,7 @@ def test_the_object_has_the_proof(run):
     done = run(LINE.format(ROOT / RULES).replace("--verify", "--format json --verify"))
     found = json.loads(done.out)
     jsonschema.validate(found, json.loads((DATA / "convert.schema.json").read_text()))
-    jsonschema.validate({"compared": [found["proof"]]}, json.loads((DATA / "diff.schema.json").read_text()))
+    jsonschema.validate({"version": 1, "compared": [found["proof"]]}, json.loads((DATA / "diff.schema.json").read_text()))
     assert found["proof"]["result"] == "different"
 
 

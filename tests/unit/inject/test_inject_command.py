@@ -17,6 +17,7 @@ from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
 from netinit.kube import access, asking
 from netinit.options import Options
+from schemas import check_schema
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
@@ -210,8 +211,15 @@ def test_a_cluster_that_cannot_answer_is_a_clear_error(cluster, arguments, messa
     assert message in str(result.exception)
 
 
+def objects(text):
+    """The verdicts of an answer, which is as its schema says."""
+    tree = json.loads(text)
+    check_schema(tree, "check-inject")
+    return tree["objects"]
+
+
 def verdicts(*arguments, **more):
-    return json.loads(output(check.command, "--json", *arguments, **more))
+    return objects(output(check.command, "--json", *arguments, **more))
 
 
 @pytest.mark.parametrize(
@@ -342,12 +350,12 @@ def test_the_table_has_istioctls_columns_and_the_chain():
     assert text.splitlines()[0].split() == ["OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"]
     assert "✘" in text
     assert "  → webhook: none of 4 webhooks selects the pod" in text
-    assert output(check.command, "-f", "-", "--json", stdin=POD).startswith("[")
+    assert json.loads(output(check.command, "-f", "-", "--json", stdin=POD))["version"] == 1
     assert isinstance(run(inject.command, "-f", "-", "--json", stdin=POD).exception, OptionError)
 
 
 def explained(*arguments, stdin):
-    return json.loads(output(inject.command, "--explain", "--json", "-f", "-", *arguments, stdin=stdin))
+    return objects(output(inject.command, "--explain", "--json", "-f", "-", *arguments, stdin=stdin))
 
 
 def code(*arguments, stdin):
