@@ -4,7 +4,8 @@
 #   make image-test     builds it on an empty machine, attacks it, and runs it as Kubernetes does
 #
 # The target `webhook` is another image, of the admission server: make image IMAGE_FLAGS="--target webhook". The target
-# `node` is a third, of the CNI plugin and its agent.
+# `node` is a third, of the CNI plugin and its agent; `init-nft` an init container that programs native nft tables alone, and has
+# Python and nothing else.
 
 # Debian of one day, for amd64 and arm64. The base names the archive of that day itself, so its digest fixes every package.
 ARG BASE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
@@ -31,6 +32,8 @@ RUN sed --in-place --regexp-extended '/^URIs:/d; s,^# *(https?://),URIs: \1,' /e
 # The admission server's image has the same Python with TLS and none of the programs; the node's has both.
 ENV SERVED="libc-bin libc6 libexpat1 libffi8 libgcc-s1 libssl3 lib${PYTHON}-minimal lib${PYTHON}-stdlib musl-dev netbase \
 ${PYTHON}-minimal zlib1g" OF_THE_NODE="$KEPT libgcc-s1 libssl3"
+# What Python itself wants: native nft tables are programmed without a program or a library.
+ENV OF_PYTHON="libc-bin libc6 libexpat1 libffi8 lib${PYTHON}-minimal lib${PYTHON}-stdlib musl-dev netbase ${PYTHON}-minimal zlib1g"
 
 # For each a root with those files in a merged /usr, their licences, and a paragraph about each package where scanners look
 # for it. Taken are libraries, Python, programs, what they read in /etc, and licences. Left out are tables of locales, what
@@ -64,6 +67,7 @@ RUN gather() { \
  && gather /image "$LEFT_OUT|$OF_OPENSSL" "$KEPT" \
  && gather /webhook "$LEFT_OUT" "$SERVED" \
  && gather /node "$LEFT_OUT" "$OF_THE_NODE" \
+ && gather /init-nft "$LEFT_OUT|$OF_OPENSSL" "$OF_PYTHON" \
  && rm /tmp/files*
 
 # The way in, which starts nothing but netinit, has the capabilities that a user other than root needs: permitted, not
@@ -73,7 +77,10 @@ COPY netinit/bin/launcher.c /build/
 RUN musl-gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s -o usr/bin/netinit /build/launcher.c \
  && install --target-directory /webhook/usr/bin usr/bin/netinit \
  && install --target-directory /node/usr/bin usr/bin/netinit \
+ && install --target-directory /init-nft/usr/bin usr/bin/netinit \
  && ln -s netinit usr/bin/istio-iptables \
+ && ln -s netinit /init-nft/usr/bin/istio-iptables \
+ && setcap cap_net_admin=p /init-nft/usr/bin/netinit \
  && setcap cap_net_admin,cap_net_raw=p usr/bin/netinit
 
 # ---- the Python packages, in a layer before the sources
@@ -99,7 +106,7 @@ RUN musl-gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s -o /bui
 
 # ---- netinit, compiled, its start in one file
 FROM libraries AS package
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 # The time of the files, in seconds: 1980-01-01, the earliest that an archive can hold, where the build does not say.
 ARG SOURCE_DATE_EPOCH=315532800
 COPY LICENSE README.md pyproject.toml ./
@@ -127,7 +134,7 @@ FROM scratch AS webhook
 COPY --from=webhook-libraries /webhook /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
 COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-webhook" \
       org.opencontainers.image.description="Injects the sidecar of a service mesh as pods are created" \
@@ -144,7 +151,7 @@ COPY --from=system /node /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
 COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
 COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-node" \
       org.opencontainers.image.description="Programs the traffic interception of pods from the node, by a CNI plugin" \
@@ -165,12 +172,30 @@ RUN rm -r bin cli/kubectl cli/node cli/webhook data/chart kube node serving webh
       '\,^netinit/(bin|cli/kubectl|cli/node|cli/webhook|data/chart|kube|node|serving|webhook)/,d' ../netinit-*.dist-info/RECORD \
  && touch --reference=__init__.py . cli data ../netinit-*.dist-info ../netinit-*.dist-info/RECORD
 
+# ---- the init container of native nft tables: Python and netinit
+FROM system AS init-nft-system
+RUN python3 -m compileall -q --invalidation-mode unchecked-hash -s /init-nft -p / "/init-nft/usr/lib/$PYTHON"
+
+FROM scratch AS init-nft
+COPY --from=init-nft-system /init-nft /
+COPY --from=init-package /usr/lib/netinit /usr/lib/netinit
+ARG VERSION=0.2.0
+ARG BASE
+LABEL org.opencontainers.image.title="netinit-nft" \
+      org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod in native nft tables" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.base.name="$BASE"
+ENV PATH=/usr/sbin:/usr/bin
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/netinit"]
+
 # ---- the image
-FROM scratch
+FROM scratch AS init
 COPY --from=libraries /image /
 COPY --from=init-package /usr/lib/netinit /usr/lib/netinit
 # Behind the files: podman keeps a step whose words are the same, whatever the value of VERSION was.
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit" \
       org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod, in the place of istio-init" \

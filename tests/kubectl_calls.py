@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
+
+FAKE = Path(__file__).parent / "kubectl"
+WEB = "web-6d4cf56db6-2xk9p"
+POD = f"get pod {WEB} -n shop --ignore-not-found -o json"
+PODS = "get pods -n shop --ignore-not-found -o json"
+DEPLOYMENT = [
+    {"words": "get deployment web -n shop *", "file": "deployment-web.json"},
+    {"words": "get pods -n shop -l app=web *", "file": "pods-web.json"},
+]
+AGENTS = [
+    {"words": "get pods -A -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"},
+    {"words": "get clusterrolebindings -l app.kubernetes.io/name=netinit-node *", "file": "roles.json"},
+]
+UID = "5a0b7a52-0000-4000-8000-000000000020"
+ON_AGENT = "exec -i -n mesh netinit-node-4fj2k -c agent -- netinit node run"
+ASKED = f"asked *shop/{WEB}*"  # a question to the agent about this pod
 
 
 def write_calls(folder, answers):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from netinit.base.net import Family
-from netinit.base.snapshot import INET, HeldChain, NftRule, NftSet, NftTable, Snapshot
+from netinit.base.snapshot import INET, HeldChain, NftRule, NftTable, Snapshot
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
+from netinit.rules.expressions.building import EncodedSet
 from netinit.rules.expressions.native import encode_plan, encode_rule
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 from netinit.rules.nft import model_name, model_table
@@ -23,7 +24,7 @@ def snapshot_of(plan: Plan) -> Snapshot:
         tables=tuple(NftTable(family=INET, name=name) for name in tables),
         chains=tuple(chain_of(name, chain) for name, table in tables.items() for chain in table.chains),
         rules=tuple(rules),
-        sets=tuple(one for table in tables.values() for one in table.sets),
+        sets=tuple(one for name, table in tables.items() for one in table.held_sets(name)),
     )
 
 
@@ -38,13 +39,14 @@ def chain_of(table: str, name: str) -> HeldChain:
 
 def table_of(table: str, chains: dict[str, list[Rule]]) -> Snapshot:
     """A snapshot with one table, whose chains hold these rules."""
-    sets: list[NftSet] = []
+    sets: list[EncodedSet] = []
     rules = [
-        NftRule(family=INET, table=table, chain=name, handle=number, expressions=encode_rule(rule, INET, table, sets))
+        NftRule(family=INET, table=table, chain=name, handle=number, expressions=encode_rule(rule, INET, sets))
         for name, own in chains.items() for number, rule in enumerate(own)
     ]  # fmt: skip
     return Snapshot(
-        tables=(NftTable(family=INET, name=table),), chains=tuple(chain_of(table, name) for name in chains), rules=tuple(rules), sets=tuple(sets)
+        tables=(NftTable(family=INET, name=table),), chains=tuple(chain_of(table, name) for name in chains), rules=tuple(rules),
+        sets=tuple(one.held(INET, table) for one in sets),
     )
 
 

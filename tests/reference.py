@@ -8,6 +8,7 @@ A part stands between two comments. The first says what it is, the second is the
     <!-- commands -->                the commands, and the options that several of them have
     <!-- command apply -->           one command: its help and its own options
     <!-- findings -->                the code of each finding, and what it means
+    <!-- functions -->               the functions that templates may call, by family
     <!-- flags of linkerd -->        what becomes of each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
     <!-- output: mermaid -->         the same, in a block of that language
@@ -24,22 +25,28 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from netinit.cli import group
+from netinit.cli import commands, complete, group
 from netinit.cli.findings.codes import GROUPS
 from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_default
+from netinit.golang import sprig
+from netinit.golang.sprig import refused
+from netinit.golang.template import Function
+from netinit.inject import istio_functions
 from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
 
+COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
-    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -66,6 +73,8 @@ def _make(part: re.Match[str], before: str) -> str:
         return render_command(part["command"])
     if part["what"] == "findings":
         return render_findings()
+    if part["what"] == "functions":
+        return render_functions()
     if part["peer"]:
         return render_peer(part["peer"])
     blocks = SHELL.findall(before)
@@ -147,6 +156,30 @@ def render_findings() -> str:
 SHARED = 3  # an option that so many commands have stands on the page of all commands, once
 
 
+def render_functions() -> str:
+    """The functions that templates may call, each with what it does, and those of sprig that are refused with the reason."""
+    own = istio_functions.functions()
+    istios = {name: own[name] for name in own if own[name] is not sprig.FUNCTIONS.get(name)}
+    written = ["### Istio's", "", *_render_family(istios)]
+    for family, functions in sprig.FAMILIES.items():
+        written += [f"### {family}", "", *_render_family(functions)]
+    return "\n".join(written)
+
+
+def _render_family(functions: Mapping[str, Callable[..., Any] | Function]) -> Iterator[str]:
+    yield from _render_head(("function", "what it gives"))
+    for name, function in sorted(functions.items()):
+        reason = refused.REFUSED.get(name) if functions is refused.FUNCTIONS else None
+        call = Function.of(function).call
+        text = f"refused: {reason}" if reason else _first_line(getattr(call, "func", call))
+        yield _render_row((f"`{name}`", text.translate(_MARKUP) or "as its name says"))
+    yield ""
+
+
+def _first_line(call: Callable[..., Any]) -> str:
+    return "" if isinstance(call, type) else (inspect.getdoc(call) or "").partition("\n")[0]
+
+
 def render_commands() -> str:
     """A row for each command, and the options that several commands have."""
     rows = [f"[{path}](commands/{path.split()[1]}.md)" for path, _, _ in _walk()]
@@ -195,7 +228,7 @@ def _shared_options() -> list[tuple[str, str]]:
 
 
 def _render_command(command: click.Command, context: click.Context) -> Iterator[str]:
-    aliases = [f"`netinit {alias}`" for alias, name in group.ALIASES.items() if name == command.name]
+    aliases = [f"`netinit {alias}`" for alias, name in commands.ALIASES.items() if name == command.name]
     yield from _render_help(command.help or "")
     if aliases:
         yield from (f"Also called {', '.join(aliases)}.", "")
@@ -251,7 +284,7 @@ def _render_row(cells: tuple[str, ...]) -> str:
 def main(root: Path) -> list[Path]:
     """Renews the pages of the checkout at `root`, which is also where their commands run; those that changed."""
     changed = []
-    for name in group.COMMANDS:
+    for name in commands.COMMANDS:
         page = root / "docs" / "commands" / f"{name}.md"
         if page.parent.exists() and not page.exists():
             page.write_text(f"# netinit {name}\n\n<!-- command {name} -->\n<!-- end -->\n", "utf-8")
@@ -261,12 +294,48 @@ def main(root: Path) -> list[Path]:
         if renewed != text:
             page.write_text(renewed, "utf-8")
             changed.append(page)
-    schema = root / SCHEMA
-    text = render_schema()
-    if schema.is_file() and schema.read_text("utf-8") != text:
-        schema.write_text(text, "utf-8")
-        changed.append(schema)
+    for path, text in ((root / SCHEMA, render_schema()), (root / COMPLETION, render_completion())):
+        if not path.is_file() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            changed.append(path)
     return changed
+
+
+def render_completion() -> str:
+    """The rows that completion reads, see netinit/cli/complete.py."""
+    shared = [_complete_option("@", param) for param in group.root.get_command(None, "apply").params if _is_flag(param)]
+    context = click.Context(group.root, info_name="netinit")
+    rows = ["\t--version\t\tShow the version and exit.", f"\t{complete.HELP}\t\tShow this message and exit.", *shared]
+    for name in group.root.list_commands(context):
+        rows += _complete_command(group.root.get_command(context, name), name, context)
+    return "".join([f"{row}\n" for row in rows])
+
+
+def _complete_command(command: click.Command, path: str, parent: click.Context) -> Iterator[str]:
+    context = click.Context(command, parent, info_name=path)
+    yield f"{path}\t{complete.HELP}\t\t{command.get_short_help_str(200)}"
+    if _takes_rules(command):
+        yield f"{path}\t{complete.RULES}\t\t"
+    for param in command.params:
+        if not (_takes_rules(command) and _is_flag(param)):
+            yield _complete_option(path, param)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from _complete_command(command.get_command(context, name), f"{path} {name}", context)
+
+
+def _complete_option(path: str, param: click.Parameter) -> str:
+    words = param.type.choices if isinstance(param.type, click.Choice) else ()
+    of_files = isinstance(param.type, click.Path) or any(word in (param.metavar or "") for word in ("FILE", "FOLDER"))
+    takes_none = isinstance(param, click.Option) and (param.is_flag or param.count)
+    kind = "" if takes_none else "|".join(words) or (complete.FILE if of_files else complete.ANY)
+    names = ",".join(param.opts) if isinstance(param, click.Option) else ""
+    text = " ".join((getattr(param, "help", "") or "").split())
+    return f"{path}\t{names}\t{kind}\t{text}"
+
+
+def _is_flag(param: click.Parameter) -> bool:
+    return isinstance(param, click.Option) and any(f"--{flag.long}" in param.opts for flag in Options.flags if flag.long)
 
 
 def render_schema() -> str:

@@ -223,10 +223,8 @@ def readers(name: str) -> tuple[str, ...]:
 
 def is_installed(name: str) -> bool:
     """Whether the programs that a backend starts are there, as far as IPv4 goes; true where it starts none."""
-    line = BACKENDS[name]
-    if line.variant:
-        return bool(detect.find_program(line.variant, IPV4, "restore"))
-    return bool(run.find(line.program)) if line.program else True
+    variant = BACKENDS[name].variant
+    return not variant or bool(detect.find_program(variant, IPV4, "restore"))
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:

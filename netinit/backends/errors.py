@@ -22,7 +22,7 @@ from netinit.options import AMBIENT_TABLE, Interception
 # Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
 BUSY = "busy"  # for now
-IPTABLES, NFT, IPSET, LIBIPTC = "iptables", "nft", "ipset", "libiptc"
+IPTABLES, IPSET, LIBIPTC = "iptables", "ipset", "libiptc"
 WITHOUT_FEATURE = "the kernel lacks a feature"
 ON_THE_NODE = "on the node"
 
@@ -41,10 +41,9 @@ def _sayings(cause: str, *words: str, by: tuple[str, ...]) -> tuple[Saying, ...]
 
 SAYINGS = (  # the first that is found counts
     *_sayings(IN_USE, "in use", by=(IPSET,)),
-    *_sayings(BUSY, "Resource temporarily unavailable", "Device or resource busy", by=(IPTABLES, NFT, LIBIPTC)),
-    *_sayings(PRIVILEGE, "Permission denied", "Operation not permitted", by=(IPTABLES, NFT, LIBIPTC)),
+    *_sayings(BUSY, "Resource temporarily unavailable", "Device or resource busy", by=(IPTABLES, LIBIPTC)),
+    *_sayings(PRIVILEGE, "Permission denied", "Operation not permitted", by=(IPTABLES, LIBIPTC)),
     *_sayings(PRIVILEGE, "you must be root", by=(IPTABLES,)),
-    *_sayings(TOO_LARGE, "Message too long", by=(NFT,)),
     *_sayings(EITHER, "unable to initialize table", by=(IPTABLES,)),  # of iptables-legacy-restore, whatever the cause
     *_sayings(
         SUPPORT,
@@ -53,7 +52,7 @@ SAYINGS = (  # the first that is found counts
         "Protocol not available",
         "No such file or directory",
         "Address family not supported",
-        by=(IPTABLES, NFT),
+        by=(IPTABLES,),
     ),
     *_sayings(
         SUPPORT,
@@ -64,15 +63,15 @@ SAYINGS = (  # the first that is found counts
         "Could not fetch rule set generation id",
         by=(IPTABLES,),
     ),
-    *_sayings(SUPPORT, "Invalid argument", "Unable to initialize Netlink socket", by=(NFT,)),
 )
-# errno(3), where a table is opened
+# errno(3), where a table is opened or a transaction refused
 NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT, 11: BUSY, 16: BUSY}
+NUMBERS_OF_NF_TABLES = {**NUMBERS, 22: SUPPORT, 93: SUPPORT, 95: SUPPORT, 90: TOO_LARGE, 105: TOO_LARGE}
 
 NEEDS_MORE = "the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
 NEEDS_ROOM = (
     "the rules are too many for one transaction in a pod with a user namespace of its own:"
-    " list fewer networks, use a newer nft (1.1.3 can do it), or raise net.core.wmem_default on the node"
+    " list fewer networks, or raise net.core.wmem_max on the node"
 )
 TRY_AGAIN = "the kernel is busy: try again, or let --retries do it"
 OTHER_LOCK = "it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables"
@@ -88,10 +87,8 @@ _SHARED = {"tcp": "xt_tcpudp", "udp": "xt_tcpudp", "MARK": "xt_mark", "CONNMARK"
 _ALWAYS_THERE = "xt_tcpudp"  # where even this is missing, iptables-nft has nothing to ask it through
 _NO_NFT = ("Could not fetch rule set generation id", "cache initialization failed", "Unable to initialize Netlink socket")
 _LEGACY = {"legacy IPv4": ("ip_tables", "iptable"), "legacy IPv6": ("ip6_tables", "ip6table")}  # how modules of tables begin
-_NFT_MODULES = {  # by what stands in the rule, or in the head of the chain, that was refused
-    "redirect to": "nft_redir", "tproxy": "nft_tproxy", "socket transparent": "nft_socket", "type nat": "nft_chain_nat",
-    " ct ": "nft_ct",
-}  # fmt: skip
+_CHAIN_OF_NAT = "chain nat"
+_OF_FAMILIES = ("fib", "reject")  # whose modules are named nft_NAME_FAMILY
 
 
 def cause_of(program: str, said: str) -> str:
@@ -154,9 +151,12 @@ def explain_iptables(said: str, message: str, modules: str, *, locked: bool, pri
     return ApplyError(message)
 
 
-def explain_nft(said: str, message: str, old_kernel: str) -> NetinitError:
-    """The error of nft, by all that it said; `message` begins it. `old_kernel` says that the kernel is too old, else it is empty."""
-    cause = cause_of(NFT, said)
+def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> NetinitError:
+    """The error of nf_tables by errno; `message` begins it. `asked` is what was refused: an expression by its name, or a chain's type.
+
+    `old_kernel` says that the kernel is too old, else it is empty.
+    """
+    cause = NUMBERS_OF_NF_TABLES.get(number, REFUSED)
     if cause == BUSY:
         return BusyError(f"{message}; {TRY_AGAIN}")
     if cause == PRIVILEGE:
@@ -166,9 +166,8 @@ def explain_nft(said: str, message: str, old_kernel: str) -> NetinitError:
     if cause == SUPPORT and old_kernel:
         return BackendUnavailableError(f"{message}; {old_kernel}: use an iptables backend")
     if cause == SUPPORT:
-        told = f" {' '.join(said.split())} "
-        parts = dict.fromkeys([module for words, module in _NFT_MODULES.items() if words in told])
-        named = NF_TABLES if any(words in said for words in _NO_NFT) else ", ".join(parts) or MODULES["native"]
+        named = "nft_chain_nat" if asked == _CHAIN_OF_NAT else f"nft_{asked}" if asked and " " not in asked else MODULES["native"]
+        named = f"{named}, {named}_inet" if asked in _OF_FAMILIES else named
         return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {named} {ON_THE_NODE}, or use an iptables backend")
     return ApplyError(message)
 

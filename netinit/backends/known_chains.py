@@ -7,7 +7,7 @@ from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.plain_namespace import KnownChain, Place
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Jump, spell_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from netinit.base.net import Family
     from netinit.rules import nft
     from netinit.rules.iptables.write import Written
-
-_HOOK_NAMES = {f"hook {name.lower()} ": number for number, name in enumerate(HOOKS_OF_IPTABLES)}
 
 
 def of_iptables(written: dict[Family, Written]) -> dict[Place, KnownChain]:
@@ -34,18 +32,15 @@ def of_iptables(written: dict[Family, Written]) -> dict[Place, KnownChain]:
     return known
 
 
-def of_own_tables(written: nft.Written) -> dict[Place, KnownChain]:
+def of_own_tables(tables: dict[str, nft.Steps]) -> dict[Place, KnownChain]:
     """Those of nft tables of our own."""
     known = {}
-    for table, chains in written.items():
-        texts = [rule.text.partition(' comment "')[0] for chain in chains.values() for rule in chain.rules]
-        jumps = [text.rpartition(" jump ")[2] for text in texts if " jump " in text]
-        jumps += [text.rpartition(" goto ")[2] for text in texts if " goto " in text]
-        uses = _count({name: len(chain.rules) for name, chain in chains.items()}, jumps)
-        for name, chain in chains.items():
-            hook = next((number for word, number in _HOOK_NAMES.items() if word in chain.hook), -1)
-            builtin = HOOKS_OF_IPTABLES[hook] if hook >= 0 else name
-            known[INET, table, name] = _known(table.rpartition("-")[2], builtin, uses[name])
+    for table, chains in tables.items():
+        targets = [step.target for _, steps in chains.values() for step in steps]
+        jumps = [spell_chain(target.chain) for target in targets if isinstance(target, Jump)]
+        uses = _count({name: len(steps) for name, (_, steps) in chains.items()}, jumps)
+        for name, (hook, _) in chains.items():
+            known[INET, table, name] = _known(table.rpartition("-")[2], name.upper() if hook else name, uses[name])
     return known
 
 

@@ -1,173 +1,272 @@
-"""Our nft tables that are there: read from the kernel, compared with the plan, listed by nft to be written back; and nft's errors.
+"""Our nft tables that are there: compared with the plan, kept to be put back, shown; and what the kernel's refusals mean.
 
-Loaded only where such tables are, or where something failed: most pods' first run finds nothing.
-
-What decides is what the kernel holds, never what nft prints: it prints names and comments as they are, ends by a failed assertion
-where a name is no UTF-8, and takes minutes to list a set of a million. What cannot be read is reported, and replaced whole.
+Loaded only where such tables are, or where something failed: most pods' first run finds nothing. What cannot be read is reported,
+and replaced whole.
 """
 
 from __future__ import annotations
 
 import posix
+from _struct import unpack_from
 
 from netinit.backends.known_chains import of_own_tables
+from netinit.backends.nft_messages import delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.base.records import Record
-from netinit.base.snapshot import SET_ANONYMOUS, Snapshot
-from netinit.kernel import run
-from netinit.kernel.netlink import EFBIG, INET
+from netinit.kernel import netlink
+from netinit.kernel.netlink import (
+    EFBIG,
+    INET,
+    NFT_MSG_GETTABLE,
+    NLM_F_CREATE,
+    attribute,
+    big,
+    read_attributes,
+    read_name,
+)
+from netinit.kernel.nf_tables import (
+    NFT_MSG_NEWCHAIN,
+    NFT_MSG_NEWFLOWTABLE,
+    NFT_MSG_NEWOBJ,
+    NFT_MSG_NEWRULE,
+    NFT_MSG_NEWSET,
+    NFT_MSG_NEWSETELEM,
+    NFT_MSG_NEWTABLE,
+    NFTA_TABLE_USE,
+    Refusal,
+    TableDump,
+    dump_tables,
+)
 from netinit.kernel.plain_namespace import KnownChain
-from netinit.kernel.run import Finished
-from netinit.kernel.snapshot import nf_tables_dump
-from netinit.rules.expressions.native import encode_live, encode_plan, find_unequal
+from netinit.rules.expressions.building import EncodedSet
+from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft import DIALECT, Written, miss_all
+from netinit.rules.nft import DIALECT, miss_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.base.snapshot import Unknown
+    from collections.abc import Collection, Iterator
+
+    from netinit.backends.nft_messages import Part
+    from netinit.base.snapshot import Snapshot, Unknown
     from netinit.kernel.netlink import NftChain
     from netinit.rules.model import Plan
+    from netinit.rules.nft import Steps
 
-OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
-MAX_MESSAGE = 400
+NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
+NLM_F_APPEND = 0x800
+# By kind of object, what a program gives of it; the kernel itself gives numbers and counts uses
+GIVEN = {
+    NFT_MSG_NEWTABLE: (1, 2, 6), NFT_MSG_NEWCHAIN: (1, 3, 4, 5, 7), NFT_MSG_NEWSET: (*range(1, 10), *range(11, 16), 17, 18),
+    NFT_MSG_NEWOBJ: (1, 2, 3, 4, 8), NFT_MSG_NEWFLOWTABLE: (1, 2, 3, 7), NFT_MSG_NEWSETELEM: (1, 2, 3), NFT_MSG_NEWRULE: (1, 2, 4, 7),
+}  # fmt: skip
 
 
-class Listed(Record):
-    """Tables, in the kernel's order, and how nft lists them, counters left out. `unread` says why they were not listed."""
+def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> tuple[Difference, ...]:
+    """How the tables differ from the plan; where they cannot be read, by that. BackendUnavailableError."""
+    if _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
+        return ()
+    snapshot, unread = _read_snapshot(tables)
+    if unread:
+        return _distrust(steps, tables, unread)
+    from netinit.rules.expressions import table_differences  # only where something differs
 
-    tables: tuple[str, ...]
-    text: str
-    unread: str
-
-
-class HeldTables(Record):
-    """Tables as the kernel has them; `unread` says why they could not be read."""
-
-    tables: tuple[str, ...]
-    chains: tuple[NftChain, ...]
-    snapshot: Snapshot
-    unread: str = ""
+    return table_differences.compare_tables(plan, table_differences.decode_tables(snapshot))
 
 
-def read_held(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> HeldTables:
-    """These tables. BackendUnavailableError where the kernel does not tell."""
+def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
+    """Whether the chains are the plan's, each entered from where it should be, and nothing is dropped at their ends."""
+    return all(one.accepts for one in chains) and of_own_tables(steps) == {
+        (one.family, one.table, one.name): KnownChain(uses=one.uses, hook=one.hook, kind=one.kind, priority=one.priority)
+        for one in chains
+    }
+
+
+def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
+    """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft programs them, and nothing else."""
+    try:
+        dump = dump_tables(INET, tables, whole=False)
+    except OSError:  # whoever reads them next says why
+        return False
+    for body in dump.tables:
+        found = read_attributes(body, 0)
+        table = read_name(found[netlink.NFTA_TABLE_NAME])
+        if big(found[NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
+            return False  # there is something in it beside chains: named sets and the like
+    live = {name: _arrange(dump, name, planned) for name, planned in steps.items()}
+    return any(
+        all(not find_unequal(encode_steps(planned, splits_ranges=splits_ranges), live[name]) for name, planned in steps.items())
+        for splits_ranges in (True, False)
+    )
+
+
+def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
+    """A table of the kernel in the shape that the plan has."""
+    rules = []
+    for body in dump.rules:
+        found = read_attributes(body, 0)
+        if read_name(found[netlink.NFTA_RULE_TABLE]) == table:
+            rules.append((read_name(found[netlink.NFTA_RULE_CHAIN]), found.get(netlink.NFTA_RULE_EXPRESSIONS, b"")))
+    elements: dict[bytes, list[bytes]] = {}
+    for body in dump.elements:
+        found = read_attributes(body, 0)
+        if read_name(found[1]) == table:
+            elements.setdefault(found[2], []).extend(_split(found.get(3, b"")))
+    sets = {}
+    for body in dump.sets:
+        found = read_attributes(body, 0)
+        if read_name(found[1]) == table:
+            sets[found[2].rstrip(b"\0")] = EncodedSet(
+                name=read_name(found[2]), flags=big(found.get(3)), key_type=big(found.get(4)), key_length=big(found.get(5)),
+                elements=tuple(elements.get(found[2], ())),
+            )  # fmt: skip
+    return arrange(rules, sets, chains)
+
+
+def _split(elements: bytes) -> Iterator[bytes]:
+    """The elements of a list, each with its head."""
+    at = 0
+    while at + netlink.NLA_HEADER <= len(elements):
+        length = max(netlink.NLA_HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
+        yield elements[at : at + length]
+        at += length
+
+
+def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
+    """The tables, decoded as far as a snapshot has them; and why they could not be read. BackendUnavailableError."""
+    from netinit.base.snapshot import Snapshot
+    from netinit.kernel.snapshot import nf_tables_dump
+
     unknown: list[Unknown] = []
-    snapshot, unread = Snapshot(), ""
     try:
         snapshot = Snapshot(**nf_tables_dump.read(unknown, family=INET, tables=tables))
     except OSError as error:
         if error.errno != EFBIG:
-            raise BackendUnavailableError(
-                f"the kernel does not tell its rules: {posix.strerror(error.errno or 0)}"
-            ) from None
-        unread = "they are too long"
-    if unknown:
-        unread = "; ".join([f"{one.place}: {one.reason}" for one in unknown])
-    own = tuple([one for one in chains if one.family == INET and one.table in tables])
-    return HeldTables(tables=tables, chains=own, snapshot=snapshot, unread=unread)
+            raise BackendUnavailableError(f"the kernel does not tell its rules: {posix.strerror(error.errno or 0)}") from None
+        return Snapshot(), "they are too long"
+    return snapshot, "; ".join([f"{one.place}: {one.reason}" for one in unknown])
 
 
-def read_listed(held: HeldTables) -> Listed:
-    """The tables as nft lists them."""
-    text, unread = "", held.unread
-    try:
-        text = "" if unread else "".join(_list("--stateless", held.tables))
-    except ApplyError as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
-        unread = str(error)
-    return Listed(tables=held.tables, text=text, unread=unread)
+def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> tuple[Difference, ...]:
+    """The differences of tables that cannot be read: they are not as planned, and to be replaced."""
+    rule = f"the whole table, which cannot be read safely: {unread}"
+    found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in tables]
+    return (*found, *miss_all([name for name in steps if name not in tables]))
 
 
-def compare_held(plan: Plan, written: Written, held: HeldTables) -> tuple[Difference, ...]:
-    """How the tables differ from the plan; where they cannot be read, by that."""
-    if held.unread:
-        return _distrust(written, held)
-    if _is_hooked(written, held) and _is_as_planned(plan, held):
-        return ()
-    from netinit.rules.expressions import table_differences  # only where something differs
-
-    return table_differences.compare_tables(plan, table_differences.decode_tables(held.snapshot))
+# ---- to be shown ---------------------------------------------------------------------------------------------------------
 
 
-def _is_hooked(written: Written, held: HeldTables) -> bool:
-    """Whether the chains are the plan's, each entered from where it should be, and nothing is dropped at their ends."""
-    return all(one.accepts for one in held.chains) and of_own_tables(written) == {
-        (one.family, one.table, one.name): KnownChain(
-            uses=one.uses, hook=one.hook, kind=one.kind, priority=one.priority
-        )
-        for one in held.chains
+def render_live(tables: tuple[str, ...]) -> str:
+    """The tables in nft's words."""
+    from netinit.rules.expressions import table_differences
+
+    snapshot, unread = _read_snapshot(tables)
+    return f"(not read: {unread})\n" if unread else table_differences.render_live(table_differences.decode_tables(snapshot))
+
+
+def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The rules of each table in nft's words."""
+    from netinit.rules.expressions import table_differences
+
+    live = table_differences.decode_tables(_read_snapshot(tables)[0])
+    return {
+        f"{DIALECT} {name}": tuple([rule.text for chain in live[name].chains.values() for rule in chain.rules] if name in live else ())
+        for name in tables
     }
 
 
-def _is_as_planned(plan: Plan, held: HeldTables) -> bool:
-    """Whether the tables hold the plan's rules, byte for byte as a release of nft programs them, and nothing else."""
-    snapshot = held.snapshot
-    named = {one.table for one in snapshot.objects} | {one.table for one in snapshot.sets if not one.flags & SET_ANONYMOUS}
-    if named.intersection(held.tables):
-        return False
-    for splits_ranges in (True, False):
-        planned = encode_plan(plan, splits_ranges=splits_ranges)
-        if all(not find_unequal(table, encode_live(snapshot, name, table.chains)) for name, table in planned.items()):
-            return True
-    return False
+# ---- to be put back ------------------------------------------------------------------------------------------------------
 
 
-def _list(option: str, tables: tuple[str, ...]) -> list[str]:
-    """Our tables as nft lists them; it lists one in a run, and foreign sets may be as long as they like."""
-    path = run.find("nft") if tables else ""
-    running = [run.start(path, (option, "list", "table", "inet", name)) for name in tables]
-    finished = [run.finish(started) for started in running]
-    for result in finished:
-        if result.status:
-            raise explain(result, path)
-    return [result.output for result in finished]
+def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
+    """The tables with all that is in them; or why they cannot be kept: what follows must not fail for that."""
+    try:
+        return dump_tables(INET, tables, whole=True), ""
+    except OSError as error:
+        return None, posix.strerror(error.errno or 0)
 
 
-def rules_of(text: str, table: str) -> list[str]:
-    """The rules of a table in nft's listing."""
-    lines = text.split("\n")
-    head = f"table inet {table} {{"
-    start = lines.index(head) + 1 if head in lines else len(lines)
-    end = lines.index("}", start) if "}" in lines[start:] else len(lines)
-    inside = [line.strip() for line in lines[start:end]]
-    return [line for line in inside if line not in ("", "}") and not line.startswith(("chain ", "type "))]
+def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tuple[Part, ...]:
+    """The transaction that brings the `tables` that are there back to those that were `held`; none where they are these.
+
+    ApplyError where nobody could read them.
+    """
+    if not unread and _handles(_list_tables(tables)) == (_handles(held.tables) if held else {}):
+        return ()  # the kernel refused the transaction
+    if unread:
+        raise ApplyError(f"the nft tables of before could not be read: {unread}")
+    made = list(delete_tables(tables))
+    for kind, bodies in _objects(held) if held else ():
+        flags = NLM_F_CREATE | (NLM_F_APPEND if kind == NFT_MSG_NEWRULE else 0)
+        for number, body in enumerate(bodies, 1):
+            found = read_attributes(body, 0)
+            if kind == NFT_MSG_NEWSETELEM and not found.get(3):
+                continue
+            given = b"".join([attribute(one, found[one]) for one in GIVEN[kind] if one in found])
+            if kind == NFT_MSG_NEWSET:
+                given += attribute(NFTA_SET_ID, number.to_bytes(4, "big"))
+            made.append(((kind, flags, given), (read_name(found[1]), "", 0, None)))
+    return tuple(made)
 
 
-def reads_files(text: str) -> bool:
-    """Whether nft would open files that a listing names: others may have written the comments in it."""
-    parts = text.split('"')
-    return len(parts) % 2 == 0 or any("include" in part for part in parts[::2])
+def _objects(held: TableDump) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
+    """What each needs is before it."""
+    return (
+        (NFT_MSG_NEWTABLE, held.tables), (NFT_MSG_NEWCHAIN, held.chains), (NFT_MSG_NEWSET, held.sets), (NFT_MSG_NEWOBJ, held.objects),
+        (NFT_MSG_NEWFLOWTABLE, held.flow_tables), (NFT_MSG_NEWSETELEM, held.elements), (NFT_MSG_NEWRULE, held.rules),
+    )  # fmt: skip
 
 
-def _distrust(written: Written, held: HeldTables) -> tuple[Difference, ...]:
-    """The differences of tables that cannot be read: they are not as planned, and to be replaced."""
-    rule = f"the whole table, which cannot be read safely: {held.unread}"
-    found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in held.tables]
-    return (*found, *miss_all({name: chains for name, chains in written.items() if name not in held.tables}))
+def _list_tables(names: tuple[str, ...]) -> list[bytes]:
+    bodies = [body for _, body in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETTABLE, bytes((INET, 0, 0, 0)))]
+    return [body[netlink.NETFILTER_SIZE :] for body in bodies if read_name(read_attributes(body, netlink.NETFILTER_SIZE)[1]) in names]
 
 
-def explain(result: Finished, path: str) -> NetinitError:
-    """The error of nft in terms of its cause and remedy; nothing was changed, since a transaction is whole."""
-    lines = [line for line in result.errors.splitlines() if "rror:" in line] or result.errors.splitlines()
-    said = "; ".join(dict.fromkeys(lines)) or f"ended with status {result.status} and no message"
-    cause = f"nft: {said[:MAX_MESSAGE]}"
-    version = _read_version(path)
-    if version and version < OLDEST_NFT:
-        return BackendUnavailableError(
-            f"{cause}; this is nft {_dotted(version)}: install nftables {_dotted(OLDEST_NFT)} or newer",
-        )
+def _handles(tables: Collection[bytes]) -> dict[bytes, bytes | None]:
+    """The number of each table by its name: no two tables ever have the same."""
+    found = [read_attributes(body, 0) for body in tables]
+    return {one[netlink.NFTA_TABLE_NAME]: one.get(NFTA_TABLE_HANDLE) for one in found}
+
+
+# ---- what refusals mean --------------------------------------------------------------------------------------------------
+
+
+def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
+    """The error of a refused transaction, by the rule that was refused; nothing was changed."""
+    place, asked = "the transaction", ""
+    if refusal.message >= 0:
+        (_, _, attributes), (table, chain, number, step) = parts[refusal.message]
+        place = " ".join([word for word in (DIALECT, "table", table, chain and f"chain {chain}", number and f"rule {number}") if word])
+        if step:
+            place += f" ({step.text()})"
+            asked = _expression_at(attributes, refusal.offset)
+        elif chain:
+            asked = f"chain {read_name(read_attributes(attributes, 0).get(netlink.NFTA_CHAIN_TYPE, b''))}"
+    said = f": {refusal.text}" if refusal.text else ""
+    return _explain(refusal.number, f"{place}: {posix.strerror(refusal.number)}{said}", asked)
+
+
+def explain_socket(error: OSError) -> NetinitError:
+    """The error of a transaction that could not be sent."""
+    return _explain(error.errno or 0, f"nf_tables: {error.strerror}", "")
+
+
+def _explain(number: int, message: str, asked: str) -> NetinitError:
     from netinit.backends.errors import explain_nft  # seldom
 
     kernel = _read_numbers(posix.uname().release)
     old = f"kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}" if kernel[:2] < OLDEST_KERNEL else ""
-    return explain_nft(result.errors, cause, old)
+    return explain_nft(number, message, asked, old)
 
 
-def _read_version(path: str) -> tuple[int, ...]:
-    """The version of nft, as in `nftables v1.0.6 (Lester Gooch #5)`; empty when it does not say."""
-    words = run.finish(run.start(path, ("--version",))).output.split()
-    return _read_numbers(words[1].lstrip("v")) if len(words) > 1 else ()
+def _expression_at(attributes: bytes, offset: int) -> str:
+    """The name of the expression of a rule that begins there, empty where none does."""
+    if not 0 <= offset <= len(attributes) - netlink.NLA_HEADER:
+        return ""
+    length = unpack_from("=H", attributes, offset)[0]
+    found = read_attributes(attributes[offset + netlink.NLA_HEADER : offset + length], 0)
+    return read_name(found.get(netlink.NFTA_EXPR_NAME, b""))
 
 
 def _read_numbers(text: str) -> tuple[int, ...]:

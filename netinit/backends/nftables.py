@@ -1,50 +1,51 @@
-"""The backend that feeds nft: tables of its own, replaced in one transaction for both families.
+"""The backend of native nft tables: tables of its own, replaced in one transaction for both families.
 
-The kernel is asked over netlink which of our tables are there, and what they hold: a first run starts one program, `nft -f -`, and
-a second run that has nothing to do starts none. nft lists the tables only before they are changed, to be written back if that fails.
+It speaks to the kernel over netlink and starts no program. A first run sends the tables' expressions as one transaction, and a
+second run compares those that the kernel holds with them, byte by byte.
 """
 
 from __future__ import annotations
 
 from netinit.backends import Backend, Change, Comparison, State
-from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import FAMILIES, Family
-from netinit.kernel import detect, run
+from netinit.kernel import detect
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.rules.model import Difference, Plan
-from netinit.rules.nft import DIALECT, TABLE_NAMES, miss_all, render_replacement, render_tables, write_plan
+from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_steps, render_tables, write_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.backends.nft_tables import HeldTables, Listed
+    from netinit.backends.nft_messages import Part
     from netinit.kernel.netlink import NftChain
+    from netinit.kernel.nf_tables import TableDump
     from netinit.kernel.plain_namespace import KnownChain, Place
-
-FROM_INPUT = ("-f", "-")
-NOT_INSTALLED = "nft is not installed: add the package nftables to the image"
 
 
 class NftState(State):
-    """The owned tables that exist, as the kernel holds them; None where there are none."""
+    """The owned tables that exist, and their chains. What they hold is read when it is asked for."""
 
-    held: HeldTables | None
+    tables: tuple[str, ...]
+    chains: tuple[NftChain, ...]
     comments: bool  # those of rules are written
-    listed: Listed | None = None  # by nft, in a state that a change can be put back to
 
     def compare(self, plan: Plan) -> NftComparison:
         return NftComparison(plan, self)
 
     def describe(self) -> dict[str, str]:
-        listed = self.with_listing().listed
-        return {DIALECT: listed.text} if listed and listed.text else {}
+        if not self.tables:
+            return {}
+        from netinit.backends.nft_tables import render_live
 
-    def with_listing(self) -> NftState:
-        """The same with the tables as nft lists them."""
-        if not self.held or self.listed:
-            return self
-        from netinit.backends.nft_tables import read_listed
+        return {DIALECT: render_live(self.tables)}
 
-        return self.replace(listed=read_listed(self.held))
+
+class NftChange(Change):
+    """A transaction: its messages to the kernel, and the tables to return to."""
+
+    parts: tuple[Part, ...]
+    held: TableDump | None = None  # by `before`; None: no table was there, or `unread` says why it was not read
+    unread: str = ""
 
 
 class NftComparison(Comparison):
@@ -55,21 +56,38 @@ class NftComparison(Comparison):
     def __init__(self, plan: Plan, state: NftState) -> None:
         self.plan = plan
         self.state = state
-        self.written = write_plan(plan, comments=state.comments)
-        if not state.held:
-            self.differences = miss_all(self.written)
-        else:
-            from netinit.backends.nft_tables import compare_held
+        self._steps: dict[str, Steps] | None = None
+        self._differences: tuple[Difference, ...] | None = None
 
-            self.differences = compare_held(plan, self.written, state.held)
+    @property
+    def steps(self) -> dict[str, Steps]:
+        """The planned chains, by table."""
+        if self._steps is None:
+            self._steps = {self.plan.nft_prefix + table.name: plan_steps(table) for table in self.plan.tables}
+        return self._steps
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # computed when it is asked for
+        """The differences. A removal asks for none."""
+        if self._differences is None:
+            self._differences = self._find_differences()
+        return self._differences
+
+    def _find_differences(self) -> tuple[Difference, ...]:
+        if not self.state.tables:
+            from netinit.rules.nft import miss_all
+
+            return miss_all(self.steps)
+        from netinit.backends.nft_tables import compare_held  # not on a first run
+
+        return compare_held(self.plan, self.steps, self.state.tables, self.state.chains)
 
     def ours(self) -> dict[str, tuple[str, ...]]:
-        listed = self.state.with_listing().listed
-        if not listed:
+        if not self.state.tables:
             return {}
-        from netinit.backends.nft_tables import rules_of
+        from netinit.backends.nft_tables import list_rules
 
-        return {f"{DIALECT} {name}": tuple(rules_of(listed.text, name)) for name in listed.tables}
+        return list_rules(self.state.tables)
 
     def shadows(self) -> tuple[Difference, ...]:
         """Nothing: no foreign rule can stand in tables of our own."""
@@ -81,17 +99,16 @@ class NftComparison(Comparison):
 
     def change(self, *, force: bool = False) -> Change:
         wrong = {difference.table for difference in self.differences}
-        wanted = {name: chains for name, chains in self.written.items() if force or name in wrong}
+        wanted = {name: chains for name, chains in self.steps.items() if force or name in wrong}
         # Only what is there is deleted: a deletion makes the kernel wait for all its readers, some 15 ms.
-        replaced = [name for name in self._tables() if name in wanted or name not in self.written]
-        return self._make_change(render_replacement(render_tables(wanted), replaced))
+        return self._make_change([name for name in self.state.tables if name in wanted or name not in self.steps], wanted)
 
     def committed(self) -> dict[str, str]:
-        """All of it: the transaction was committed whole; nft would take 40 ms to list 10,000 networks."""
-        return {DIALECT: render_tables(self.written)}
+        """All of it: the transaction was committed whole."""
+        return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
     def removal(self) -> Change:
-        return self._make_change(render_replacement("", self._tables()))
+        return self._make_change(self.state.tables, {})
 
     @property
     def is_first(self) -> bool:  # type: ignore[override] # computed here
@@ -103,17 +120,25 @@ class NftComparison(Comparison):
             return None
         from netinit.backends.known_chains import of_own_tables
 
-        return of_own_tables(self.written)
+        return of_own_tables(self.steps)
 
-    def _tables(self) -> tuple[str, ...]:
-        return self.state.held.tables if self.state.held else ()
+    def _make_change(self, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps]) -> NftChange:
+        from netinit.backends.nft_messages import delete_tables, write_tables
 
-    def _make_change(self, script: str) -> Change:
-        return Change(scripts={DIALECT: script} if script else {}, before=self.state.with_listing(), plan=self.plan)
+        change = NftChange(
+            scripts={}, before=self.state, plan=self.plan,
+            parts=(*delete_tables(deleted), *write_tables(wanted, comments=self.state.comments)),
+        )  # fmt: skip
+        if not (deleted and change.parts):
+            return change
+        from netinit.backends.nft_tables import keep
+
+        held, unread = keep(self.state.tables)
+        return change.replace(held=held, unread=unread)
 
 
 class NftablesBackend(Backend):
-    """Rules in native nft tables, through the program nft."""
+    """Rules in native nft tables, by netlink."""
 
     name = "nftables"
 
@@ -126,19 +151,8 @@ class NftablesBackend(Backend):
         own_files: bool = True,  # noqa: ARG002 - no file is used
     ) -> None:
         self._comments = comments
-        self._prepared: run.Running | None = None
 
     def observe(self) -> NftState:
-        chains, tables = self._find_tables()
-        held = None
-        if tables:
-            from netinit.backends.nft_tables import read_held  # not on a first run
-
-            held = read_held(chains, tables)
-        return NftState(held=held, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables))
-
-    def _find_tables(self) -> tuple[tuple[NftChain, ...], tuple[str, ...]]:
-        """All chains, and our tables that exist."""
         chains = detect.nft_chains()
         if chains is None:
             raise BackendUnavailableError(
@@ -146,63 +160,32 @@ class NftablesBackend(Backend):
             )
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
-        if tables and not run.find("nft"):  # another backend beside these rules would capture everything twice
-            raise ApplyError(f"rules in nft tables ({', '.join(tables)}) are here, but {NOT_INSTALLED}")
-        return chains, tables
-
-    def prepare(self) -> None:
-        path = run.find("nft")
-        if path and not self._prepared:
-            self._prepared = run.prepare(path, FROM_INPUT)
-
-    def release(self) -> None:
-        if self._prepared:
-            run.kill(self._prepared)
-            self._prepared = None
+        own = tuple([one for one in chains if one.family == INET and one.table in tables])
+        return NftState(
+            tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables)
+        )
 
     def commit(self, change: Change) -> None:
-        script = change.scripts.get(DIALECT)
-        if not script:
-            return
-        if self._prepared:
-            prepared, self._prepared = self._prepared, None
-            _finish(run.feed(prepared, script), run.find("nft"))
-        else:
-            self._run(FROM_INPUT, script)
+        if isinstance(change, NftChange) and change.parts:
+            _commit(change.parts)
 
     def put_back(self, change: Change) -> None:
-        before = change.before
-        if not isinstance(before, NftState):
+        if not isinstance(change, NftChange):
             raise TypeError("the change of another backend")
-        now = self.observe().with_listing().listed
-        if now == before.listed:  # nft was refused, or ended before its transaction
-            return
-        text = ""
-        if before.listed:
-            from netinit.backends.nft_tables import reads_files
+        from netinit.backends.nft_tables import restore
 
-            text = before.listed.text
-            if before.listed.unread:
-                raise ApplyError(f"the nft tables of before could not be read: {before.listed.unread}")
-            if reads_files(text):
-                raise ApplyError("the nft tables of before name files to be read, and are not written back")
-        self._run(FROM_INPUT, render_replacement(text, now.tables if now else ()))
-        if self.list_rules() != before.describe():
-            named = ", ".join(before.listed.tables) if before.listed else "none"
-            raise ApplyError(f"nft lists other tables than before ({named})")
+        parts = restore(self.observe().tables, change.held, change.unread)
+        if parts:
+            _commit(parts)
 
-    def check(self, script: str) -> None:
-        """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
-        self._run(("-c", *FROM_INPUT), script)
+    def check(self, plan: Plan) -> None:
+        """Lets the kernel check a plan's tables without making them; errors as for `commit`."""
+        change = NftState(tables=(), chains=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
+        if isinstance(change, NftChange) and change.parts:
+            _commit(change.parts, check=True)
 
     def list_rules(self) -> dict[str, str]:
         return self.observe().describe()
-
-    def _run(self, arguments: tuple[str, ...], script: str = "") -> str:
-        path = run.find("nft")
-        if not path:
-            raise BackendUnavailableError(NOT_INSTALLED)
-        return _finish(run.start(path, arguments, stdin=script), path)
 
 
 def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
@@ -212,11 +195,18 @@ def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
     )
 
 
-def _finish(running: run.Running, path: str) -> str:
-    """What nft printed; the error where it failed."""
-    result = run.finish(running)
-    if result.status:
+def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:
+    """Makes all of these changes or none. The error of the first that the kernel refuses."""
+    from netinit.kernel.nf_tables import NfTables
+
+    try:
+        with NfTables() as link:
+            refusals = link.commit(INET, [message for message, _ in parts], check=check)
+    except OSError as error:
+        from netinit.backends.nft_tables import explain_socket
+
+        raise explain_socket(error) from None
+    if refusals:
         from netinit.backends.nft_tables import explain
 
-        raise explain(result, path)
-    return result.output
+        raise explain(refusals[0], parts)

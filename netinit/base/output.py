@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, TextIO
 
+ANSWER_VERSION = 1  # of the JSON that commands print; netinit/data/*.schema.json describes each
 _LAYOUT = "\n\t"
 
 
@@ -35,6 +36,11 @@ def show_artefact(text: str, *, now: bool = False) -> None:
     stream.write(shown.escape(text, keep=_LAYOUT) if stream.isatty() else text)
     if now:
         stream.flush()
+
+
+def with_version(tree: dict[str, Any]) -> dict[str, Any]:
+    """An answer as an object: `version` rises when a field that readers rely on goes or changes, not when one is added."""
+    return {"version": ANSWER_VERSION, **tree}
 
 
 def to_json(value: Any) -> str:

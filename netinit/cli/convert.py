@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import click
 
 from netinit.base.errors import DriftError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, show_lines, to_json, with_version
 from netinit.cli.config import load_file
 from netinit.cli.face import color_option, note, warn
 from netinit.cli.flags import HELP_NAMES
@@ -15,6 +16,7 @@ from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
 from netinit.options.peers.convert import PEERS, Conversion, convert, part
 
+EQUAL = "equal"  # the result of a comparison
 COMMAND, CONFIG, JSON = "command", "config", "json"
 SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # in every command, whatever the defaults are
 
@@ -29,9 +31,14 @@ SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # in every comman
     "--format", "form", type=click.Choice((COMMAND, CONFIG, JSON)), default=COMMAND, show_default=True,
     help="A command line, a file for --config, or an object; netinit/data/convert.schema.json describes it.",
 )  # fmt: skip
+@click.option(
+    "--verify", "rules", default="", metavar="RULES|PROGRAM|-",
+    help="Also prove which packets the peer's own rules treat differently: a file of them, or its program, which is run (as root) in a"
+    " network namespace of its own.",
+)  # fmt: skip
 @color_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
-def command(peer: str, files: tuple[str, ...], form: str, words: tuple[str, ...]) -> int:
+def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tuple[str, ...]) -> int:
     """Print our options for the command line or the file of another mesh; changes nothing.
 
     ARGS, after --, are the peer's flags: of proxy-init (Linkerd), kumactl install transparent-proxy, consul connect
@@ -42,18 +49,35 @@ def command(peer: str, files: tuple[str, ...], form: str, words: tuple[str, ...]
 
       netinit convert --from consul --format config -- -proxy-uid 5995 -proxy-inbound-port 20000
 
-    Exit codes: 0 every flag has an equivalent; 3 some have none, or not a whole one; 2 some are wrong.
+    Exit codes: 0 every flag has an equivalent; 3 some have none, or not a whole one, or packets are treated differently; 2 some
+    are wrong.
     """
     line = part(peer, words)
     trees = [(path, load_file(path, "--file")) for path in files] + [(path, load_file(path, "--config")) for path in line.files]
     found = convert(peer, line, trees)
+    proof = None
+    if rules:
+        from netinit.cli.convert_proof import compare
+
+        proof = compare(found, line, rules, tuple([word for file in files for word in ("--config", file)]))
     if form == JSON:
-        show_artefact(to_json(_to_object(found)))
+        show_artefact(to_json(with_version(_to_object(found) | ({"proof": proof} if proof else {}))))
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
         show_artefact(render_file(found.options) if form == CONFIG else f"{_spell(found.options)}\n")
-    return DriftError.exit_code if found.lacking else 0
+        if proof:
+            _show_proof(proof)
+    return DriftError.exit_code if found.lacking or (proof and proof["result"] != EQUAL) else 0
+
+
+def _show_proof(proof: dict[str, Any]) -> None:
+    """The differences on stderr: stdout has the options alone, which may go to a file."""
+    from netinit.cli.diff.report import render_text
+
+    note(proof["notes"])
+    warn(proof["warnings"])
+    show_lines(render_text([proof], full=True).splitlines())
 
 
 def _spell(options: Options) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netinit.base.net import FAMILIES
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import Lines, lines, split_message
 from netinit.cli.face import answer, color_option
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, read_value
@@ -25,7 +25,7 @@ SIGNS = {ERROR: "✘", WARNING: "!"}
 @click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
 @color_option
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print an object with ok, backend, obstacle, feature_checks and findings."
+    "--json", "as_json", is_flag=True, help="Print an object; netinit/data/doctor.schema.json describes it."
 )
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
     """Find out whether pods with these options will work here, and what is missing.
@@ -91,7 +91,7 @@ def _sign(outcome: str | None) -> str:
 def render_json(found: Examination) -> str:
     """`ok`, `backend`, `obstacle`, `findings`; `feature_checks` by backend, family and feature (`works`, else the `cause`)."""
     return to_json(
-        {
+        with_version({
             "ok": found.good,
             "backend": found.backend or None,
             "obstacle": found.obstacle or None,
@@ -111,5 +111,5 @@ def render_json(found: Examination) -> str:
                 {"severity": one.severity, "subject": one.subject, "message": one.message, "remedy": one.remedy}
                 for one in found.findings
             ],
-        }
+        })
     )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from netinit.base.net import Network
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.face import answer as show_answer
 from netinit.cli.face import color_option, note, warn
@@ -66,7 +66,7 @@ def command(  # noqa: PLR0917
     found = answer_each(ground, Question(direction=direction or "", **asked))
     if as_json:
         first, *others = [to_object(ground, one, everything=everything) for one in found]
-        show_artefact(to_json({**first, "others": others}))
+        show_artefact(to_json(with_version({**first, "others": others})))
         return 0
     note(ground.notes)
     warn(dict.fromkeys([*ground.warnings, *[text for one in found for text in one.warnings]]))

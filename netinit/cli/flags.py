@@ -79,8 +79,6 @@ class FlagCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Takes the flags out, lets click read the rest, and makes the options."""
-        if ctx.resilient_parsing:  # completion: nothing is run
-            return super().parse_args(ctx, [])
         taken = take_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
         rest, unknown = self._part_unknown(ctx, taken.rest)
@@ -127,7 +125,7 @@ class FlagCommand(click.Command):
             topic: [describe(flag) for flag in self.settings.flags if TOPIC_OF.get(flag.field) == topic and flag.field in self.shows]
             for topic in (NAMESPACE, PROGRAMMING, VALIDATION, LOGGING)
         }
-        hidden = [flag.field for flag in Options.flags] if self.settings is Options else (*EVERY_FIELD, *self.hides)
+        hidden = [flag.field for flag in Options.flags] if self.settings is Options else self.hides
         of_its_own = [flag for flag in self.settings.flags if flag.field not in hidden]
         sections: dict[str, Sequence[tuple[str, str] | None]] = {
             PLAIN: [*map(describe, of_its_own), *(param.get_help_record(ctx) for param in own if param not in output)],
@@ -230,7 +228,7 @@ def _word(error: click.ClickException) -> str:
 
 
 class _FlagOption(click.Option):
-    """A declared flag, for completion and help; its values never come through click."""
+    """A declared flag, for the help and what completion reads; its values never come through click."""
 
     def __init__(self, flag: Flag) -> None:
         names = [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])

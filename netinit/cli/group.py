@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -12,36 +11,13 @@ import click
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.base.version import __version__
+from netinit.cli.commands import ALIASES, COMMANDS, is_there, name_page, render_help
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
 from netinit.options.argv import take_flags
 from netinit.options.kinds import quote_value
 
-COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command), what it does
-    "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
-    "remove": ("remove", "Remove all rules; the same as apply --cleanup-only."),
-    "verify": ("verify", "Compare a pod's live rules with those that the options ask for."),
-    "render": ("render", "Print what apply would program; changes nothing, needs no privilege."),
-    "explain": ("explain", "Show what happens to a connection, and which option causes it."),
-    "audit": ("audit.command", "Show what of all traffic does not go through the proxy, and what closes it."),
-    "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
-    "convert": ("convert", "Print our options for another mesh's command line or file."),
-    "watch": ("watch", "Show how much traffic is captured, passes by or is dropped, as it happens."),
-    "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts."),
-    "lint": ("lint", "Find options that contradict each other or have no effect."),
-    "draw": ("draw", "Draw the path of packets through the chains."),
-    "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
-    "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
-    "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
-    "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster."),
-    "node": ("node.command", "Program pods from the node, by a CNI plugin."),
-    "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does."),
-    "demo": ("demo.command", "Make a pod of network namespaces and watch interception work."),
-    "completion": ("completion", "Print the script that completes commands and options in a shell."),
-    "version": ("version", "Print the version."),
-}
 APPLIES = ("apply", "istio-iptables")  # the init container's job
-ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
 
 
 class LazyGroup(click.Group):
@@ -56,21 +32,22 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The commands whose module is there."""
-        return [name for name, (module, _) in self.commands_there.items() if _is_there(f"netinit.cli.{module}")]
+        return [name for name, (module, _) in self.commands_there.items() if is_there(module)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """The command by its name or alias, imported now."""
         module, _ = self.commands_there.get(ALIASES.get(cmd_name, cmd_name), ("", ""))
-        if not module or not _is_there(f"netinit.cli.{module}"):
+        if not module or not is_there(module):
             return None
         command: click.Command = import_module(f"netinit.cli.{module}").command
+        command.epilog = name_page(cmd_name if self.commands_there is COMMANDS else str(self.name))
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is named; OptionError with what may be meant where there is none."""
-        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             from difflib import get_close_matches
 
             known = self.list_commands(ctx)
@@ -85,22 +62,18 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, self.commands_there[name][1]) for name in self.list_commands(ctx)])
 
 
-def _is_there(module: str) -> bool:
-    """Whether the module can be imported; the packages around it may be missing, too."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+class _Root(LazyGroup):
+    """The program itself, whose help is that of the start without click."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by what they are for."""
+        formatter.write(render_help(ctx.command_path, formatter.width))
 
 
-@click.group(cls=LazyGroup, context_settings=HELP_NAMES)
+@click.group(cls=_Root, context_settings=HELP_NAMES)
 @click.version_option(__version__, prog_name="netinit", message="%(prog)s %(version)s")
 def root() -> None:
-    """The interception layer of a service mesh pod.
-
-    Flags without a command program the rules, as istio-iptables does: `netinit -p 15001 -u 1337 -b '*'` is `netinit
-    apply` with these flags. `netinit COMMAND --help` lists a command's options.
-    """
+    """The interception layer of a service mesh pod."""
 
 
 NAME = "netinit"

@@ -8,14 +8,18 @@ from netinit.base.logs import Log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from netinit.options import Options
 
 STDERR = 2
 
 
-def do(options: Options, log: Log | None = None) -> int:
-    """Does what the options say and returns the exit code; NetinitError where that failed."""
+def do(options: Options, log: Log | None = None, notices: Sequence[str] = ()) -> int:
+    """Does what the options say, after the notices, and returns the exit code; NetinitError where that failed."""
     log = log or choose_log(options)
+    for notice in notices:
+        log.warn(notice)
     if options.dry_run:
         from netinit.base.output import show_artefact
         from netinit.cli.preview import preview

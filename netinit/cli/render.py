@@ -22,7 +22,7 @@ CONFIG = "config"
 @click.option(
     "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore IPv4 alone, to be loaded)."
 )
-@click.option("--check", is_flag=True, help="With --format nft: nft and the kernel check the rules first (nft -c; NET_ADMIN).")
+@click.option("--check", is_flag=True, help="With --format nft: the kernel checks the rules first (NET_ADMIN).")
 def command(options: Options, form: str, family: str | None, check: bool) -> int:
     """Print what apply would program; changes nothing and needs no privilege.
 
@@ -41,6 +41,6 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
     if check:
         from netinit.pods.planning import check_tables
 
-        check_tables(text)
+        check_tables(options)
     show_artefact(text)
     return 0

@@ -30,6 +30,7 @@ APPLY = "apply"
 INJECT_NAMES = ("inject", "kube-inject")
 COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
+STDOUT, NARROWEST, WIDEST = 1, 50, 80  # the help's width, as that of commands, which click lays out
 FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
 
 
@@ -111,23 +112,44 @@ def _as_meant(call: Call, environ: Mapping[str, str]) -> Call:
 
 
 def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
-    if any(name in environ for name in COMPLETION_VARIABLES):
+    asked = next((environ[name] for name in COMPLETION_VARIABLES if name in environ), "")
+    if asked.endswith("_complete"):
+        return _complete(call, environ, asked)
+    if asked:
         return _ask_click(call, environ, None)
     if call.apply:
         from netinit.options import Options
-        from netinit.options.argv import parse_flags
+        from netinit.options.argv import parse_flags, take_flags
 
+        flags = Options.flags
+        notices: list[str] = []
+        if call.istio:
+            from netinit.options import older_istio
+
+            environ, notices = older_istio.read_environment(environ)
+            flags = (*flags, *older_istio.FLAGS)
         try:
-            texts = parse_flags(call.words, Options.flags)
+            texts = parse_flags(call.words, flags)
         except OptionError as error:
+            if call.istio:
+                call = call.replace(words=take_flags(call.words, older_istio.FLAGS).rest)
             return _ask_click(call, environ, error)
+        if call.istio:
+            texts, without_effect = older_istio.split(texts)
+            notices = [*without_effect, *notices]
         from netinit.cli import job
 
         named = texts.get("config") or environ.get("NETINIT_CONFIG")
-        return job.do(_with_file(texts, environ) if named else Options.from_texts(texts, environ))
-    if not call.words:
-        _ask_click(call.replace(words=("--help",)), environ, None)
-        return OptionError.exit_code  # a container that was started so must not pass for one that programmed
+        return job.do(_with_file(texts, environ) if named else Options.from_texts(texts, environ), notices=notices)
+    if call.words in (("--version",), ("version",)):
+        from netinit.base.version import __version__
+
+        return _show(f"{NAME} {__version__}\n")
+    if call.words in ((), ("--help",), ("-h",), ("help",)):
+        from netinit.cli.commands import render_help
+
+        _show(render_help(NAME, _find_width(environ)))
+        return 0 if call.words else OptionError.exit_code  # a container that was started so must not pass for one that programmed
     if call.words[0] in INJECT_NAMES:
         return _inject(call, environ)
     return _ask_click(call, environ, None)
@@ -154,6 +176,28 @@ def _inject(call: Call, environ: Mapping[str, str]) -> int:
     from netinit.cli.inject import run as inject_run
 
     return inject_run.run(InjectFlags.from_texts(texts, environ))
+
+
+def _complete(call: Call, environ: Mapping[str, str], form: str) -> int:
+    from netinit.cli.complete import complete
+
+    return _show(complete(form, environ, (APPLY,) if call.program == ISTIO_NAME else ()))
+
+
+def _show(text: str) -> int:
+    from netinit.base.output import show_artefact
+
+    show_artefact(text)
+    return 0
+
+
+def _find_width(environ: Mapping[str, str]) -> int:
+    """The columns of the terminal, as far as text is read well."""
+    try:
+        columns = int(environ.get("COLUMNS", "0")) or posix.get_terminal_size(STDOUT).columns
+    except (OSError, ValueError):
+        columns = WIDEST
+    return max(NARROWEST, min(columns, WIDEST) - 2)
 
 
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:

@@ -12,7 +12,7 @@ import click
 
 from netinit.base.errors import DriftError, NetinitError
 from netinit.base.net import FAMILIES
-from netinit.base.output import show_artefact
+from netinit.base.output import show_artefact, with_version
 from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.explain import answer_question
 from netinit.cli.face import answer as show_answer
@@ -85,7 +85,7 @@ def command(  # noqa: PLR0917
             seen += 1
             wrong += folded.agrees is False
             if as_json:
-                show_artefact(json.dumps(to_object(observed, answer, folded)) + "\n", now=True)
+                show_artefact(json.dumps(with_version(to_object(observed, answer, folded))) + "\n", now=True)
             else:
                 show_answer(render_text(observed, answer, folded), now=True)
             if seen >= count or signals.heard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import Lines, escape, lines
 from netinit.cli.face import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
@@ -27,7 +27,7 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 
 @click.command("verify", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
 @pod_options("Compare with the options of this pod's init container (YAML or JSON).")
-@click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash, options and differences.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/verify.schema.json describes it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
@@ -198,7 +198,7 @@ def render_json(report: Report | None, probes: Probes | None = None, options: Op
 
     Without any report, probe and options there was nothing to compare, which is not ok.
     """
-    return to_json(to_plain(report, probes, options))
+    return to_json(with_version(to_plain(report, probes, options)))
 
 
 def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:

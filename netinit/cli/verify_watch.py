@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from netinit.base.errors import BackendUnavailableError, DriftError
-from netinit.base.output import show_artefact
+from netinit.base.output import show_artefact, with_version
 from netinit.base.shown import Lines
 from netinit.cli.face import answer, warn
 from netinit.options import Options
@@ -26,7 +26,7 @@ def _say(
     if before is not None and (before.backend, before.differences) == (report.backend, report.differences):
         return
     if to_plain:
-        show_artefact(json.dumps({"seconds": round(seconds, 3), **to_plain(report)}) + "\n", now=True)
+        show_artefact(json.dumps(with_version({"seconds": round(seconds, 3), **to_plain(report)})) + "\n", now=True)
     else:
         answer(render(report), now=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import BackendUnavailableError, ParseError
-from netinit.base.output import answers_a_terminal, show_artefact
+from netinit.base.output import answers_a_terminal, show_artefact, with_version
 from netinit.base.shown import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.face import answer, answer_again, color_option, note, warn
@@ -195,7 +195,7 @@ class SightWriter:
     def show(self, sight: Sight, head: str, *, said: bool = False) -> None:
         """`said`: something stands below the last table meanwhile."""
         if self._form == JSON:
-            show_artefact(json.dumps(to_object(sight, everything=self._everything)) + "\n", now=True)
+            show_artefact(json.dumps(with_version(to_object(sight, everything=self._everything))) + "\n", now=True)
         elif self._form == LINES:
             found = render_lines(sight, everything=self._everything)
             if found != self._last or any(row.added for row in sight.rows):  # that nothing happens is said once

@@ -74,7 +74,7 @@ def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
         messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(NFTA_TABLE_NAME, name(part.table))))
     try:
         with NfTables() as link:
-            wrong = [number for number in link.commit(part.family, messages) if number not in (IN_USE, GONE)]
+            wrong = [one.number for one in link.commit(part.family, messages) if one.number not in (IN_USE, GONE)]
     except OSError as error:
         wrong = [error.errno or 0]
     if wrong:

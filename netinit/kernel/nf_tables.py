@@ -1,36 +1,90 @@
-"""nf_tables over netlink: several changes as one transaction, and what they are made of (linux/netfilter/nf_tables.h)."""
+"""nf_tables over netlink (linux/netfilter/nf_tables.h): several changes as one transaction, and tables as the kernel dumps them."""
 
 from __future__ import annotations
 
 import posix
-from _socket import MSG_DONTWAIT
+from _socket import MSG_DONTWAIT, SOL_SOCKET
 from _struct import pack, unpack_from
 
+from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import (
+    EFBIG,
+    EINTR,
+    NETFILTER_SIZE,
     NETLINK_NETFILTER,
+    NFT_MSG_GETCHAIN,
+    NFT_MSG_GETRULE,
+    NFT_MSG_GETTABLE,
     NFT_TABLE_F_DORMANT,
     NFTA_TABLE_FLAGS,
     NFTA_TABLE_NAME,
     NLM_F_ACK,
     NLM_F_REQUEST,
     NLMSG_ERROR,
+    NLMSG_HEADER,
     Netlink,
     attribute,
+    big,
+    read_attributes,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    Message = tuple[int, int, bytes]  # type, flags, attributes
 
 SUBSYSTEM = 10  # NFNL_SUBSYS_NFTABLES of linux/netfilter/nfnetlink.h
 NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
 NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_NEWRULE = [
     SUBSYSTEM << 8 | kind for kind in (0, 2, 3, 5, 6)
 ]
+NFT_MSG_NEWSET, NFT_MSG_GETSET, NFT_MSG_NEWSETELEM, NFT_MSG_GETSETELEM, NFT_MSG_GETGEN, NFT_MSG_NEWOBJ, NFT_MSG_GETOBJ = [
+    SUBSYSTEM << 8 | kind for kind in (9, 10, 12, 13, 16, 18, 19)
+]
+NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
 NLM_F_NONREC = 0x100  # of a deletion: only where nothing is in it; linux/netlink.h
 NFTA_LIST_ELEM = 1
 NFTA_META_SREG, NFTA_CMP_OP, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK, NFTA_BITWISE_XOR = 3, 2, 3, 4, 5
 NFTA_PAYLOAD_DREG, NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN, NFTA_PAYLOAD_SREG = 1, 2, 3, 4, 5
 NFTA_IMMEDIATE_DREG, NFTA_IMMEDIATE_DATA = 1, 2
 NFT_REG_VERDICT = 0
+NFTA_TABLE_USE = 3
+SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
+NLMSGERR_ATTR_MSG, NLMSGERR_ATTR_OFFS = 1, 2
+SO_SNDBUF, SO_SNDBUFFORCE = 7, 32
+ENOENT, EPERM, EINVAL, EMSGSIZE, EOPNOTSUPP = 2, 1, 22, 90, 95
 RECEIVE_SIZE = 1 << 16
+SMALL = 1 << 16  # bytes that any socket takes at once; net.core.wmem_default is at least twice this
+ATTEMPTS = 10
+MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
+MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as many as are read of a listing
+
+
+class Refusal(Record):
+    """What the kernel refused of a transaction: the message by its index, and where in its attributes, as far as it says."""
+
+    number: int  # errno(3)
+    message: int  # -1: the transaction itself
+    offset: int = -1
+    text: str = ""  # the kernel's own words
+
+
+class TableDump(Record):
+    """Tables as the kernel dumps them: the attributes of each object, in its order.
+
+    `others`: whether there are objects that no plan has (named sets and maps, counters and the like, flow tables); where
+    they were not read their lists are empty.
+    """
+
+    tables: tuple[bytes, ...]
+    rules: tuple[bytes, ...]
+    sets: tuple[bytes, ...] = ()
+    elements: tuple[bytes, ...] = ()  # of all sets, as lists
+    chains: tuple[bytes, ...] = ()
+    objects: tuple[bytes, ...] = ()
+    flow_tables: tuple[bytes, ...] = ()
 
 
 class NfTables(Netlink):
@@ -38,39 +92,147 @@ class NfTables(Netlink):
 
     def __init__(self) -> None:
         super().__init__(NETLINK_NETFILTER)
+        for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK):
+            self._socket.setsockopt(SOL_NETLINK, option, 1)
 
-    def commit(self, family: int, messages: list[tuple[int, int, bytes]]) -> list[int]:
-        """Makes all of these changes (type, flags, attributes) of a family or none; the error number of each refusal."""
+    def commit(self, family: int, messages: Sequence[Message], *, check: bool = False) -> tuple[Refusal, ...]:
+        """Makes all of these changes of a family or none; what was refused. With `check` none is made where all could be.
+
+        OSError: EMSGSIZE where they are too many for the socket.
+        """
         edge = pack(">BBH", 0, 0, SUBSYSTEM)
-        data = self._spell(NFNL_MSG_BATCH_BEGIN, 0, edge)
-        for kind, flags, attributes in messages:
-            data += self._spell(kind, flags | NLM_F_ACK, pack(">BBH", family, 0, 0) + attributes)
-        self._socket.send(data + self._spell(NFNL_MSG_BATCH_END, 0, edge))
-        return [number for number in self._answers() if number]
+        head = pack(">BBH", family, 0, 0)
+        parts = [self._spell(NFNL_MSG_BATCH_BEGIN, 0, edge)]
+        first = self._sequence + 1
+        last = len(messages) - 1
+        for index, (kind, flags, attributes) in enumerate(messages):
+            # Refusals are always answered; the acknowledgement of the last one proves that the kernel came to it.
+            parts.append(self._spell(kind, flags | (NLM_F_ACK if index == last else 0), head + attributes))
+        if not check:  # without an end the kernel goes back when it has looked at all of them
+            parts.append(self._spell(NFNL_MSG_BATCH_END, 0, edge))
+        data = b"".join(parts)
+        if len(data) > SMALL:
+            self._make_room(len(data))
+        self._socket.send(data)
+        answers = self._answers(first)
+        if not answers:
+            raise OSError(EINTR, "the kernel does not answer")
+        return tuple([one for one in answers if one.number])
+
+    def _make_room(self, size: int) -> None:
+        """Lets the socket take this many bytes at once: a transaction is one piece."""
+        try:
+            self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
+        except PermissionError:  # in a user namespace of the pod's: up to net.core.wmem_max
+            self._socket.setsockopt(SOL_SOCKET, SO_SNDBUF, size)
 
     def _spell(self, kind: int, flags: int, body: bytes) -> bytes:
         self._sequence += 1
         return netlink.message(kind, NLM_F_REQUEST | flags, body, self._sequence)
 
-    def _answers(self) -> list[int]:
-        """The error number of each message, which the kernel has answered when sending returns."""
-        found: list[int] = []
+    def _answers(self, first: int) -> list[Refusal]:
+        """What the kernel answered, which it has when sending returns; `first` is the number of the first message."""
+        found: list[Refusal] = []
         while True:
             try:
                 data = self._socket.recv(RECEIVE_SIZE, MSG_DONTWAIT)
             except BlockingIOError:
                 return found
-            found += [-unpack_from("=i", body)[0] for kind, body in netlink.split(data) if kind == NLMSG_ERROR]
+            found += [_read_answer(body, first) for kind, body in netlink.split(data) if kind == NLMSG_ERROR]
+
+
+def _read_answer(body: bytes, first: int) -> Refusal:
+    """A struct nlmsgerr with the head of the message that it is about, and attributes."""
+    sequence = unpack_from("=I", body, 4 + 8)[0]
+    more = read_attributes(body, 4 + NLMSG_HEADER)
+    offset = unpack_from("=I", more[NLMSGERR_ATTR_OFFS])[0] - NLMSG_HEADER - NETFILTER_SIZE if NLMSGERR_ATTR_OFFS in more else -1
+    text = more.get(NLMSGERR_ATTR_MSG, b"").rstrip(b"\0").decode("ascii", "replace")
+    return Refusal(number=-unpack_from("=i", body)[0], message=max(-1, sequence - first), offset=offset, text=text)
+
+
+def commit(family: int, messages: Sequence[Message]) -> None:
+    """Makes all of these changes or none. OSError: the first refusal."""
+    with NfTables() as link:
+        raise_first(link.commit(family, messages))
+
+
+def raise_first(refusals: Iterable[Refusal]) -> None:
+    """OSError where something was refused."""
+    for one in refusals:
+        raise OSError(one.number, posix.strerror(one.number))
 
 
 def set_dormant(family: int, table: str, *, dormant: bool) -> None:
     """Lets the kernel ask the chains of a table, or none of them. OSError."""
     flags = attribute(NFTA_TABLE_FLAGS, pack(">I", NFT_TABLE_F_DORMANT if dormant else 0))
-    with NfTables() as link:
-        for number in link.commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(NFTA_TABLE_NAME, name(table)) + flags)]):
-            raise OSError(number, posix.strerror(number))
+    commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(NFTA_TABLE_NAME, name(table)) + flags)])
 
 
 def name(text: str) -> bytes:
     """A name as the kernel takes it."""
     return text.encode("utf-8", "surrogateescape") + b"\0"
+
+
+def dump_tables(family: int, names: Collection[str], *, whole: bool) -> TableDump:
+    """These tables of a family: tables, rules and sets; `whole` with everything else in them.
+
+    OSError: EFBIG where they have more than is read, EINTR where they never stand still.
+    """
+    wanted = {name(one) for one in names}
+    with Netlink(NETLINK_NETFILTER) as link:
+        generation = _generation(link)
+        for _ in range(ATTEMPTS):
+            found = _dump(link, family, wanted, whole=whole)
+            after = _generation(link)
+            if after == generation:
+                return found
+            generation = after
+    raise OSError(EINTR, "nf_tables changes all the time")
+
+
+def _generation(link: Netlink) -> int:
+    (answer,) = link.ask(NFT_MSG_GETGEN, bytes(NETFILTER_SIZE))
+    return big(read_attributes(answer, NETFILTER_SIZE).get(1))  # NFTA_GEN_ID
+
+
+def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) -> TableDump:
+    head = pack("=BBH", family, 0, 0)
+
+    def read(kind: int) -> tuple[bytes, ...]:
+        """All objects of a kind in these tables, whose name is the first attribute of each."""
+        try:
+            found = [body[NETFILTER_SIZE:] for _, body in link.dump(kind, head, MOST_BYTES)]
+        except OSError as error:
+            if kind in (NFT_MSG_GETOBJ, NFT_MSG_GETFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # of an older kernel
+                return ()
+            raise
+        return tuple([body for body in found if _first(body) in names])
+
+    rules = [
+        body[NETFILTER_SIZE:]
+        for one in names
+        for _, body in link.dump(NFT_MSG_GETRULE, head + attribute(NFTA_TABLE_NAME, one), MOST_BYTES)
+    ]
+    sets = read(NFT_MSG_GETSET)
+    elements: list[bytes] = []
+    left = MOST_ELEMENT_BYTES
+    for one in sets:
+        found = read_attributes(one, 0)
+        which = attribute(1, found[1]) + attribute(2, found[2])  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
+        # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
+        bodies = [body[NETFILTER_SIZE:] for _, body in netlink.dump(NETLINK_NETFILTER, NFT_MSG_GETSETELEM, head + which, left)]
+        left -= sum([len(body) for body in bodies])
+        elements += bodies
+    if left < 0:
+        raise OSError(EFBIG, posix.strerror(EFBIG))
+    made = TableDump(tables=read(NFT_MSG_GETTABLE), rules=tuple(rules), sets=sets, elements=tuple(elements))
+    if not whole:
+        return made
+    return made.replace(
+        chains=read(NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE)
+    )
+
+
+def _first(body: bytes) -> bytes:
+    """The value of the first attribute."""
+    return body[4 : unpack_from("=H", body)[0]]

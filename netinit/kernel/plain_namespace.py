@@ -48,7 +48,7 @@ def is_plain(
 ) -> bool:
     """Whether only the `known` chains, each as it should be, decide here. OSError.
 
-    `tables` are the routing tables that routes may lead to this host in, `excluded` the devices that no default route may leave through;
+    `tables` are the routing tables that routes may lead to this host in, `excluded` the devices that no default route may leave by;
     with `own_legacy` whoever asks knows every rule of the older interface; `sure` asks for BPF programs too.
     """
     return (

@@ -289,7 +289,7 @@ def _list_programs() -> list[str]:
     """The installed programs that backends start."""
     kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
     paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
-    return [path for path in (*paths, run.find("nft"), run.find("ipset")) if path]
+    return [path for path in (*paths, run.find("ipset")) if path]
 
 
 def _become_root_inside(path: str) -> None:

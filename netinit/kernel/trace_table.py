@@ -8,7 +8,6 @@ however its process ends. Where the kernel has no owners, the next run removes w
 
 from __future__ import annotations
 
-import os
 from _struct import pack
 
 from netinit.base.net import IPV4, Family
@@ -71,6 +70,7 @@ from netinit.kernel.nf_tables import (
     NFTA_PAYLOAD_SREG,
     NfTables,
     name,
+    raise_first,
 )
 
 TABLE = "netinit-trace"
@@ -170,8 +170,7 @@ def _only_looks(expressions: bytes) -> bool:
 
 def _commit(link: NfTables, messages: list[tuple[int, int, bytes]]) -> None:
     """All of these. OSError: the first refusal."""
-    for number in link.commit(INET, messages):
-        raise OSError(number, os.strerror(number))
+    raise_first(link.commit(INET, messages))
 
 
 def _delete(link: NfTables) -> None:

@@ -84,7 +84,6 @@ class BackendLine(Record):
     tables: str = ""  # whose tables it reads and writes; two that see the same never stand beside each other; empty: none
     variant: str = ""  # of iptables' programs, as --force-iptables-binary names it
     with_sets: str = ""  # the class that has address sets too
-    program: str = ""  # what it starts beside those of iptables
     wants_net_raw: bool = False
     joins_foreign: bool = False  # auto prefers it where foreign rules are in its tables: else packets would walk two interfaces
 
@@ -103,7 +102,7 @@ BACKENDS = {
         ),
         BackendLine(
             name=NFTABLES, module="netinit.backends.nftables", made_by="NftablesBackend",
-            tables=TABLES_OF_OUR_OWN, program="nft",
+            tables=TABLES_OF_OUR_OWN,
         ),
         BackendLine(
             name=LIBIPTC, module="netinit.backends.libiptc", made_by="LibiptcBackend", tables=LEGACY_TABLES, wants_net_raw=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.backends.machine import HERE
 from netinit.base.errors import NamespaceError
 from netinit.kernel.pods import OpenPod
-from netinit.options import AUTO, Options, Settled
+from netinit.options import AUTO, NFTABLES, Options, Settled
 
 
 def settle(options: Options) -> Settled:
@@ -26,8 +26,10 @@ def settle(options: Options) -> Settled:
         raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be looked into") from None
 
 
-def check_tables(text: str) -> None:
-    """Has nft and the kernel check tables in nft's words; errors as of its backend."""
+def check_tables(options: Options) -> None:
+    """Has the kernel check the native tables of the options without making them; errors as of that backend."""
     from netinit.backends.nftables import NftablesBackend
+    from netinit.rules.layouts import plan
 
-    NftablesBackend().check(text)
+    if not (options.cleanup_only or options.skip_rule_apply):
+        NftablesBackend(comments=options.rule_comments).check(plan(settle(options).on(NFTABLES).options))

@@ -211,6 +211,7 @@ class Tproxy(Capture):
     name = "TPROXY"
     mark: int
     address: str = ""  # of the socket: any, or this one of foreign rules
+    closes: bool = True  # in nft too, nothing passes while no socket is open
 
     def xt(self, family: Family) -> str:
         where = self.address or family.any_address
@@ -218,7 +219,8 @@ class Tproxy(Capture):
 
     def nft(self, family: Family) -> tuple[str, ...]:
         """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
-        return (f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept", "drop")
+        handed = f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
+        return (handed, "drop") if self.closes else (handed,)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.hand_over(self.port, self.mark)

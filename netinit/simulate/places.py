@@ -198,7 +198,7 @@ class _Loader:
         found: Purposes = {}
         for plan in reversed(self._plans):
             for name, table in encode_plan(plan).items():
-                around = References(sets={(INET, name, one.name): one for one in table.sets}, devices={})
+                around = References(sets={(INET, name, one.name): one for one in table.held_sets(name)}, devices={})
                 for chain, rules in table.chains.items():
                     for one in rules:
                         held = NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions)

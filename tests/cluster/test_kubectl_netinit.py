@@ -22,7 +22,7 @@ ARGS = ["istio-iptables", "-p", "15001", "-u", "1337", "-i", "*", "-b", "*"]
 
 
 def make_pod(name, address, *exclude):
-    init = {"name": "istio-init", "image": "mesh/netinit:0.1.0", "args": [*ARGS, *exclude]}
+    init = {"name": "istio-init", "image": "mesh/netinit:0.2.0", "args": [*ARGS, *exclude]}
     spec = {"nodeName": "worker-1", "initContainers": [init], "containers": [{"name": "app", "image": "app:1"}, {"name": "istio-proxy", "image": "p:1"}]}
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, "status": status}
@@ -81,9 +81,9 @@ def test_kubectl_debug_takes_the_container_that_is_asked_for(plane, shop, tmp_pa
     pod = read_pod(kubectl.get("pod", "web-a", "-n", SHOP))
     question = PodQuestion("verify", ("--json",), Options.from_argv(["-i", "*", "-b", "8080"]))
     with pytest.raises(ClusterError, match='does not end: "it has not started"'):
-        EphemeralSource(kubectl, "mesh/netinit:0.1.0", seconds=0.5, pause=0.1).ask(pod, question)
+        EphemeralSource(kubectl, "mesh/netinit:0.2.0", seconds=0.5, pause=0.1).ask(pod, question)
     (made,) = plane.ask("GET", f"/api/v1/namespaces/{SHOP}/pods/web-a")["spec"]["ephemeralContainers"]
-    assert made["image"] == "mesh/netinit:0.1.0"
+    assert made["image"] == "mesh/netinit:0.2.0"
     assert made["args"][0] == "verify"
     assert made["args"][-1] == "--json"
     assert "NET_ADMIN" in made["securityContext"]["capabilities"]["add"]

@@ -110,11 +110,11 @@ def test_istioctl_and_helm_are_given_the_same_values():
 @pytest.mark.parametrize(
     ("reference", "image"),
     [
-        ("mesh/netinit:0.1.0", "mesh/netinit:0.1.0"),
-        ("hub.example/mesh/netinit:0.1.0", "hub.example/mesh/netinit:0.1.0"),
+        ("mesh/netinit:0.2.0", "mesh/netinit:0.2.0"),
+        ("hub.example/mesh/netinit:0.2.0", "hub.example/mesh/netinit:0.2.0"),
         ("mesh/netinit@sha256:0123abcd", "mesh/netinit@sha256:0123abcd"),
         ("netinit", "HUB/netinit:TAG"),
-        ("netinit:0.1.0", "HUB/netinit:0.1.0:TAG"),
+        ("netinit:0.2.0", "HUB/netinit:0.2.0:TAG"),
     ],
 )
 @pytest.mark.parametrize("with_cni", [False, True])

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 import netinit
 from containers import Image
 from engine import BASE, COMMIT, ROOT, Engine
-from netinit.cli.group import ALIASES, COMMANDS
+from netinit.cli.commands import ALIASES, COMMANDS
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.lab import Pod
 

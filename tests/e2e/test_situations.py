@@ -17,7 +17,8 @@ import yaml
 import netinit
 from containers import Image
 from engine import ROOT, Engine
-from netinit.cli.group import ALIASES, root
+from netinit.cli.commands import ALIASES
+from netinit.cli.group import root
 from netinit.lab import Pod
 from netinit.lab.pod import USER_BASE
 
@@ -201,5 +202,5 @@ def test_a_debug_container_of_kubectl_can_do_what_its_profile_allows(image: Imag
 
 def test_the_help_of_the_image_lists_what_click_knows(image: Image, pod: Pod):
     done = image.run(pod.pid, ["--help"])
-    listed = {line.split()[0] for line in done.stdout.partition("Commands:\n")[2].splitlines() if line.startswith("  ") and line[2] != " "}
+    listed = {line.split()[0] for line in done.stdout.partition("Look:\n")[2].splitlines() if line.startswith("  ") and line[2] != " "}
     assert (done.returncode, listed) == (0, {words[0] for words in all_commands(root)} - {*ELSEWHERE})

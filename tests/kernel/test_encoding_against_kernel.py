@@ -7,15 +7,19 @@ import re
 import pytest
 
 from goldens import BEHAVIOURS, options_of
+from netinit.backends.nftables import NftablesBackend
+from netinit.base.attributes import split_attributes
 from netinit.base.net import FAMILIES
-from netinit.base.snapshot import IP, IP6
+from netinit.base.snapshot import INET, IP, IP6
+from netinit.kernel.nf_tables import dump_tables
 from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import NetworkNamespace
-from netinit.rules.expressions import compat, native
+from netinit.rules.expressions import compat
 from netinit.rules.expressions.building import settle
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
-from netinit.rules.nft import render_script
+from netinit.rules.nft import TABLE_NAMES, render_tables
+from netinit.rules.nft import write_plan as write_native
 from netinit.rules.xtables import building
 from programming import needs
 
@@ -27,22 +31,43 @@ def version_of(namespace, program):
     return tuple(int(part) for part in re.search(r"v(\d+(?:\.\d+)+)", printed)[1].split("."))
 
 
-def test_the_expressions_of_all_goldens_are_those_that_nft_programs(require_netns):
+def test_the_backend_makes_of_all_goldens_what_nft_makes_of_their_text(require_netns):
+    """What nft lists is the same byte for byte, and so is all that the kernel holds, but for notes that nft makes for itself."""
     needs("nftables")
     found, count = [], 0
     for behaviour in BEHAVIOURS:
         made = plan(options_of(behaviour))
-        with NetworkNamespace("encoding") as namespace:
-            done = namespace.run(["nft", "-f", "-"], stdin=render_script(made))
-            assert done.returncode == 0, f"{behaviour}: {done.stderr}"
-            snapshot = namespace.call(read_snapshot)
-            splits_ranges = version_of(namespace, "nft") < (1, 1)
-        for name, table in native.encode_plan(made, splits_ranges=splits_ranges).items():
-            live = native.encode_live(snapshot, name, table.chains)
-            found += [f"{behaviour} {name} {chain}" for chain in native.find_unequal(table, live)]
-            count += sum(map(len, table.chains.values()))
+        comments = "comments" in behaviour
+        held, listed = [], []
+        for by_program in (True, False):
+            with NetworkNamespace("encoding") as namespace:
+                if by_program:
+                    done = namespace.run(["nft", "-f", "-"], stdin=render_tables(write_native(made, comments=comments)))
+                    assert done.returncode == 0, f"{behaviour}: {done.stderr}"
+                else:
+                    namespace.call(program, made, comments)
+                listed.append([namespace.run(["nft", *how, "list", "ruleset"], check=True).stdout for how in (("-a",), ("-j",))])
+                held.append(namespace.call(hold))
+        if listed[0] != listed[1]:
+            found.append(f"{behaviour}: {listed[0][0]}\n{listed[1][0]}")
+        found += [f"{behaviour}: {kind} {ours} {theirs}" for kind in held[0] for theirs, ours in zip(*(one[kind] for one in held), strict=True) if ours != theirs]
+        count += len(held[0]["rules"])
     assert not found, "\n".join(found)
     assert count > 1000, f"only {count} rules were compared"
+
+
+def program(made, comments):
+    backend = NftablesBackend(comments=comments)
+    backend.commit(backend.observe().compare(made).change())
+
+
+def hold():
+    """Everything in the tables as the kernel dumps it, without what nft notes beside sets, and the kernel's own addresses."""
+    dump = dump_tables(INET, TABLE_NAMES, whole=True)
+    noted, own = 13, 19  # NFTA_SET_USERDATA, NFTA_SET_TYPE
+    sets = [[(kind, value) for kind, value in split_attributes(one) if kind not in (noted, own)] for one in dump.sets]
+    elements = [[(kind, sorted(split_attributes(value)) if kind == 3 else value) for kind, value in split_attributes(one)] for one in dump.elements]
+    return {"tables": dump.tables, "chains": dump.chains, "sets": sets, "elements": elements, "rules": dump.rules}
 
 
 @pytest.mark.parametrize("variant", ["nft", "legacy"])

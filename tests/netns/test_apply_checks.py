@@ -132,7 +132,7 @@ def test_a_second_run_starts_no_program_to_look(backend, options, require_netns,
     needs(backend)
     asked = ("-p", "15001", "-z", "15006", "-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on", *options, "--backend", backend)
     variant = backend.removeprefix("iptables-")
-    for program in ["nft"] if backend == NATIVE else [f"iptables-{variant}-save", f"ip6tables-{variant}-save"]:
+    for program in ["nft", "iptables"] if backend == NATIVE else [f"iptables-{variant}-save", f"ip6tables-{variant}-save"]:
         path = tmp_path / program
         path.write_text(f'#!/bin/sh\necho x >> {tmp_path}/started\nexec /usr/sbin/{program} "$@"\n')
         path.chmod(0o755)

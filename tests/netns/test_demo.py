@@ -119,8 +119,7 @@ def test_without_root_the_remedy_stands_on_one_line(readable):
 @pytest.mark.parametrize(
     ("backend", "message"),
     [
-        ("auto", "neither iptables nor nft is installed: apt-get install iptables"),
-        ("nftables", "--backend nftables finds none of its programs: apt-get install nftables"),
+        ("iptables-nft", "--backend iptables-nft finds none of its programs: apt-get install iptables"),
         ("iptables-legacy", "--backend iptables-legacy finds none of its programs: apt-get install iptables"),
     ],
 )

@@ -35,8 +35,11 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "source <(netinit completion": "changes the shell that it is typed in",
     "kubectl rollout": "wants a cluster",
     "kubectl debug": "wants a kubelet; tests/e2e/test_situations.py runs the image with what these profiles give",
+    "kubectl netinit report": "wants a cluster; test_kubectl_fix.py has a kubectl that answers",
+    "kubectl krew": "wants krew; test_release.py runs the plugin's archive",
     "helm install": "wants a cluster and helm; test_chart.py renders the chart, and asks helm where it is",
     "netinit node status": "wants a node with the plugin; test_node_sweep.py has one",
+    "netinit node uninstall": "wants a node with the plugin; test_node_sweep.py has one",
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
     "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",
@@ -47,6 +50,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "netinit watch --pid 4711 --interval 10": "goes on until Ctrl-C; watching.md has commands that end",
     "netinit trace --pid 4711": "waits for packets; watching.md has a command with a connection",
     ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
+    ".venv/bin/python tests/api.py": "rewrites the record; test_api.py compares it",
     ".venv/bin/python tests/reference.py": "rewrites the pages; test_reference.py compares them",
 }
 STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them

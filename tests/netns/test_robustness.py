@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from netinit.backends import AUTO_ORDER
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import IPV4, IPV6
 from netinit.lab import APP_ID, Pod, start_servers, take_snapshot
@@ -239,16 +238,17 @@ HIDE_PROGRAMS = (
 
 
 @pytest.mark.mounts
-def test_without_programs_the_error_names_each_candidate_and_why(pod):
-    failed = run_tool(pod, *REDIRECT, prefix=WITHOUT_PROGRAMS)
-
-    assert failed.returncode == 1
+def test_without_programs_native_tables_serve_and_a_named_backend_says_what_it_lacks(pod):
     for name in VARIANTS:
-        assert f"{name}: {name}-restore is not installed: add the package iptables to the image" in failed.stderr
-    for name in AUTO_ORDER:
-        assert f"  {name}: " in failed.stderr
-    assert "Traceback" not in failed.stderr
-    assert "ISTIO" not in state(pod)
+        failed = run_tool(pod, *REDIRECT, "--backend", name, prefix=WITHOUT_PROGRAMS)
+        assert failed.returncode == 1
+        assert f"{name}-restore is not installed: add the package iptables to the image" in failed.stderr
+        assert "Traceback" not in failed.stderr
+    before = state(pod)
+    done = run_tool(pod, *REDIRECT, prefix=WITHOUT_PROGRAMS)
+    assert (done.returncode, "programmed by nftables" in done.stderr) == (0, True), done.stderr
+    assert run_tool(pod, "--cleanup-only", prefix=WITHOUT_PROGRAMS).returncode == 0
+    check_same(state(pod), before, "not as before")
 
 
 @pytest.mark.mounts

@@ -21,12 +21,11 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.backends.machine import ThisMachine
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel import netlink
-from netinit.kernel.nf_tables import NfTables
+from netinit.kernel.nf_tables import NfTables, Refusal
 from netinit.lab import Pod, take_snapshot
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
 from programming import (
-    FOLDERS,
     SIDECAR,
     add_foreign_rules,
     check_same,
@@ -306,23 +305,43 @@ def test_a_signal_in_the_middle_goes_back(pod, number, raised):
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
 
 
-def test_a_program_that_is_killed_once_its_transaction_is_made_is_put_back(pod, tmp_path):
-    """As by a signal: nft sends its transaction, which the kernel makes, and never tells the end."""
+def test_native_tables_whose_transaction_was_made_and_never_acknowledged_are_put_back(pod, monkeypatch):
+    """With all that somebody had put into them: sets and maps, objects, comments and counters' values."""
     need("nftables")
     with pod.entered():
-        apply(options_of("nftables", "TPROXY", "-o", "9000"))
-    before = everything(pod)
-    alive = tmp_path / "alive"
-    program = tmp_path / "nft"
-    real = shutil.which("nft", path=FOLDERS)
-    program.write_text(f'#!/bin/sh\n{real} "$@" || exit\n[ "$*" != "-f -" ] || ! rm {alive} 2>/dev/null || kill -9 $$\n')
-    program.chmod(0o755)
-    for words in ((*SIDECAR, "--ipv6", "on", "-m", "TPROXY", "--backend", "nftables", "--reconcile"), ("--cleanup-only",)):
-        alive.touch()
-        ended = run_tool(pod, "apply", *words, env={"PATH": f"{tmp_path}:{FOLDERS}"})
-        assert (ended.returncode, alive.exists()) == (1, False), ended.stderr
-        assert "failed too" not in ended.stderr, ended.stderr
-        check_same(everything(pod), before, ended.stderr)
+        apply(options_of("nftables", "TPROXY", "-o", "9000", "-x", "10.0.0.0/8,192.0.2.0/24,2001:db8::/32", "--rule-comments"))
+    for line in (
+        "add chain inet istio-proxy-nat mine", "add counter inet istio-proxy-nat seen", "add quota inet istio-proxy-nat most { over 5 mbytes; }",
+        "add set inet istio-proxy-nat named { type ipv4_addr; flags interval, timeout; elements = { 10.0.0.0/8 timeout 1h } }",
+        "add map inet istio-proxy-nat where { type inet_service : verdict; elements = { 80 : jump mine, 81 : drop } }",
+        "add rule inet istio-proxy-nat mine ip daddr @named counter packets 5 bytes 6 name-less".removesuffix(" name-less"),
+        "add rule inet istio-proxy-nat mine tcp dport vmap @where", 'add rule inet istio-proxy-nat mine counter name "seen"',
+        'add rule inet istio-proxy-nat mine limit rate 5/second meta mark set 7 accept comment "theirs"',
+    ):  # fmt: skip
+        pod.run(["nft", line], check=True)
+    before = forget_expiry(pod.run(["nft", "list", "ruleset"], check=True).stdout)
+    made = []
+    commit = NfTables.commit
+
+    def unheard(link, family, messages, **more):
+        found = commit(link, family, messages, **more)
+        if not made:
+            made.append(pod.run(["nft", "list", "ruleset"], check=True).stdout)
+            raise OSError(105, "No buffer space available")
+        return found
+
+    monkeypatch.setattr(NfTables, "commit", unheard)
+    for act in (lambda: apply(options_of("nftables", "TPROXY", "--reconcile")), lambda: remove(Options())):
+        made.clear()
+        with pod.entered(), pytest.raises(NetinitError, match="No buffer space available") as raised:
+            act()
+        assert "failed too" not in str(raised.value)
+        assert made[0] != before
+        check_same(forget_expiry(pod.run(["nft", "list", "ruleset"], check=True).stdout), before, str(raised.value))
+
+
+def forget_expiry(listing):
+    return re.sub(r" expires \w+", "", listing)
 
 
 def test_where_tables_that_became_empty_cannot_be_removed_all_is_as_before(pod, monkeypatch):
@@ -331,7 +350,7 @@ def test_where_tables_that_became_empty_cannot_be_removed_all_is_as_before(pod, 
         apply(options_of("iptables-nft", "TPROXY"))
     before = everything(pod)
 
-    monkeypatch.setattr(NfTables, "commit", lambda *_: [105])
+    monkeypatch.setattr(NfTables, "commit", lambda *_: (Refusal(number=105, message=0),))
     with pod.entered(), pytest.raises(ApplyError, match=r"^empty tables of iptables-nft cannot be removed: No buffer space available$"):
         remove(Options())
     check_same(everything(pod), before, "a removal that failed at its end")

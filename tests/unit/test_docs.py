@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import reference
-from netinit.cli import group
+from netinit.cli import commands, group
 
 ROOT = Path(__file__).parents[2]
 PAGES = reference.find_pages(ROOT)
@@ -76,7 +76,7 @@ def test_commands_in_a_sentence_have_the_flags_that_it_says(page):
     """Blocks are run (tests/netns/test_docs.py); what stands in a sentence is often a part of a command alone."""
     wrong = []
     for words in [code.split() for code in re.findall(r"`netinit ([a-z][^`\n]*)`", reference.PART.sub("", page.read_text("utf-8")))]:
-        name = group.ALIASES.get(words[0], words[0])
+        name = commands.ALIASES.get(words[0], words[0])
         command = group.root.get_command(click.Context(group.root), name)
         if isinstance(command, click.Group) and len(words) > 1:
             command = command.get_command(click.Context(command), words[1])

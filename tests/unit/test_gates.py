@@ -58,6 +58,32 @@ def test_the_hooks_of_pre_commit_run_our_commands_with_files(tmp_path):
         assert done.returncode == 0, done
 
 
+def test_the_example_repository_passes_its_own_gates(tmp_path):
+    repository = EXAMPLES / "repository"
+    (job,) = yaml.safe_load((repository / ".github/workflows/pods.yml").read_text())["jobs"].values()
+    given = job["steps"][1]["with"]
+    inputs = {
+        "FILES": f"{repository}/{given['files']}", "STRICT": given["strict"], "FAIL_ON": given["fail-on"],
+        "IGNORE_FILE": f"{repository}/{given['ignore-file']}",
+    }  # fmt: skip
+    done = run_action(tmp_path, **inputs)
+    assert done.returncode == 0, done
+    shop = (repository / "manifests/shop.yaml").read_text()
+    (tmp_path / "bad.yaml").write_text(shop.replace("runAsUser: 1000", "runAsUser: 1337"))
+    done = run_action(tmp_path / "bad", **inputs | {"FILES": f"{tmp_path}/bad.yaml"})
+    assert (done.returncode, "shared-owner" in done.stdout) == (4, True), done
+    (hooks,) = yaml.safe_load((repository / ".pre-commit-config.yaml").read_text())["repos"]
+    known = {one["id"]: one for one in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    for hook in hooks["hooks"]:
+        _, *words = shlex.split(known[hook["id"]]["entry"])
+        line = [sys.executable, "-m", "netinit", *words, *hook.get("args", ()), "manifests/shop.yaml"]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, cwd=repository)
+        assert done.returncode == 0, done
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(repository), "-c", os.devnull, str(repository / "test_pods.py")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd=repository)
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done
+
+
 def test_an_assertion_of_a_test_names_the_packet_that_refutes_it(tmp_path):
     (tmp_path / "out.yaml").write_text(SHARED)
     assert_captured(tmp_path / "out.yaml", "outbound tcp not by proxy not to pod")

@@ -7,7 +7,7 @@ import time
 import click
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.cli.audit.assertions import read_assertions
 from netinit.cli.audit.page import render_page
 from netinit.cli.audit.report import Audited, count, examine, fails, list_issues, read_fail_on, to_object
@@ -91,7 +91,7 @@ def _show(found: list[Audited], form: str, *, full: bool) -> None:
         _introduce(found)
         answer(render_text(objects))
     elif form == "json":
-        show_artefact(to_json({"pods": objects}))
+        show_artefact(to_json(with_version({"pods": objects})))
     elif form == "markdown":
         show_artefact(render_markdown(objects))
     else:

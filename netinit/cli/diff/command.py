@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netinit.base.errors import DriftError, OptionError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.cli.diff.report import EQUAL, render_text, to_object
 from netinit.cli.diff.sides import Compared, read_git, read_live_pair, read_manifests, read_sides
 from netinit.cli.face import answer, color_option, note, warn
@@ -46,7 +46,7 @@ def command(  # noqa: PLR0917
     pairs = _find_pairs(options, sides, pods, select, live, for_git)
     objects = [to_object(pair) for pair in pairs]
     if as_json:
-        show_artefact(to_json({"compared": objects}))
+        show_artefact(to_json(with_version({"compared": objects})))
     else:
         for pair in pairs:
             note(pair.notes)

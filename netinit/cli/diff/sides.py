@@ -92,7 +92,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
         return read_manifests(old, new, "")
     live = find_ground(options, (), "", (), live=True) if LIVE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
-    return [_in_common(_beside(_pair(f"{old} and {new}", before, after), live))]
+    return [in_common(beside(_pair(f"{old} and {new}", before, after), live))]
 
 
 def _is_file(side: str) -> bool:
@@ -111,7 +111,7 @@ def _read_listings(side: str) -> Ground | None:
     return None
 
 
-def _in_common(pair: Compared) -> Compared:
+def in_common(pair: Compared) -> Compared:
     """Both sides in the families that both have: a listing may be of one alone."""
     if pair.before is None or pair.after is None:
         return pair
@@ -155,7 +155,7 @@ def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Co
     return [_pair(f"{told} and the live rules", planned, ground)]
 
 
-def _beside(pair: Compared, live: Ground | None) -> Compared:
+def beside(pair: Compared, live: Ground | None) -> Compared:
     """Both on the host of the live rules, where there are some."""
     if live is None or pair.before is None or pair.after is None:
         return pair

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import Lines, escape, lines, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.cli.face import answer, color_option
@@ -186,7 +186,7 @@ def _json(verdicts: list[Verdict]) -> str:
     plain = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
     for item in plain:
         del item["options"]
-    return to_json(plain)
+    return to_json(with_version({"objects": plain}))
 
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:

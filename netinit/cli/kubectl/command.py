@@ -15,6 +15,8 @@ COMMANDS = {  # name -> module under netinit.cli, what it does
     "doctor": ("kubectl.doctor", "Find out whether the rules work where a pod runs."),
     "watch": ("kubectl.watch", "Show how much of a pod's traffic meets which fate, as it happens."),
     "trace": ("kubectl.trace", "Follow real packets of a pod through its rules."),
+    "fix": ("kubectl.fix", "Bring a pod's rules back to those that its manifest asks for."),
+    "report": ("kubectl.report", "Write all that a bug report needs about a pod, redacted."),
     "check": ("kubectl.check", "Show all pods of a mesh in a table: injected, rules, bypasses, warnings."),
     "complete": ("kubectl.complete", "Complete a command line for kubectl."),
 }

@@ -11,7 +11,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError
 from netinit.base.shown import lines, split_message
 from netinit.cli.face import answer, note
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.about import AGENT, AUTO, EPHEMERAL, choose_image
+from netinit.cli.kubectl.about import AGENT, AUTO, EPHEMERAL, choose_image, image_option
 from netinit.cli.kubectl.asking import cluster_options, find_kubectl, find_pods
 from netinit.cli.kubectl.destinations import find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
@@ -43,8 +43,7 @@ def make_live_command(verb: str) -> click.Command:
     params = [
         click.Argument(["named"], metavar="POD"),
         click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
-        click.Option(["--image"], default="", metavar="IMAGE",
-                     help="For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."),
+        image_option(),
         click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL)), default=AUTO, show_default=True,
                      help="Who reads the rules: the first that can, or one alone."),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from netinit.base.output import show_artefact, to_json
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.shown import Lines, lines
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.face import answer
@@ -20,7 +20,7 @@ _STALE = 15.0  # seconds without a word of the agent
 
 
 @click.command("status", cls=FlagCommand, settings=InstallSettings)
-@click.option("--json", "as_json", is_flag=True, help="Print an object with executable, entry, agent, problems and lastErrors.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/node-status.schema.json describes it.")
 def command(options: InstallSettings, as_json: bool) -> int:
     """Show what is installed on this node, how the agent is, and what went wrong last.
 
@@ -29,7 +29,7 @@ def command(options: InstallSettings, as_json: bool) -> int:
     """
     found = gather(options, time.time())
     if as_json:
-        show_artefact(to_json(found))
+        show_artefact(to_json(with_version(found)))
     else:
         answer(render(found))
     return 1 if found["executable"] or found["entry"] or found["agent"] else 0

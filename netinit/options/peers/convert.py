@@ -40,9 +40,11 @@ class Conversion(Record):
 
 
 class CommandLine(Record):
-    """A peer's command line in its parts: `files` are those of its own --config."""
+    """A peer's command line in its parts: `files` are those of its own --config, `program` and `words` what starts it."""
 
     taken: Taken
+    program: tuple[str, ...]
+    words: tuple[str, ...]
     variables: Mapping[str, str]
     files: tuple[str, ...]
 
@@ -55,12 +57,17 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
     while rest and _ASSIGNMENT.match(rest[0]):
         name, _, value = rest.pop(0).partition("=")
         variables[name] = value
-    rest = _join_negative(_without_program(cls, rest))
+    program, rest = _part_program(cls, rest)
+    flags = tuple(rest)
+    rest = _join_negative(rest)
     if cls.single_dash:
         rest = [f"-{word}" if is_flag(word) and word[1] != "-" else word for word in rest]
     taken = take_flags(rest, cls.flags)
     files = taken.texts.get("config", ((), ""))[0]
-    return CommandLine(taken=taken, variables=variables, files=tuple(one for text in _texts(files) for one in text.split(",")))
+    return CommandLine(
+        taken=taken, program=program, words=flags, variables=variables,
+        files=tuple(one for text in _texts(files) for one in text.split(",")),
+    )  # fmt: skip
 
 
 def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ()) -> Conversion:
@@ -77,7 +84,8 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         problems += wrong
     known = cls.variables()
     given = [(name, value) for name, value in line.variables.items() if value and name in known]
-    file |= {known[name].field: (value, f"environment variable {name}") for name, value in given}
+    ignored = [] if trees or not cls.variables_of_file else [name for name, _ in given]
+    file |= {known[name].field: (value, f"environment variable {name}") for name, value in given if name not in ignored}
     texts = line.taken.texts
     for one, other in cls.exclusive:
         if one in texts and other in texts:
@@ -90,8 +98,10 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         options = Options(**draft.fields)
     except OptionError as error:
         raise OptionError(*[f"{peer}: {_as_spelled(cls, problem)}" for problem in error.problems]) from None
+    without_file = f"{cls.peer} reads its variables beside --config alone"
     return Conversion(
-        peer=peer, options=options, lacking=tuple(draft.lacking), needless=tuple(draft.needless), differing=tuple(draft.differing)
+        peer=peer, options=options, lacking=tuple(draft.lacking), differing=tuple(draft.differing),
+        needless=(*draft.needless, *[Remark(flag=name, value="", text=without_file) for name in ignored]),
     )
 
 
@@ -103,15 +113,15 @@ def _label(cls: type[PeerOptions], field: str) -> str:
     return cls.spell(cls.flag(field))
 
 
-def _without_program(cls: type[PeerOptions], words: list[str]) -> list[str]:
-    """The words behind the peer's program, which may stand there with its path."""
+def _part_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The words that name the peer's program, which may stand there with its path, else its usual name; and those behind it."""
     if words and not is_flag(words[0]):
         named = [words[0].rpartition("/")[2], *words[1:]]
         for program in cls.programs:
             names = program.split()
             if named[: len(names)] == names:
-                return words[len(names) :]
-    return words
+                return tuple(names), words[len(names) :]
+    return tuple(cls.programs[0].split()), words
 
 
 def _join_negative(words: list[str]) -> list[str]:

@@ -108,6 +108,7 @@ class PeerOptions(DeclaredOptions):
     exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()  # fields of which it takes one flag alone
     root: ClassVar[str] = ""  # the key of its file under which the options may stand
     prefix: ClassVar[str] = ""  # of variables that have the names of its file's keys
+    variables_of_file: ClassVar[bool] = False  # its variables count only where it reads a file
     single_dash: ClassVar[bool] = False  # long flags have one dash, as Go's own package has it
     same_keys: ClassVar[bool] = False  # the keys of its file are the long names of its flags
     other_keys: ClassVar[tuple[str, ...]] = ()  # of its file, about something else

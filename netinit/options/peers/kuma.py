@@ -31,6 +31,7 @@ class Kuma(PeerOptions):
     programs: ClassVar = ("kumactl install transparent-proxy",)
     prefix: ClassVar = "KUMA_TRANSPARENT_PROXY_"
     exclusive: ClassVar = (("dns", "all_dns"),)
+    variables_of_file: ClassVar = True  # pkg/config/loader.go: read after each file
     other_keys: ClassVar = ("ebpf",)
 
     user: int = read("--kuma-dp-user", USER, "`-u`; without it 5678", key="kumaDPUser")
@@ -170,6 +171,12 @@ class Kuma(PeerOptions):
         draft.differing.append(
             "Kuma 2.14 leaves DNS over TCP alone, hence tcp:53 of all users; 2.13 sends it to the outbound port, 2.12 to the resolver"
         )
+        if self.dns and self.families != "ipv4":
+            draft.differing.append(
+                "where /etc/resolv.conf has no name server of IPv6, Kuma leaves DNS alone there and captures TCP to port 53 over IPv6;"
+                " here tcp:53 is left alone over IPv6 too, and goes past the proxy: take it out of --exclude-outbound-for-uids to"
+                " capture it over both"
+            )
         if self.dns_port != DNS_LISTENER:
             text = f"the proxy's resolver must listen on {DNS_LISTENER}, as Istio's does"
             draft.lacking.append(Remark(flag="--redirect-dns-port", value=str(self.dns_port), text=text))

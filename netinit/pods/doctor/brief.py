@@ -5,8 +5,8 @@ from __future__ import annotations
 from netinit import backends
 from netinit.base.errors import NetinitError, NoBackendError
 from netinit.base.net import IPV4
-from netinit.kernel import detect, run
-from netinit.options import AUTO, BACKENDS, Options
+from netinit.kernel import detect
+from netinit.options import AUTO, Options
 
 LINES = 3
 
@@ -34,12 +34,12 @@ def _lines(*, of_kernel: bool) -> list[str]:
             " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift needs an SCC"
         )
     have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_program(name, IPV4, "restore")]
-    programs = [f"iptables-{name}" for name in have] + (["nft"] if run.find("nft") else [])
-    if not programs:
-        lines.append("neither iptables nor nft is installed: add the package iptables (or nftables) to the image")
-    if not missing and programs and of_kernel:
+    if not have:
+        lines.append("iptables is not installed: add its package to the image, or use --backend nftables, which needs no program")
+    if not missing and of_kernel:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
-        lines.append(f"{', '.join(programs)} installed and the privileges are there; the kernel {kernel}")
+        programs = f"{', '.join([f'iptables-{name}' for name in have])} installed and " if have else ""
+        lines.append(f"{programs}the privileges are there; the kernel {kernel}")
         lines.append(
             "modules are likely missing: those that are named above; the most usual ones are, on the node, `modprobe -a nf_tables"
             " nft_compat ip_tables iptable_nat ip6table_nat iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT xt_REDIRECT xt_owner"
@@ -51,10 +51,6 @@ def _lines(*, of_kernel: bool) -> list[str]:
 def find_missing_program(options: Options) -> str:
     """What to install so that the backend can work, in one line; empty when it is there."""
     wanted = options.wanted_backend
-    with_programs = [line.name for line in BACKENDS.values() if line.variant or line.program]
-    if wanted == AUTO and not any(backends.is_installed(name) for name in with_programs):
-        return "neither iptables nor nft is installed: apt-get install iptables"
     if wanted != AUTO and not backends.is_installed(wanted):
-        package = "iptables" if BACKENDS[wanted].variant else "nftables"
-        return f"--backend {wanted} finds none of its programs: apt-get install {package}"
+        return f"--backend {wanted} finds none of its programs: apt-get install iptables"
     return ""

@@ -25,7 +25,6 @@ from netinit.rules.expressions.numbers import (
     REJECT_ICMPX,
     REJECT_RESET,
 )
-from netinit.rules.foreign_targets import DestinationNat, Untrack
 from netinit.rules.targets import (
     Accept,
     Drop,
@@ -46,6 +45,8 @@ from netinit.rules.xtables.names import UNREACHABLE, WARNING
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from netinit.rules.foreign_targets import DestinationNat
 
 SOCKET_ALONE = 2  # as `part`: TPROXY without its mark and verdict
 SECOND = be32(2)  # NFT_REG_2
@@ -140,7 +141,18 @@ def _finish_log(writer: RuleBuilder, target: LogTarget, _: int, __: Family) -> N
     writer.add(b"log", (2, prefix), where)
 
 
-def _finish_nat(writer: RuleBuilder, target: DestinationNat, _: int, __: Family) -> None:
+def finish_foreign(writer: RuleBuilder, target: Target) -> bool:
+    """Whether it is a target of foreign rules, which is written then."""
+    from netinit.rules.foreign_targets import DestinationNat, Untrack  # no plan has them
+
+    if isinstance(target, Untrack):
+        writer.add(b"notrack")
+    elif isinstance(target, DestinationNat):
+        _finish_nat(writer, target)
+    return isinstance(target, (DestinationNat, Untrack))
+
+
+def _finish_nat(writer: RuleBuilder, target: DestinationNat) -> None:
     attributes = [(1, be32(1))]  # NFT_NAT_DNAT
     if target.address:
         family = family_of(target.address)
@@ -157,6 +169,5 @@ def _finish_nat(writer: RuleBuilder, target: DestinationNat, _: int, __: Family)
 TARGETS: dict[type, Callable[..., None]] = {
     Accept: _finish_verdict, Drop: _finish_verdict, Return: _finish_verdict, Jump: _finish_jump, Redirect: _finish_redirect,
     Reject: _finish_reject, Tproxy: _finish_tproxy, SetMark: _finish_mark, SaveMark: _finish_copy, RestoreMark: _finish_copy,
-    TrackZone: _finish_zone, LogTarget: _finish_log, DestinationNat: _finish_nat,
-    Untrack: lambda writer, _, __, ___: writer.add(b"notrack"),
+    TrackZone: _finish_zone, LogTarget: _finish_log,
 }  # fmt: skip

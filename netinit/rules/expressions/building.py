@@ -9,12 +9,14 @@ from __future__ import annotations
 from _struct import pack, unpack_from
 
 from netinit.base.attributes import HEADER, write_attribute
-from netinit.base.snapshot import SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, NftElement, NftSet
+from netinit.base.records import Record
 from netinit.rules.expressions.numbers import NFT_GOTO, NFT_JUMP, OPERATORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from netinit.base.snapshot import NftSet
 
     Ranges = Sequence[tuple[bytes, bytes]]
 
@@ -25,7 +27,10 @@ COUNTER, LOOKUP = b"counter\0", b"lookup\0"
 NAME_AT = 2 * HEADER  # of an expression's name, in its list element
 COUNTS = 2 * (HEADER + 8)  # NFTA_COUNTER_BYTES and _PACKETS
 ANONYMOUS = b"__set"
+SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, INTERVAL_END = 1, 2, 4, 1  # NFT_SET_*, NFT_SET_ELEM_*
+PADDING = (b"", bytes(3), bytes(2), bytes(1))  # of an attribute, by what its length is beyond a multiple of four
 _made: dict[tuple[object, ...], bytes] = {}
+_around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}  # what an element has before and behind its key, by the key's length
 
 
 def expression(name: bytes, *attributes: tuple[int, bytes]) -> bytes:
@@ -33,7 +38,7 @@ def expression(name: bytes, *attributes: tuple[int, bytes]) -> bytes:
     key = (name, attributes)
     found = _made.get(key)
     if found is None:
-        body = b"".join([write_attribute(kind, payload) for kind, payload in attributes])
+        body = b"".join([pack("=HH", HEADER + len(value), kind) + value + PADDING[len(value) & 3] for kind, value in attributes])
         found = _made[key] = write_attribute(LIST_ELEMENT, write_attribute(NAME, name + b"\0") + write_attribute(DATA, body))
     return found
 
@@ -55,18 +60,51 @@ def data(value: bytes) -> bytes:
     return write_attribute(VALUE, value)
 
 
+END = write_attribute(3, be32(INTERVAL_END))  # NFTA_SET_ELEM_FLAGS
+
+
+class EncodedSet(Record):
+    """An anonymous set; its elements as the kernel dumps them, each an NFTA_LIST_ELEM."""
+
+    name: str
+    flags: int
+    key_type: int
+    key_length: int
+    elements: tuple[bytes, ...]
+
+    def held(self, family: int, table: str) -> NftSet:
+        """The same as a snapshot has it."""
+        from netinit.base.snapshot import NftElement, NftSet
+
+        key = slice(3 * HEADER, 3 * HEADER + self.key_length)
+        plain = len(element(bytes(self.key_length)))
+        return NftSet(
+            family=family, table=table, name=self.name, flags=self.flags, key_type=self.key_type, key_length=self.key_length,
+            elements=tuple([NftElement(key=one[key], flags=len(one) > plain) for one in self.elements]),
+        )  # fmt: skip
+
+
+def element(key: bytes, *, ends: bool = False) -> bytes:
+    """An element of a set; `ends`: the interval before it ends here."""
+    size = len(key)
+    around = _around.get((size, ends))
+    if around is None:
+        whole = write_attribute(LIST_ELEMENT, write_attribute(1, data(key)) + (END if ends else b""))
+        around = _around[size, ends] = whole[: 3 * HEADER], whole[3 * HEADER + size :]
+    return around[0] + key + around[1]
+
+
 class RuleBuilder:
     """The expressions of one rule. Sets that it needs are appended to `sets`, numbered as they come.
 
     `splits_ranges`: a range is two comparisons, as nft writes it up to 1.0; one expression, as newer ones and iptables-nft do.
     """
 
-    def __init__(self, family: int, table: str, sets: list[NftSet], *, splits_ranges: bool = True) -> None:
+    def __init__(self, family: int, sets: list[EncodedSet], *, splits_ranges: bool = True) -> None:
         self._splits_ranges = splits_ranges
         self.is_mixed = True  # packets of both families come this far
         self.parts: list[bytes] = []
         self.family = family
-        self.table = table
         self.sets = sets
 
     def block(self) -> bytes:
@@ -135,16 +173,11 @@ class RuleBuilder:
         size = len(ranges[0][0])
         flags = SET_ANONYMOUS | SET_CONSTANT
         if all(low == high for low, high in ranges):
-            elements = [NftElement(key=low) for low, _ in ranges]
+            elements = [element(low) for low, _ in ranges]
         else:
             flags |= SET_INTERVAL
             elements = intervals(ranges)
-        self.sets.append(
-            NftSet(
-                family=self.family, table=self.table, name=name, flags=flags, key_type=key_type, key_length=size,
-                elements=tuple(elements),
-            )
-        )  # fmt: skip
+        self.sets.append(EncodedSet(name=name, flags=flags, key_type=key_type, key_length=size, elements=tuple(elements)))
         self.add(b"lookup", (1, name.encode() + b"\0"), (2, REGISTER), (5, be32(1 if negated else 0)))
 
     # ---- what is done ------------------------------------------------------------------------------------------------
@@ -165,19 +198,19 @@ class RuleBuilder:
         self.add(b"immediate", (1, NO_REGISTER), (2, write_attribute(VERDICT, verdict)))
 
 
-def intervals(ranges: Ranges) -> list[NftElement]:
+def intervals(ranges: Ranges) -> list[bytes]:
     """The elements of a set of intervals: where each begins, and where none goes on; the first of all keys is always there."""
     size = len(ranges[0][0])
-    elements: list[NftElement] = []
+    elements: list[bytes] = []
     behind = 0
     for low, high in sorted(ranges):
         first = int.from_bytes(low, "big")
         if first > behind or (first and not elements):
-            elements.append(NftElement(key=behind.to_bytes(size, "big"), flags=1))
-        elements.append(NftElement(key=low))
+            elements.append(element(behind.to_bytes(size, "big"), ends=True))
+        elements.append(element(low))
         behind = int.from_bytes(high, "big") + 1
     if behind < 1 << 8 * size:
-        elements.append(NftElement(key=behind.to_bytes(size, "big"), flags=1))
+        elements.append(element(behind.to_bytes(size, "big"), ends=True))
     return elements
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from netinit.base.net import IPV4
 from netinit.base.records import Record
-from netinit.base.snapshot import IP, IP6
 from netinit.rules.expressions.numbers import FIELDS, META_IIFNAME, META_OIFNAME, NETWORK_HEADER
 from netinit.rules.expressions.writing import EQUAL, UNEQUAL, NativeWriter
 from netinit.rules.foreign_targets import AsWritten
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from netinit.base.net import Family
-    from netinit.base.snapshot import NftSet
     from netinit.rules.matches import Match
     from netinit.rules.model import Plan, Rule
     from netinit.rules.targets import Target
@@ -103,8 +101,7 @@ def encode_rule(matches: Iterable[Match], target: Target, family: Family, commen
 
 class _CompatWriter(NativeWriter):
     def __init__(self, family: Family, form: CompatForm) -> None:
-        sets: list[NftSet] = []  # iptables has none
-        super().__init__(IP if family.version == 4 else IP6, "", sets, splits_ranges=False)  # noqa: PLR2004 - the version's number
+        super().__init__(family.number, [], splits_ranges=False)  # iptables has no sets
         self._form = form
 
     def write(self, condition: object) -> None:
@@ -114,7 +111,7 @@ class _CompatWriter(NativeWriter):
             name = condition.names[0].encode("utf-8", "surrogateescape")
             value = name.removesuffix(b"+") if name.endswith(b"+") else name + b"\0"
             self.compare(UNEQUAL if condition.negated else EQUAL, value)
-        elif isinstance(condition, Protocol) and self._form.reads_protocol and self.family == IP:
+        elif isinstance(condition, Protocol) and self._form.reads_protocol and self.family == IPV4.number:
             self.load_payload(NETWORK_HEADER, *PROTOCOL_FIELD)
             self.compare(UNEQUAL if condition.negated else EQUAL, bytes((protocol_number(condition.name),)))
             self._protocol = "" if condition.negated else condition.name

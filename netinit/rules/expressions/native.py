@@ -1,25 +1,27 @@
-"""Tables of nft as expressions: a plan's, and those of a snapshot in the same shape, so that they compare with `==`.
+"""Tables of nft as expressions: a plan's, and those of the kernel in the same shape, so that they compare with `==`.
 
 planned = encode_plan(plan)                            by table
-live = encode_live(snapshot, name, planned[name].chains)
+live = arrange(rules, sets, planned[name].chains)
 find_unequal(planned[name], live)                      the chains that are not byte for byte as planned
 """
 
 from __future__ import annotations
 
 from netinit.base.records import Record
-from netinit.base.snapshot import INET, NftElement, NftSet, Snapshot
-from netinit.rules.expressions.building import ANONYMOUS, settle
+from netinit.rules.expressions.building import ANONYMOUS, EncodedSet, settle
 from netinit.rules.expressions.writing import NativeWriter
 from netinit.rules.nft import plan_steps
 from netinit.rules.targets import Jump, spell_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from netinit.base.snapshot import NftSet
     from netinit.rules.model import Plan, Rule
-    from netinit.rules.nft import NftStep
+    from netinit.rules.nft import NftStep, Steps
+
+INET = 1  # NFPROTO_INET of linux/netfilter.h
 
 
 class EncodedRule(Record):
@@ -33,51 +35,57 @@ class EncodedTable(Record):
     """A table: its chains' rules, and the anonymous sets in the order in which the rules name them (`__set0`, `__set1`, ...)."""
 
     chains: dict[str, tuple[EncodedRule, ...]]
-    sets: tuple[NftSet, ...]
+    sets: tuple[EncodedSet, ...]
+
+    def held_sets(self, table: str) -> tuple[NftSet, ...]:
+        """The sets as a snapshot has them."""
+        return tuple([one.held(INET, table) for one in self.sets])
 
 
 def encode_plan(plan: Plan, *, splits_ranges: bool = True) -> dict[str, EncodedTable]:
     """The plan's tables by name, as `nft -f -` programs them; nft 1.1 with `splits_ranges=False`, see RuleBuilder."""
-    encoded = {}
-    for table in plan.tables:
-        name = plan.nft_prefix + table.name
-        sets: list[NftSet] = []
-        chains = {
-            chain: tuple([_encode_step(step, name, sets, splits_ranges=splits_ranges) for step in steps])
-            for chain, (_, steps) in plan_steps(table).items()
-        }
-        encoded[name] = EncodedTable(chains=chains, sets=tuple(sets))
-    return encoded
+    return {
+        plan.nft_prefix + table.name: encode_steps(plan_steps(table), splits_ranges=splits_ranges) for table in plan.tables
+    }
 
 
-def encode_live(snapshot: Snapshot, table: str, chains: Iterable[str], family: int = INET) -> EncodedTable:
-    """A table of the snapshot: its chains' rules, those in `chains` first and in their order, anonymous sets numbered anew.
+def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
+    """The rules of a table's chains, which are those of `plan_steps`."""
+    sets: list[EncodedSet] = []
+    encoded = {
+        chain: tuple([_encode_step(step, sets, splits_ranges=splits_ranges) for step in steps])
+        for chain, (_, steps) in chains.items()
+    }
+    return EncodedTable(chains=encoded, sets=tuple(sets))
+
+
+def arrange(
+    rules: Iterable[tuple[str, bytes]], sets: Mapping[bytes, EncodedSet], chains: Iterable[str]
+) -> EncodedTable:
+    """A table of the kernel: its rules by chain, those of `chains` first and in their order, anonymous sets numbered anew.
 
     Equal to the planned table's where its rules are, in every expression; hooks, policies and flags are not compared here.
     """
-    held = {one.name: one for one in snapshot.sets if one.family == family and one.table == table}
-    names = [one.name for one in snapshot.chains if one.family == family and one.table == table]
-    rules: dict[str, list[bytes]] = {name: [] for name in [*[one for one in chains if one in names], *names]}
-    for rule in snapshot.rules:
-        if rule.family == family and rule.table == table:
-            rules[rule.chain].append(rule.expressions)
-    sets: list[NftSet] = []
+    blocks: dict[str, list[bytes]] = {chain: [] for chain in chains}
+    for chain, block in rules:
+        blocks.setdefault(chain, []).append(block)
+    named: list[EncodedSet] = []
 
-    def rename(name: bytes) -> bytes:
-        found = held.get(name.decode())
+    def rename(old: bytes) -> bytes:
+        found = sets.get(old)
         if found is None:
-            return name
-        new = ANONYMOUS + str(len(sets)).encode()
-        sets.append(found.replace(name=new.decode(), elements=tuple(sorted(found.elements, key=_by_key))))
+            return old
+        new = ANONYMOUS + str(len(named)).encode()
+        named.append(found.replace(name=new.decode()))
         return new
 
-    settled = {name: tuple([EncodedRule(expressions=settle(block, rename)) for block in blocks]) for name, blocks in rules.items()}
-    return EncodedTable(chains=settled, sets=tuple(sets))
+    settled = {chain: tuple([EncodedRule(expressions=settle(one, rename)) for one in own]) for chain, own in blocks.items()}
+    return EncodedTable(chains=settled, sets=tuple(named))
 
 
 def find_unequal(planned: EncodedTable, live: EncodedTable) -> list[str]:
     """The chains whose rules are not byte for byte those of the plan; every chain where the sets differ."""
-    if [one.replace(elements=tuple(sorted(one.elements, key=_by_key))) for one in planned.sets] != list(live.sets):
+    if [_in_order(one) for one in planned.sets] != [_in_order(one) for one in live.sets]:
         return [*planned.chains]
     pairs = [(name, planned.chains.get(name, ()), live.chains.get(name)) for name in dict.fromkeys((*planned.chains, *live.chains))]
     return [
@@ -87,12 +95,12 @@ def find_unequal(planned: EncodedTable, live: EncodedTable) -> list[str]:
     ]
 
 
-def _by_key(element: NftElement) -> tuple[bytes, int]:
-    return element.key, -element.flags
+def _in_order(one: EncodedSet) -> EncodedSet:
+    return one.replace(elements=tuple(sorted(one.elements)))
 
 
-def _encode_step(step: NftStep, table: str, sets: list[NftSet], *, splits_ranges: bool) -> EncodedRule:
-    writer = NativeWriter(INET, table, sets, splits_ranges=splits_ranges)
+def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) -> EncodedRule:
+    writer = NativeWriter(INET, sets, splits_ranges=splits_ranges)
     for condition in step.conditions:
         writer.write(condition)
     writer.count()
@@ -103,9 +111,9 @@ def _encode_step(step: NftStep, table: str, sets: list[NftSet], *, splits_ranges
     return EncodedRule(expressions=writer.block(), rule=step.rule)
 
 
-def encode_rule(rule: Rule, family: int, table: str, sets: list[NftSet]) -> bytes:
+def encode_rule(rule: Rule, family: int, sets: list[EncodedSet]) -> bytes:
     """Any rule's expressions, in a table of the family; sets that it looks into are appended. ValueError where nft has none."""
-    writer = NativeWriter(family, table, sets)
+    writer = NativeWriter(family, sets)
     if family == INET and len(rule.families) == 1:
         writer.write(rule.families[0])
     for match in rule.matches:

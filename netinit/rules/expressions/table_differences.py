@@ -18,7 +18,7 @@ from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
 from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference
-from netinit.rules.nft import DIALECT, TABLE_NAMES, format_rule, write_plan
+from netinit.rules.nft import DIALECT, TABLE_NAMES, format_rule, render_tables, write_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ def _key(rule: Rule, table: str) -> RuleKey:
     return frozenset(matches), (target, FAMILIES if table.startswith(NFT_AMBIENT) else rule.families)
 
 
+def render_live(live: dict[str, LiveTable]) -> str:
+    """The tables in nft's words, without what else is in them."""
+    return render_tables({name: table.chains for name, table in live.items()})
+
+
 def format_hook(chain: HeldChain) -> str:
     """Where a chain is hooked in, as nft lists it; empty where only jumps lead to it."""
     if not chain.is_base:
@@ -127,7 +132,7 @@ def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, 
         if name not in written:
             found.append(Difference(kind=EXTRA, where=DIALECT, table=name, rule="the whole table"))
             continue
-        around = References(sets={(INET, name, one.name): one for one in encoded[name].sets}, devices={})
+        around = References(sets={(INET, name, one.name): one for one in encoded[name].held_sets(name)}, devices={})
         for chain, wanted in written[name].items():
             blocks = encoded[name].chains[chain]
             encoded_rules = [NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions) for one in blocks]

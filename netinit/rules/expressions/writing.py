@@ -9,9 +9,8 @@ from __future__ import annotations
 from _struct import pack
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, bounds_of, join_ranges, merge_networks
-from netinit.base.snapshot import IP, IP6, NftSet
-from netinit.rules.expressions.actions import SOCKET_ALONE, TARGETS
-from netinit.rules.expressions.building import RuleBuilder, be32
+from netinit.rules.expressions.actions import SOCKET_ALONE, TARGETS, finish_foreign
+from netinit.rules.expressions.building import EncodedSet, RuleBuilder, be32
 from netinit.rules.expressions.numbers import (
     CT_DIRECTION,
     CT_MARK,
@@ -43,7 +42,6 @@ from netinit.rules.expressions.numbers import (
     TYPE_IPV6,
     TYPE_SERVICE,
 )
-from netinit.rules.foreign_targets import AsWritten, Several
 from netinit.rules.matches.context import (
     AddressType,
     ConnectionDirection,
@@ -74,9 +72,9 @@ EQUAL, UNEQUAL = "==", "!="
 class NativeWriter(RuleBuilder):
     """Writes matches and targets. What a match depends on is compared once in a rule."""
 
-    def __init__(self, family: int, table: str, sets: list[NftSet], *, splits_ranges: bool = True) -> None:
-        super().__init__(family, table, sets, splits_ranges=splits_ranges)
-        self._only: Family | None = {IP: IPV4, IP6: IPV6}.get(family)
+    def __init__(self, family: int, sets: list[EncodedSet], *, splits_ranges: bool = True) -> None:
+        super().__init__(family, sets, splits_ranges=splits_ranges)
+        self._only: Family | None = {IPV4.number: IPV4, IPV6.number: IPV6}.get(family)
         self.is_mixed = self._only is None
         self._protocol = ""
         self._unknown: list[bytes] = []  # what was written of unknown matches
@@ -96,6 +94,16 @@ class NativeWriter(RuleBuilder):
 
     def finish(self, target: Target, part: int, family: Family) -> None:
         """What a target does; `part` says which of the rules that it takes. ValueError as `write`."""
+        writer = TARGETS.get(type(target))
+        if writer is None:
+            self._finish_foreign(target, family)
+        else:
+            writer(self, target, part, family)
+
+    def _finish_foreign(self, target: Target, family: Family) -> None:
+        """What no plan has: several targets, and what is kept as it was written."""
+        from netinit.rules.foreign_targets import AsWritten, Several
+
         if isinstance(target, Several):
             for one in target.targets:
                 if isinstance(one, Tproxy) and one.mark:
@@ -109,10 +117,8 @@ class NativeWriter(RuleBuilder):
             if target.text or not target.only_observes:  # else it only counts
                 self.write_kept(b"target", target.kept, target.text)
             return
-        writer = TARGETS.get(type(target))
-        if writer is None:
+        if not finish_foreign(self, target):
             raise ValueError(f"{type(target).__name__}: nft has no expression for it")
-        writer(self, target, part, family)
 
     def write_kept(self, kind: bytes, kept: bytes | tuple[str, int, bytes], text: str) -> None:
         """What was not decoded, as it was. ValueError where nothing is kept."""

@@ -48,10 +48,28 @@ from netinit.rules.targets import Jump, Return, Target, spell_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TypeAlias
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Protocol, TypeAlias
 
     Condition: TypeAlias = "Match | Family | Unless"
+
+    class ListedRule(Protocol):
+        """A rule with the text that nft has for it."""
+
+        @property
+        def text(self) -> str:
+            """As nft lists it."""
+
+    class ListedChain(Protocol):
+        """A chain: where it is hooked in (empty: only jumps lead to it), and its rules."""
+
+        @property
+        def hook(self) -> str:
+            """Type, hook, priority and policy, as nft lists them."""
+
+        @property
+        def rules(self) -> Sequence[ListedRule]:
+            """Its rules, in order."""
 
 DIALECT = "nft"
 PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
@@ -121,25 +139,31 @@ class WrittenNftChain(Record):
 
 
 Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
+Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> where it is hooked in, and its rules
 
 
 def write_plan(plan: Plan, *, comments: bool = False) -> Written:
     """The plan table by table: what nft must list once it is programmed, ours being the only rules in these tables."""
-    return {plan.nft_prefix + table.name: _write_table(table, comments) for table in plan.tables}
+    return write_steps({plan.nft_prefix + table.name: plan_steps(table) for table in plan.tables}, comments=comments)
 
 
-def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
+def write_steps(tables: dict[str, Steps], *, comments: bool = False) -> Written:
+    """The same of the steps of each table."""
+    return {name: _write_chains(steps, comments) for name, steps in tables.items()}
+
+
+def _write_chains(planned: Steps, comments: bool) -> dict[str, WrittenNftChain]:
     chains = {}
-    for name, (hook, steps) in plan_steps(table).items():
+    for name, (hook, steps) in planned.items():
         rules = [WrittenNftRule(text=step.text(comments=comments), rule=step.rule) for step in steps]
         chains[name] = WrittenNftChain(hook=hook, rules=tuple(rules))
     return chains
 
 
-def plan_steps(table: Table) -> dict[str, tuple[str, list[NftStep]]]:
+def plan_steps(table: Table) -> Steps:
     """The chains of a table as nft has them: where each is hooked in, and its rules."""
     entering = _families_entering(table)
-    chains: dict[str, tuple[str, list[NftStep]]] = {}
+    chains: Steps = {}
     for chain in table.chains:
         steps: list[NftStep] = []
         for rule in (*chain.inserted, *chain.rules):
@@ -211,7 +235,7 @@ def model_name(chain: str) -> str:
     return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
 
 
-def render_table(name: str, chains: dict[str, WrittenNftChain]) -> str:
+def render_table(name: str, chains: Mapping[str, ListedChain]) -> str:
     """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
     blocks = []
     for chain, written in chains.items():
@@ -223,7 +247,7 @@ def render_table(name: str, chains: dict[str, WrittenNftChain]) -> str:
     return f"table inet {name} {{\n" + "\n".join(blocks) + "}\n"
 
 
-def render_tables(written: Written) -> str:
+def render_tables(written: Mapping[str, Mapping[str, ListedChain]]) -> str:
     """All tables, one after the other."""
     return "".join([render_table(name, chains) for name, chains in written.items()])
 
@@ -243,6 +267,6 @@ def render_script(plan: Plan, *, comments: bool = False) -> str:
     return render_replacement(render_tables(write_plan(plan, comments=comments)), names)
 
 
-def miss_all(written: Written) -> tuple[Difference, ...]:
+def miss_all(tables: Iterable[str]) -> tuple[Difference, ...]:
     """The differences of a namespace in which none of the tables exists."""
-    return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in written])
+    return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in tables])

@@ -67,7 +67,7 @@ def test_the_skipped_ones_are_told_on_stderr():
     assert result.stderr.splitlines() == [
         '===> Skipping injection because Deployment "shop/recommendation" has sidecar injection disabled',
         '===> Skipping injection because DaemonSet "shop/shipping" has host networking enabled',
-        "note: the init container's image is 'netinit:0.1.0', which only nodes have that built it; name yours with --image",
+        "note: the init container's image is 'netinit:0.2.0', which only nodes have that built it; name yours with --image",
     ]
 
 

@@ -266,3 +266,14 @@ def test_where_the_two_ports_are_excluded_the_layouts_treat_what_comes_in_alike_
     inbound = [text for text in inbound if "IPv4" in text]
     assert inbound
     assert [text for text in inbound if "15008" not in text] == []
+
+
+def test_an_example_is_of_the_packets_that_it_stands_for_and_of_no_others(run):
+    """Packets that differ in what conntrack says, in a mark or in their way out are told apart; each does as it is said to."""
+    _, tree = ask(run, "apply -i '*' -b '*' --ipv6 off --istio-exact", "apply -i '*' -b '*' --ipv6 off -c cni0", "--full", "--json")
+    (pair,) = tree["compared"]
+    examples = [one["example"] for one in pair["differences"]]
+    assert len(set(examples)) == len(examples) >= 7
+    assert any("leaving through cni0" in one for one in examples)
+    assert any("in the state INVALID" in one for one in examples)
+    assert any("a SYN on an old conntrack entry" in one for one in examples)

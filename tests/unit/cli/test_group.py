@@ -19,8 +19,11 @@ COMMANDS = group.root.list_commands(None)
 def test_the_help_lists_the_commands_that_are_there_and_no_others(run):
     done = run("netinit --help")
     assert (done.code, done.err) == (0, "")
-    listed = [line.split()[0] for line in done.out.partition("Commands:")[2].splitlines() if line.startswith("  ") and line[2] != " "]
+    listed = [line.split()[0] for line in done.out.partition("Look:")[2].splitlines() if line.startswith("  ") and line[2] != " "]
     assert listed == COMMANDS
+    assert re.findall(r"^(\w+):$", done.out, re.MULTILINE) == ["Options", "Look", "Change", "Inject", "Servers", "More"]
+    assert max(map(len, done.out.splitlines())) < 80
+    assert done.out.endswith("Documentation: docs/commands.md\n")
     assert {"apply", "remove", "verify", "render", "version"} <= set(COMMANDS)
 
 
@@ -97,7 +100,7 @@ def test_the_help_explains_every_option_with_its_default_and_variables(run):
     ("line", "error"),
     [
         ("netinit aply", "netinit: 'aply' is not a command; did you mean apply?"),
-        ("netinit xyzzy", "netinit: 'xyzzy' is not a command; commands: apply, remove, "),
+        ("netinit xyzzy", "netinit: 'xyzzy' is not a command; commands: explain, audit, "),
         ("netinit render --fromat json", "netinit: '--fromat' is not an option; did you mean --format?"),
         ("netinit render --log-as-json", "netinit: '--log-as-json' is not an option; did you mean --log_as_json?"),
         ("netinit render -X", "netinit: '-X' is not an option; netinit render --help lists them"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reference
-from netinit.cli import group
+from netinit.cli import commands
 from netinit.options import FLAGS
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ def test_the_table_has_every_option_once_in_rows_of_equal_length():
 
 
 def test_every_command_has_a_page_with_its_own_options_alone():
-    assert {page.stem for page in (ROOT / "docs" / "commands").glob("*.md")} == set(group.COMMANDS)
+    assert {page.stem for page in (ROOT / "docs" / "commands").glob("*.md")} == set(commands.COMMANDS)
     text = reference.render_command("verify")
     assert "| `--live` | Also send real packets" in text
     assert "--istio-inbound-ports" not in text
@@ -82,9 +82,22 @@ def test_a_stale_page_is_renewed(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "CONTRIBUTING.md").write_text("nothing generated\n")
     (tmp_path / "README.md").write_text("```sh\nnetinit version\n```\n<!-- output -->\nold\n<!-- end -->\n")
-    assert reference.main(tmp_path) == [tmp_path / "README.md"]
+    (tmp_path / "netinit/data").mkdir(parents=True)
+    assert reference.main(tmp_path) == [tmp_path / "README.md", *made(tmp_path)]
     assert "old" not in (tmp_path / "README.md").read_text()
     assert not reference.main(tmp_path)
+
+
+def made(root):
+    return [root / reference.SCHEMA, root / reference.COMPLETION]
+
+
+def test_what_completion_reads_is_what_the_commands_have_now():
+    text = (ROOT / reference.COMPLETION).read_text("utf-8")
+    assert reference.render_completion() == text, "at the top of the checkout run: python tests/reference.py"
+    rows = [line.split("\t") for line in text.splitlines()]
+    assert {len(row) for row in rows} == {4}
+    assert {row[0] for row in rows} >= {*commands.COMMANDS, "node status", "webhook serve", "kubectl check"}
 
 
 def test_a_stale_schema_is_renewed(tmp_path):
@@ -94,5 +107,5 @@ def test_a_stale_schema_is_renewed(tmp_path):
     schema = tmp_path / reference.SCHEMA
     schema.parent.mkdir(parents=True)
     schema.write_text("{}")
-    assert reference.main(tmp_path) == [schema]
+    assert reference.main(tmp_path) == made(tmp_path)
     assert not reference.main(tmp_path)

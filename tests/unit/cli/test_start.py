@@ -299,3 +299,23 @@ def test_a_dry_run_for_a_namespace_that_cannot_be_entered_says_what_to_do(readab
     assert done.stderr.endswith("; with --ipv6 on, off or reject it need not be looked into\n")
     done = subprocess.run([*command, "--ipv6", "off"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (["--version"], {}), (["version"], {}), (["--help"], {}), (["help"], {}), ([], {}),
+        ([], {"_NETINIT_COMPLETE": "bash_complete", "COMP_WORDS": "netinit exp", "COMP_CWORD": "1"}),
+        ([], {"_NETINIT_COMPLETE": "zsh_complete", "COMP_WORDS": "netinit explain --to-", "COMP_CWORD": "2"}),
+    ],
+)  # fmt: skip
+def test_what_people_wait_for_most_imports_neither_click_nor_the_options(words, environ, monkeypatch):
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+    done = subprocess.run([sys.executable, "-I", "-S", "-X", "importtime", MAIN, *words], capture_output=True, text=True, timeout=30, check=False)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert done.stdout
+    assert {name for name in loaded if name.partition(".")[0] in ("click", "re", "typing", "dataclasses")} == set()
+    assert {name for name in loaded if name.startswith(("netinit.options", "netinit.rules", "netinit.pods"))} <= {
+        "netinit.options", "netinit.options.declare", "netinit.options.interception", "netinit.options.kinds",
+    }  # fmt: skip

@@ -20,6 +20,7 @@ from netinit.pods.probe.rows import ProbeResult
 from netinit.rules.layouts import plan
 from netinit.rules.model import Difference
 from netinit.rules.render import hash_plan
+from schemas import check_schema
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))
 MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
@@ -60,6 +61,8 @@ def test_the_last_line_of_a_live_comparison_is_its_own_verdict(outcomes, differe
 
 def test_json_has_every_field_of_a_difference():
     found = json.loads(render_json(verify.Report(backend="nftables", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
+    check_schema(found, "verify")
+    assert found.pop("version") == 1
     assert found == {
         "ok": False,
         "backend": "nftables",
@@ -74,6 +77,7 @@ def test_json_has_every_field_of_a_difference():
 
 def test_json_of_a_namespace_without_rules_is_not_ok():
     assert json.loads(render_json(None, None, None)) == {
+        "version": 1,
         "ok": False, "backend": None, "hash": None, "differences": None, "warnings": [], "options": None
     }  # fmt: skip
 

@@ -17,6 +17,7 @@ from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
 from netinit.kube import access, asking
 from netinit.options import Options
+from schemas import check_schema
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
@@ -210,8 +211,15 @@ def test_a_cluster_that_cannot_answer_is_a_clear_error(cluster, arguments, messa
     assert message in str(result.exception)
 
 
+def objects(text):
+    """The verdicts of an answer, which is as its schema says."""
+    tree = json.loads(text)
+    check_schema(tree, "check-inject")
+    return tree["objects"]
+
+
 def verdicts(*arguments, **more):
-    return json.loads(output(check.command, "--json", *arguments, **more))
+    return objects(output(check.command, "--json", *arguments, **more))
 
 
 @pytest.mark.parametrize(
@@ -342,12 +350,12 @@ def test_the_table_has_istioctls_columns_and_the_chain():
     assert text.splitlines()[0].split() == ["OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"]
     assert "✘" in text
     assert "  → webhook: none of 4 webhooks selects the pod" in text
-    assert output(check.command, "-f", "-", "--json", stdin=POD).startswith("[")
+    assert json.loads(output(check.command, "-f", "-", "--json", stdin=POD))["version"] == 1
     assert isinstance(run(inject.command, "-f", "-", "--json", stdin=POD).exception, OptionError)
 
 
 def explained(*arguments, stdin):
-    return json.loads(output(inject.command, "--explain", "--json", "-f", "-", *arguments, stdin=stdin))
+    return objects(output(inject.command, "--explain", "--json", "-f", "-", *arguments, stdin=stdin))
 
 
 def code(*arguments, stdin):
@@ -462,7 +470,7 @@ def test_a_workload_without_a_pod_spec_passes_unchanged_with_a_notice():
 
 
 def test_an_image_that_no_registry_has_is_named_where_it_is_used():
-    note = "note: the init container's image is 'netinit:0.1.0', which only nodes have that built it; name yours with --image\n"
+    note = "note: the init container's image is 'netinit:0.2.0', which only nodes have that built it; name yours with --image\n"
     assert run(inject.command, "-f", "-", stdin=POD).stderr == note
     assert run(inject.command, "-f", "-", "--image", "r/n:1", stdin=POD).stderr == ""
     assert run(inject.command, "-f", "-", "--set", "global.proxy_init.image=r/n:1", stdin=POD).stderr == ""
@@ -543,4 +551,22 @@ def test_a_broken_template_hinders_only_the_pods_that_ask_for_it(folder):
     assert isinstance(result.exception, InjectionError)
     assert str(result.exception).startswith(f'{folder}/a.yaml: document 2: Pod "shop/p": template \'other\' cannot be parsed: template: other:1')
     refused = run(check.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
-    assert isinstance(refused.exception, ConfigError), "the check tells about every template"
+    assert "template 'other' cannot be parsed: template: other:1" in refused.stderr, "the check tells about every template"
+
+
+def test_a_configuration_is_checked_without_manifests(folder):
+    def checked():
+        words = ["--check-config", "--injectConfigFile", str(folder / "config")]
+        return CliRunner().invoke(inject.command, words, standalone_mode=False)
+
+    (folder / "config").write_text(CONFIG + "  other: '{{ if }}'\n  third: 'labels: {a: {{ uuidv4 }}}'\n")
+    result = checked()
+    assert result.return_value == 1
+    assert "3 templates, 1 broken; a pod was injected with the default: sidecar" in result.stdout
+    assert "error: template 'other' cannot be parsed: template: other:1" in result.stderr
+    assert "warning: template 'third': line 1 names uuidv4, which is refused when it is called" in result.stderr
+    (folder / "config").write_text(CONFIG)
+    assert checked().return_value == 0
+    both = run(inject.command, "--check-config", "-f", folder / "a.yaml")
+    assert isinstance(both.exception, OptionError)
+    assert "--check-config: needs no manifests" in str(both.exception)

@@ -100,7 +100,7 @@ def test_the_configuration_comes_from_the_cluster(tmp_path):
 def test_check_inject_asks_for_namespaces_and_webhooks(tmp_path):
     with serve(tmp_path / "config") as kubeconfig:
         done = netinit("check-inject", "-f", "-", "--kubeconfig", kubeconfig, "--json")
-    (verdict,) = json.loads(done.stdout)
+    (verdict,) = json.loads(done.stdout)["objects"]
     assert (verdict["injected"], verdict["webhook"]) == (True, "namespace"), done.stdout
 
 

@@ -80,8 +80,8 @@ def test_rules_of_nft_are_the_same_once_they_were_written_and_read_again(recordi
             decoded = decode_rule(held, around)
             for rule in decoded.rules:
                 sets = []
-                written = encode_rule(rule, held.family, held.table, sets)
-                again = References(sets={**around.sets, **{(one.family, one.table, one.name): one for one in sets}}, devices=around.devices)
+                written = encode_rule(rule, held.family, sets)
+                again = References(sets={**around.sets, **{(held.family, held.table, one.name): one.held(held.family, held.table) for one in sets}}, devices=around.devices)
                 read = decode_rule(held.replace(expressions=written, userdata=b""), again).rules
                 assert [joined(one) for one in read] == [joined(rule)], f"{product} {held.table} {held.chain}"
                 count += 1

@@ -218,7 +218,7 @@ def test_conditions_in_another_order_make_no_difference_but_another_condition_do
 
 def test_what_no_decoder_knows_is_no_planned_rule():
     made = plan_of(ISTIO_X=[rule(target=Drop())])
-    kept = encode_rule(rule(UnknownMatch(text="quota", kept=_expression(b"quota")), target=Drop()), INET, TABLE, [])
+    kept = encode_rule(rule(UnknownMatch(text="quota", kept=_expression(b"quota")), target=Drop()), INET, [])
     live = table_of(TABLE, {"istio-x": [rule(target=Drop())]})
     changed = live.replace(rules=(live.rules[0].replace(expressions=kept),))
     assert [one.kind for one in compare(made, changed)] == ["missing", "extra"]

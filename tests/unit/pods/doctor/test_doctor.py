@@ -24,6 +24,7 @@ from netinit.pods.doctor.findings import (
     find_name_servers,
     find_settings,
 )
+from schemas import check_schema
 
 SIDECAR = ("-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on")
 DNS = ("--redirect-dns", "--ipv6", "off")
@@ -179,6 +180,7 @@ def test_what_was_not_tried_is_not_claimed():
 
 def test_json_says_the_same():
     answer = json.loads(render_json(examination(findings=(Symptom(ERROR, "users", "wrong", "do this"),))))
+    check_schema(answer, "doctor")
     assert (answer["ok"], answer["backend"], answer["obstacle"]) == (False, "iptables-nft", None)
     assert answer["feature_checks"]["iptables-nft"]["features"]["IPv4"] == {"nat": {"works": True, "cause": None}, "owner": {"works": False, "cause": "no"}}
     assert answer["feature_checks"]["nftables"] == {"works": False, "failure": "it died", "features": {}}
@@ -200,7 +202,6 @@ def test_the_short_form_is_for_want_of_a_backend_alone():
 
 def test_modules_are_advised_only_where_the_error_says_that_the_kernel_lacks_something(monkeypatch):
     monkeypatch.setattr(detect, "has_capability", lambda _: True)
-    monkeypatch.setattr("netinit.pods.doctor.brief.run.find", lambda name: f"/usr/sbin/{name}")
     assert "doctor: modules are likely missing" in summarise(NOTHING)
     assert summarise(NoBackendError("no backend works here:\n  libiptc: python-iptables 1.2.0 serves iptables 1.8.9")) == ""
 
@@ -212,7 +213,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
     monkeypatch.setattr(detect, "has_capability", fail)
     assert summarise(NOTHING) == ""
 
-    def refuse(_):
+    def refuse(*_, **__):
         raise NOTHING
 
     monkeypatch.setattr("netinit.cli.job.do", refuse)
@@ -222,7 +223,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
 
 
 def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
-    def refuse(_):
+    def refuse(*_, **__):
         raise NOTHING
 
     told = []

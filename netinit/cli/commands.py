@@ -1,0 +1,95 @@
+"""The commands of `netinit`: their modules, what they do, their pages; and the help that lists them. Imports next to nothing."""
+
+from __future__ import annotations
+
+import posix
+
+LOOK, CHANGE, INJECT, SERVERS, MORE = "Look", "Change", "Inject", "Servers", "More"
+GROUPS = {  # heading -> name -> module under netinit.cli (whose `command` is the command), what it does, its page in docs/
+    LOOK: {
+        "explain": ("explain", "Show what happens to a connection, and which option causes it.", "explaining"),
+        "audit": ("audit.command", "Show what of all traffic does not go through the proxy, and what closes it.", "audit"),
+        "diff": ("diff.command", "Show which packets two sets of rules treat differently.", "diff"),
+        "verify": ("verify", "Compare a pod's live rules with those that the options ask for.", "usage"),
+        "lint": ("lint", "Find options that contradict each other or have no effect.", "findings"),
+        "draw": ("draw", "Draw the path of packets through the chains.", "explaining"),
+        "watch": ("watch", "Show how much traffic is captured, passes by or is dropped, as it happens.", "watching"),
+        "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts.", "watching"),
+        "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing.", "troubleshooting"),
+        "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does.", "kubectl"),
+    },
+    CHANGE: {
+        "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns).", "usage"),
+        "remove": ("remove", "Remove all rules; the same as apply --cleanup-only.", "usage"),
+        "render": ("render", "Print what apply would program; changes nothing, needs no privilege.", "usage"),
+        "convert": ("convert", "Print our options for another mesh's command line or file.", "meshes"),
+    },
+    INJECT: {
+        "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests.", "injection"),
+        "check-inject": ("inject.check", "Show for each object whether it will be injected, and why.", "injection"),
+    },
+    SERVERS: {
+        "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster.", "webhook"),
+        "node": ("node.command", "Program pods from the node, by a CNI plugin.", "node"),
+    },
+    MORE: {
+        "demo": ("demo.command", "Make a pod of network namespaces and watch interception work.", "quickstart"),
+        "completion": ("completion", "Print the script that completes commands and options in a shell.", "install"),
+        "version": ("version", "Print the version.", "install"),
+    },
+}
+COMMANDS = {name: (module, text) for group in GROUPS.values() for name, (module, text, _) in group.items()}
+PAGES = {name: page for group in GROUPS.values() for name, (_, _, page) in group.items()}
+ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
+INTRODUCTION = (
+    "The interception layer of a service mesh pod.",
+    (
+        "Flags without a command program the rules, as istio-iptables does: `netinit -p 15001 -u 1337 -b '*'` is `netinit apply`"
+        " with these flags. `netinit COMMAND --help` lists a command's options."
+    ),
+)
+OPTIONS = {"--version": "Show the version and exit.", "-h, --help": "Show this message and exit."}
+FOLDER = __file__.rpartition("/")[0]
+
+
+def is_there(module: str) -> bool:
+    """Whether this installation has the module under netinit.cli: an image may have been made without."""
+    return posix.access(f"{FOLDER}/{module.replace('.', '/')}.py", posix.R_OK)
+
+
+def list_commands() -> list[str]:
+    """The names of the commands that are there."""
+    return [name for name, (module, _) in COMMANDS.items() if is_there(module)]
+
+
+def name_page(command: str) -> str:
+    """The last line of a command's help."""
+    return f"Documentation: docs/{PAGES.get(ALIASES.get(command, command), 'commands')}.md"
+
+
+def format_sections() -> list[tuple[str, list[tuple[str, str]]]]:
+    """The commands that are there, by heading, each with what it does."""
+    there = list_commands()
+    sections = [(title, [(name, text) for name, (_, text, _) in group.items() if name in there]) for title, group in GROUPS.items()]
+    return [(title, rows) for title, rows in sections if rows]
+
+
+def render_help(program: str, width: int) -> str:
+    """What `netinit --help` prints."""
+    parts = [f"Usage: {program} [OPTIONS] COMMAND [ARGS]...\n"]
+    parts += [_wrap(text, width, "  ") for text in INTRODUCTION]
+    for title, rows in [("Options", list(OPTIONS.items())), *format_sections()]:
+        column = max(len(name) for name, _ in rows) + 4
+        lines = [f"  {name}".ljust(column) + _wrap(text, width, " " * column).lstrip() for name, text in rows]
+        parts.append(f"{title}:\n" + "".join(lines))
+    return "\n".join([*parts, f"{name_page('')}\n"])
+
+
+def _wrap(text: str, width: int, indent: str) -> str:
+    lines, line = [], indent
+    for word in text.split():
+        if len(line) + len(word) > width and line.strip():
+            lines.append(line.rstrip())
+            line = indent
+        line += f"{word} "
+    return "\n".join([*lines, line.rstrip(), ""])

@@ -1,0 +1,104 @@
+"""What a shell completes: commands, options, and values that are few or files; in the form of click's scripts for shells.
+
+netinit/data/completion.tsv has the options of every command, so that a keystroke need not import them all; `python
+tests/reference.py` makes it. A row is a command, an option's names with commas (empty: an argument), what its value may be
+(empty: it has none), and what it means. A command that takes the options of the rules has a row `@`, which stands for the rows of
+the command `@`.
+"""
+
+from __future__ import annotations
+
+from netinit.base.errors import NetinitError
+from netinit.cli.commands import ALIASES, COMMANDS, FOLDER, is_there
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DATA = f"{FOLDER}/../data/completion.tsv"
+FILE, ANY = "file", "text"  # kinds of values; others are all that may be given, with |
+RULES = "@"
+HELP = "-h,--help"
+BASH, ZSH, FISH = "bash_complete", "zsh_complete", "fish_complete"
+Rows = list[list[str]]
+
+
+def complete(form: str, environ: Mapping[str, str], program: Sequence[str]) -> str:
+    """The answer to a shell. `program` is the command that the program's name implies, if any. NetinitError."""
+    words = environ.get("COMP_WORDS", "").split()
+    current = environ.get("COMP_CWORD", "")
+    if form == FISH:
+        before, last = words[1:], current
+        if last and before[-1:] == [last]:
+            del before[-1]
+    elif current.isdigit():
+        before, last = words[1 : int(current)], "".join(words[int(current) : int(current) + 1])
+    else:
+        raise NetinitError("COMP_CWORD: is no number; the script of `netinit completion` sets it")
+    found = propose(_read(), [*program, *before], last)
+    return "".join([_format(form, kind, value, text) for kind, value, text in found])
+
+
+def propose(rows: Rows, before: Sequence[str], last: str) -> list[tuple[str, str, str]]:
+    """What may stand for the last word behind the others: kind, text, and what it means."""
+    path, before = _find_command(rows, before)
+    options = _find_options(rows, path)
+    by_name = {name: kind for names, kind, _ in options for name in names.split(",") if name}
+    previous = before[:-1] if before[-1:] == ["="] else before  # bash takes it for a word
+    kind = by_name.get(previous[-1], "") if previous else ""
+    if kind:
+        return _propose_values(kind, "" if last == "=" else last)
+    if last.startswith("-"):
+        return [
+            ("plain", name, text) for names, _, text in options for name in names.split(",") if name.startswith(last)
+        ]  # fmt: skip
+    below = _list_below(rows, path)
+    if below:
+        return [("plain", name, text) for name, text in below if name.startswith(last)]
+    return [found for names, kind, _ in options if not names for found in _propose_values(kind, last)]
+
+
+def _propose_values(kind: str, last: str) -> list[tuple[str, str, str]]:
+    if kind in (FILE, ANY):
+        return [(FILE, last, "")] if kind == FILE else []
+    return [("plain", word, "") for word in kind.split("|") if word.startswith(last)]
+
+
+def _find_command(rows: Rows, words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The command that the words name, and the words behind it."""
+    known = {row[0] for row in rows}
+    path, rest = "", list(words)
+    for index, word in enumerate(words):
+        below = f"{path} {ALIASES.get(word, word) if not path else word}".strip()
+        if below in known and not (not path and not _is_command(below)):
+            path, rest = below, list(words[index + 1 :])
+    return path, rest
+
+
+def _is_command(name: str) -> bool:
+    return name in COMMANDS and is_there(COMMANDS[name][0])
+
+
+def _list_below(rows: Rows, path: str) -> list[tuple[str, str]]:
+    """The commands below this one, each with what it does."""
+    if not path:
+        return [(name, text) for name, (_, text) in COMMANDS.items() if _is_command(name)]
+    return [(row[0].rpartition(" ")[2], row[3]) for row in rows if row[0].rpartition(" ")[0] == path and row[1:3] == [HELP, ""]]
+
+
+def _find_options(rows: Rows, path: str) -> list[list[str]]:
+    own = [row[1:] for row in rows if row[0] == path]
+    shared = [row[1:] for row in rows if row[0] == RULES] if any(one[0] == RULES for one in own) else []
+    return [one for one in own if one[0] != RULES] + shared
+
+
+def _read() -> Rows:
+    with open(DATA, encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs more than all the rest
+        return [line.split("\t") for line in file.read().splitlines()]
+
+
+def _format(form: str, kind: str, value: str, text: str) -> str:
+    if form == ZSH:
+        escaped = value.replace(":", "\\:") if text else value
+        return f"{kind}\n{escaped}\n{text or '_'}\n"
+    return f"{kind},{value}\t{text}\n" if form == FISH and text else f"{kind},{value}\n"

@@ -1,0 +1,77 @@
+"""`netinit convert --verify`: which packets a peer's own rules and the converted options treat differently."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from netinit.base.errors import NetinitError, OptionError
+from netinit.base.shown import MOST_OF_A_LINE, shorten
+from netinit.cli.audit.report import subject_of
+from netinit.cli.diff.listings import is_listing, read_listings
+from netinit.cli.diff.report import to_object
+from netinit.cli.diff.sides import Compared, beside, in_common
+from netinit.cli.question import Ground, find_ground, find_planned, is_file, read_file
+from netinit.options import Options
+from netinit.options.kinds import quote_value
+from netinit.options.peers.convert import PEERS
+
+if TYPE_CHECKING:
+    from netinit.options.peers.convert import CommandLine, Conversion
+
+STRICTER = (
+    "left out of the comparison is what netinit stops beyond other meshes: TCP on a conntrack entry that another connection left, and"
+    " over lo from foreign addresses (--istio-exact leaves it out of the rules, see docs/differences.md)"
+)
+LABEL = "--verify"
+OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # what says where, and not what is captured
+MOST_SECONDS = 30  # of a peer's program, which waits for locks, or tries again
+
+
+def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, ...]) -> dict[str, Any]:
+    """The difference as netinit/data/diff.schema.json describes a pair.
+
+    `named` is a file of rules, -, or the peer's program. OptionError, ParseError, LabError.
+    """
+    peer = PEERS[found.peer].peer
+    fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
+    of_rules = {field: getattr(found.options, field) for field in fields}
+    ours = find_planned(Options(**of_rules | {"istio_exact": True}))
+    read = _read_rules(named)
+    theirs = read or _run_program(line, named, files)
+    names = (f"the rules of {peer}", "the converted options")
+    subjects = subject_of(names[0], theirs), subject_of(names[1], ours)
+    pair = Compared(" and ".join(names), *subjects, (STRICTER,), (*theirs.warnings, *ours.warnings))
+    return to_object(in_common(pair) if read else beside(pair, theirs))
+
+
+def _read_rules(named: str) -> Ground | None:
+    """The rules that a file, or stdin, holds; None for a program."""
+    if named != "-" and not is_file(named):
+        text = "is no file: name one of rules as iptables-save prints them, or the peer's program"
+        raise OptionError(f"{LABEL}: {quote_value(named)} {text}")
+    if named != "-" and os.access(named, os.X_OK):
+        return None
+    text = read_file(named, LABEL)
+    if not is_listing(text):
+        raise OptionError(
+            f"{LABEL}: {quote_value(named)} holds no rules as iptables-save prints them, and is no program that may be started"
+        )
+    return read_listings(text, named)
+
+
+def _run_program(line: CommandLine, named: str, files: tuple[str, ...]) -> Ground:
+    """The rules that the peer's program makes in a pod of network namespaces, which is gone afterwards."""
+    from netinit.lab.pod import Pod, find_obstacle
+
+    obstacle = find_obstacle()
+    if obstacle:
+        raise NetinitError(f"{LABEL}: no pod can be made for the program to run in: {obstacle}; or give a file of its rules")
+    words = [os.path.abspath(named), *line.program[1:], *line.words, *files]  # noqa: PTH100 - a link's name is the program's
+    with Pod() as pod:
+        done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MOST_SECONDS)
+        if done.returncode:
+            said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MOST_OF_A_LINE)
+            raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
+        return replace(find_ground(Options(pid=pod.pid), (), "", (), live=True), notes=())

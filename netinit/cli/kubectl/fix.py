@@ -1,0 +1,126 @@
+"""`kubectl netinit fix`: the rules of running pods are made those that their manifests ask for."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
+from netinit.base.shown import lines
+from netinit.base.tree import mapping, sequence, string
+from netinit.cli.face import answer, note
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.about import AGENT, AUTO, EPHEMERAL, find_sources, image_option
+from netinit.cli.kubectl.asking import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.sources import AgentSource, ManifestSource, PodQuestion, PodSource, ask_first
+from netinit.inject.podfile import read_object
+from netinit.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """A pod, the options that its rules should be made of, who reads and changes them, and how they differ."""
+
+    pod: ClusterPod
+    options: Options
+    source: PodSource
+    differences: tuple[str, ...]
+
+
+@cluster_options
+def _command(  # noqa: PLR0917
+    named: str, image: str, source: str, dry_run: bool, yes: bool, namespace: str, context: str, kubeconfig: str, agent_namespace: str
+) -> int:  # fmt: skip
+    """Bring the live rules of a pod back to those that its manifest asks for.
+
+    OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it. Prints what differs, asks, and reconciles:
+    the rules are replaced in one transaction a table, so that no packet meets a pod without them, and a failure leaves them as
+    they were. Then they are compared once more. Foreign rules are not touched: verify names those that are in the way.
+
+    The rules are changed through the node agent (`create` of `pods/exec` in its namespace), or by an ephemeral container
+    (kubectl debug). Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
+    """
+    kubectl = find_kubectl(context, kubeconfig)
+    pods = find_pods(kubectl, named, namespace)
+    agent = AgentSource(kubectl, agent_namespace)
+    bases = [Options() if source == EPHEMERAL else agent.base(pod.node) for pod in pods]
+    states = [_examine(pod, base, find_sources(kubectl, agent, pod, image, source)) for pod, base in zip(pods, bases, strict=True)]
+    for one in states:
+        answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
+    different = [one for one in states if one.differences]
+    if not different or dry_run:
+        return DriftError.exit_code if different else 0
+    if not yes:
+        _ask_user(len(different))
+    return max([_reconcile(one) for one in different])
+
+
+def _examine(pod: ClusterPod, base: Options, sources: list[PodSource]) -> PodState:
+    """How the pod's rules differ. OptionError for a pod whose rules are none of netinit's."""
+    facts = read_object(pod.tree, base)
+    if not facts.intercepted:
+        raise OptionError(f"{pod.title}: has neither an init container nor a proxy, so no rules are planned for it")
+    refused = []
+    for one in sources:
+        if isinstance(one, ManifestSource):
+            continue
+        try:
+            return PodState(pod, facts.options, one, _compare(pod, facts.options, one))
+        except ClusterError as error:
+            refused.append(str(error))
+    raise ClusterError("; ".join(refused))
+
+
+def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str, ...]:
+    """The differences of the live rules, a line each."""
+    found = ask_first([source], pod, PodQuestion("verify", ("--json",), options))
+    report = found.tree
+    if report.get("ok") is True:
+        return ()
+    rows: list[Any] = [mapping(one) for one in sequence(report.get("differences"))]
+    words = [[string(one.get(name)) for name in ("kind", "family", "where", "chain", "rule")] for one in rows]
+    told = [f"{kind}: {' '.join(filter(None, rest))}" for kind, *rest in words]
+    return tuple(told) or tuple(found.notes) or ("the rules could not be compared",)
+
+
+def _sum_up(differences: tuple[str, ...]) -> str:
+    count = len(differences)
+    return f"{count} difference{'s' if count > 1 else ''} from the plan" if count else "as planned, nothing to do"
+
+
+def _ask_user(count: int) -> None:
+    """Returns where the user wants it. OptionError where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise OptionError("--yes: nobody can be asked here; give it to reconcile, or --dry-run to look")
+    if not click.confirm(f"Reconcile the rules of {count} pod{'s' if count > 1 else ''}?", err=True):
+        raise click.Abort
+
+
+def _reconcile(one: PodState) -> int:
+    """The exit code for the pod whose rules were replaced."""
+    done = ask_first([one.source], one.pod, PodQuestion("apply", ("--reconcile",), one.options))
+    if done.code:
+        why = "; ".join((*done.notes, *done.text)) or "no reason is given"
+        raise NetinitError(f"{one.pod.title}: the rules stay as they were: {why}")
+    left = _compare(one.pod, one.options, one.source)
+    note([f"{one.pod.title}: {text}" for text in done.notes])
+    answer(lines([f"{one.pod.title}: {_sum_up(left) if left else 'reconciled, as planned'}", *[f"  {text}" for text in left]]))
+    return DriftError.exit_code if left else 0
+
+
+command = click.command(
+    "fix",
+    context_settings=HELP_NAMES,
+    params=[
+        click.Argument(["named"], metavar="OBJECT"),
+        click.Option(["--dry-run", "dry_run"], is_flag=True, help="Show what differs, change nothing."),
+        click.Option(["-y", "--yes"], is_flag=True, help="Do not ask."),
+        image_option(),
+        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL)), default=AUTO, show_default=True,
+                     help="Who changes the rules: the first that can, or one alone."),
+    ],
+)(_command)  # fmt: skip

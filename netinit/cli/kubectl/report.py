@@ -1,0 +1,141 @@
+"""`kubectl netinit report`: what a bug report needs about a pod, in one file, without the names and addresses of the cluster."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+
+import click
+
+from netinit.base.errors import ClusterError, NetinitError
+from netinit.base.output import show_artefact
+from netinit.base.shown import escape
+from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.base.version import __version__
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.about import AGENT, AUTO, EPHEMERAL, MANIFEST, find_sources, image_option
+from netinit.cli.kubectl.asking import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.program import Kubectl
+from netinit.cli.kubectl.redaction import redact
+from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, PodQuestion, PodSource, ask_first
+from netinit.cli.question import spell_options
+from netinit.inject.annotations import known_keys
+from netinit.inject.podfile import PodFacts, read_object
+
+OF_THE_NODE = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
+OF_THE_MESH = ("istio-proxy", "istio-init", "istio-validation", "agent", "netinit")
+MOST_OF_A_VALUE = 300  # characters of an annotation: sidecar.istio.io/status is a page
+QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "Doctor": "doctor"}
+
+
+@cluster_options
+def _command(  # noqa: PLR0917
+    named: str, image: str, source: str, plain: bool, namespace: str, context: str, kubeconfig: str, agent_namespace: str
+) -> int:  # fmt: skip
+    """Write all that a bug report needs about a pod, as one file in Markdown.
+
+    It has the versions, the pod's options, the live rules, how they differ, the audit and the doctor's findings. Names of the pod, its
+    namespace, node and containers, registries and addresses are replaced by words; environment, commands and volumes are
+    never in it. Read it before you send it.
+
+      kubectl netinit report web-1 -n shop >report.md
+
+    The live rules are read through the node agent, if it runs; --source debug has an ephemeral container for each question.
+    """
+    kubectl = find_kubectl(context, kubeconfig)
+    pod = find_pods(kubectl, named, namespace)[0]
+    sources = find_sources(kubectl, AgentSource(kubectl, agent_namespace), pod, image, source)
+    asked = [one for one in sources if source != AUTO or not isinstance(one, EphemeralSource)]
+    text = "\n".join(_write(kubectl, pod, asked)) + "\n"
+    show_artefact(text if plain else redact(text, _find_names(pod)))
+    return 0
+
+
+def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Iterator[str]:
+    """The lines of the report."""
+    yield from ("# netinit report", "")
+    yield from _section("Versions", [f"netinit {__version__}, Python {platform.python_version()}", *_describe_node(kubectl, pod)])
+    try:
+        facts = read_object(pod.tree)
+    except NetinitError as error:
+        yield from _section("Options", [f"cannot be read: {error}"])
+        return
+    yield from _section("Pod", _describe_pod(pod, facts))
+    yield from _section("Options", [spell_options(facts.options), *[f"{field}: {key}" for field, key in facts.origins.items()]])
+    for title, verb in QUESTIONS.items():
+        try:
+            found = ask_first(sources, pod, PodQuestion(verb, (), facts.options))
+        except ClusterError as error:
+            yield from _section(title, [str(error)])
+            continue
+        told = [f"netinit {verb}: exit code {found.code}", f"source: {found.source}", *[f"note: {note}" for note in found.notes]]
+        yield from _section(title, [*told, *found.text])
+
+
+def _section(title: str, rows: list[str]) -> Iterator[str]:
+    yield from (f"## {title}", "", "```text", *[escape(row).replace("```", "'''") for row in rows], "```", "")
+
+
+def _describe_node(kubectl: Kubectl, pod: ClusterPod) -> list[str]:
+    """What runs where the pod does."""
+    try:
+        info = strings(mapping(mapping(kubectl.get("node", pod.node)).get("status")).get("nodeInfo"))
+    except ClusterError as error:
+        return [f"node: not read: {error}"]
+    return [f"{name}: {info[name]}" for name in OF_THE_NODE if name in info]
+
+
+def _describe_pod(pod: ClusterPod, facts: PodFacts) -> list[str]:
+    metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
+    known, annotations = known_keys(), strings(metadata.get("annotations"))
+    kept = {key: value for key, value in annotations.items() if key in known and len(value) < MOST_OF_A_VALUE}
+    families = " and ".join(dict.fromkeys(["IPv6" if ":" in address else "IPv4" for address in pod.addresses]))
+    own_users = spec.get("hostUsers") is False
+    return [
+        f"phase: {pod.phase}; addresses: {families}; host network: {facts.host_network}; user namespace: {own_users}",
+        *[f"{kind}: {_describe_container(one)}" for kind, one in _list_containers(spec)],
+        *[f"annotation {key}: {value}" for key, value in kept.items()],
+        *[f"note: {note}" for note in facts.notes],
+        *[f"finding: {finding}" for finding in facts.findings],
+    ]
+
+
+def _list_containers(spec: Tree) -> list[tuple[str, Tree]]:
+    kinds = {"init container": "initContainers", "container": "containers", "ephemeral container": "ephemeralContainers"}
+    return [(kind, mapping(one)) for kind, key in kinds.items() for one in sequence(spec.get(key))]
+
+
+def _describe_container(container: Tree) -> str:
+    name, context = string(container.get("name")), mapping(container.get("securityContext"))
+    rights = [f"{key}: {context[key]}" for key in ("runAsUser", "runAsGroup", "privileged", "capabilities") if key in context]
+    restarts = [f"restartPolicy: {container['restartPolicy']}"] if "restartPolicy" in container else []
+    image = f" of {string(container.get('image')).rpartition('/')[2]}" if name in OF_THE_MESH else ""
+    return f'"{name}"{image}{": " if rights or restarts else ""}{", ".join([*restarts, *rights])}'
+
+
+def _find_names(pod: ClusterPod) -> dict[str, str]:
+    """What the report must not tell, and the word for each."""
+    metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
+    owners = [string(mapping(one).get("name")) for one in sequence(metadata.get("ownerReferences"))]
+    stems = [owner.rpartition("-")[0] for owner in owners] + [string(metadata.get("generateName")).rstrip("-")]
+    names = {name: "OWNER" for name in (*stems, *owners) if name}
+    account = string(spec.get("serviceAccountName"))
+    names |= {account: "ACCOUNT"} if account != "default" else {}
+    names |= {pod.node: "NODE", pod.namespace: "NAMESPACE", pod.name: "POD"}
+    containers = [string(one.get("name")) for _, one in _list_containers(spec)]
+    others = [name for name in containers if name not in OF_THE_MESH]
+    return names | {f'"{name}"': f'"CONTAINER-{number}"' for number, name in enumerate(others, 1)}
+
+
+command = click.command(
+    "report",
+    context_settings=HELP_NAMES,
+    params=[
+        click.Argument(["named"], metavar="OBJECT"),
+        click.Option(["--plain"], is_flag=True, help="Leave names and addresses in."),
+        image_option(),
+        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
+                     help="Who reads the rules: the agent, else the manifest; or one alone."),
+    ],
+)(_command)  # fmt: skip

@@ -1,0 +1,53 @@
+"""The image of native nft tables: Python and netinit, no program of netfilter, and it does the init container's whole job."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from containers import Image
+from engine import Engine
+from netinit.lab import Pod, take_snapshot
+
+MEGABYTE = 1 << 20
+MOST = 45 * MEGABYTE
+WORDS = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15090,15021,15020")
+
+
+@pytest.fixture(scope="module")
+def root(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    image: Image = engine.build("localhost/netinit-nft", more=["--target=init-nft"])
+    return engine.unpack(image, tmp_path_factory.mktemp("nft"))
+
+
+def test_it_holds_python_and_no_program_beside_it(root: Path):
+    programs = {path.name for folder in ("bin", "sbin") for path in (root / "usr" / folder).iterdir()}
+    assert programs == {"istio-iptables", "ldconfig", "netinit", "python3", "python3.11"}
+    libraries = {path.name for path in (root / "usr" / "lib").rglob("*.so*")}
+    assert not [name for name in libraries if name.startswith(("libnftables", "libnftnl", "libmnl", "libxtables", "libipset", "libssl"))]
+    size = sum(path.lstat().st_blocks * 512 for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    print(f"{size / MEGABYTE:.1f} MB")
+    assert size < MOST
+
+
+@pytest.mark.parametrize("words", [(), ("--backend", "nftables"), ("--native-nftables", "-m", "TPROXY", "--reconcile")], ids=" ".join)
+def test_it_programs_finds_and_removes_the_rules(root: Path, words: tuple[str, ...]):
+    chroot = [shutil.which("chroot"), root, "/usr/bin/netinit"]
+    with Pod() as pod:
+        before = take_snapshot(pod)
+        for expected in ("programmed by nftables", "rules are as planned (nftables): nothing to do"):
+            done = pod.run([*map(str, chroot), *WORDS, *words])
+            assert (done.returncode, expected in done.stderr) == (0, True), done.stderr
+        assert "redirect to :15001" in pod.run(["nft", "list", "ruleset"], check=True).stdout
+        removed = pod.run([*map(str, chroot), "--cleanup-only"])
+        assert removed.returncode == 0, removed.stderr
+        assert take_snapshot(pod) == before
+
+
+def test_other_backends_say_what_is_not_there(root: Path):
+    with Pod() as pod:
+        done = pod.run([str(shutil.which("chroot")), str(root), "/usr/bin/netinit", *WORDS, "--backend", "iptables-nft"])
+    assert done.returncode == 1
+    assert "iptables-nft-restore is not installed" in done.stderr

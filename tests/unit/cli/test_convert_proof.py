@@ -1,0 +1,65 @@
+"""`netinit convert --verify`: the proof beside the options."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import netinit
+import peers
+from netinit.cli.convert_proof import compare
+from netinit.options.peers.convert import convert, part
+
+DATA = Path(netinit.__file__).parent / "data"
+RULES = "tests/migrations/rules/linkerd-group.txt"
+ROOT = Path(__file__).parents[3]
+LINE = "netinit convert --from linkerd --verify {} -- -p 4143 -o 4140 -u 2102 -g 2103 --inbound-ports-to-ignore 4190,4191,4567-4568 --outbound-ports-to-ignore 443,4567-4568"
+
+
+@pytest.mark.parametrize("case", peers.load_rules(), ids=lambda case: case.name)
+def test_every_difference_of_a_peer_s_rules_is_one_that_is_known(case):
+    line = part(case.peer, case.args.replace("'", "").split())
+    found = convert(case.peer, line)
+    proof = compare(found, line, str(case.path), ())
+    told = [who for one in proof["differences"] for who in one["who"]]
+    assert [who for who in told if not any(re.search(pattern, who) for pattern in case.differing)] == []
+    assert {pattern for who in told for pattern in case.differing if re.search(pattern, who)} == set(case.differing)
+
+
+def test_the_differences_are_below_the_notes_and_the_options_alone_on_stdout(run):
+    done = run(LINE.format(ROOT / RULES))
+    assert done.code == 3
+    assert done.out.splitlines() == ["netinit apply -p 4140 -z 4143 -u 2102 -g 2103 -b '*' -d 4190,4191,4567-4568 -c lo -i '*' -o 443,4567-4568 --ipv6 on"]
+    assert re.search(r"^≠ the rules of Linkerd and the converted options: \d+ kinds? of packets", done.err, re.MULTILINE)
+    assert "  TCP in on port 15008\n    before: captured, to port 4143" in done.err
+    assert "--full" not in done.err
+
+
+def test_nothing_differs_where_both_do_the_same(run):
+    (case,) = [case for case in peers.load_rules() if case.name == "linkerd-listed"]
+    done = run(["netinit", "convert", "--from", "linkerd", "--verify", str(case.path), "--", *case.args.split()])
+    assert "= the rules of Linkerd and the converted options: no packet is treated differently: proved for all packets" in done.err
+    assert "left out of the comparison is what netinit stops beyond other meshes" in done.err
+    assert done.code == 0
+
+
+def test_the_object_has_the_proof(run):
+    done = run(LINE.format(ROOT / RULES).replace("--verify", "--format json --verify"))
+    found = json.loads(done.out)
+    jsonschema.validate(found, json.loads((DATA / "convert.schema.json").read_text()))
+    jsonschema.validate({"version": 1, "compared": [found["proof"]]}, json.loads((DATA / "diff.schema.json").read_text()))
+    assert found["proof"]["result"] == "different"
+
+
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [("not-there", "--verify: 'not-there' is no file"), (__file__, "holds no rules as iptables-save prints them, and is no program")],
+)
+def test_what_is_neither_rules_nor_a_program_is_an_error(run, named, problem):
+    done = run(LINE.format(named))
+    assert (done.code, done.out) == (2, "")
+    assert problem in done.err
