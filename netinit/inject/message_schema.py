@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from netinit.inject.data_files import read_lines
 
-__all__ = ["Field", "enum_names", "fields_of", "go_type"]
+__all__ = ["MessageField", "enum_names", "fields_of", "go_type"]
 
 _LINE = "---"
 _INITIAL = "(?:^|_)([a-z])"
 _CAPITAL = "([A-Z])"
 
 
-class Field(NamedTuple):
+class MessageField(NamedTuple):
     """A field of a message: its type as the data file spells it, the oneof of which only one field is set, its other names."""
 
     kind: str
@@ -41,19 +41,19 @@ def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
 
 
 @functools.cache
-def fields_of(message: str) -> Mapping[str, Field] | None:
+def fields_of(message: str) -> Mapping[str, MessageField] | None:
     """The fields of a message by their JSON name; None for what is no message."""
     line = _tables()[0].get(message)
     return None if line is None else dict(_fields(line))
 
 
-def _fields(line: str) -> Iterator[tuple[str, Field]]:
+def _fields(line: str) -> Iterator[tuple[str, MessageField]]:
     for entry in line.split():
         names, _, rest = entry.partition(":")
         kind, _, oneof = rest.partition("/")
         name, _, spelled = names.partition("=")
         proto_name = spelled or re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name)
-        yield name, Field(kind, oneof, proto_name, go_name(proto_name))
+        yield name, MessageField(kind, oneof, proto_name, go_name(proto_name))
 
 
 def go_name(proto_name: str) -> str:

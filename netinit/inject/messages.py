@@ -21,7 +21,7 @@ from netinit.golang.template.values import (
     Uint32,
     Uint64,
 )
-from netinit.inject.message_schema import Field, enum_names, fields_of, go_name, go_type
+from netinit.inject.message_schema import MessageField, enum_names, fields_of, go_name, go_type
 from netinit.inject.protojson import duration, read_message
 
 __all__ = ["Message"]
@@ -106,7 +106,7 @@ class Message(Struct):
         written = (self._entry(name, field) for name, (_, field) in self._by_go_name.items())
         return " ".join(entry for entry in written if entry)
 
-    def _entry(self, name: str, field: Field) -> str:
+    def _entry(self, name: str, field: MessageField) -> str:
         if field.oneof and self.fields[go_name(field.oneof)] is None:
             return ""
         value = self._field(name)

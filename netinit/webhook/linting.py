@@ -22,6 +22,7 @@ __all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
 
 ERROR, WARNING = "error", "warning"
 _INJECTOR = "injector"
+_COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
 _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
@@ -76,6 +77,8 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         none = "there is no webhook that injects sidecars"
         return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
     found: list[InstallationFinding] = about_templates
+    if any(map(_is_ours, by_kind.get("Deployment", []))):
+        found += _about_proxy_configs(by_kind.get("ProxyConfig", []))
     for hook in hooks:
         found += [
             *_about_itself(hook, by_kind),
@@ -111,6 +114,24 @@ def _about_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
         for problem in find_template_problems(config, Settings()):
             severity = ERROR if problem.stops_pods else WARNING
             yield _finding(severity, "template", subject, problem.message, "change the template; pods that name it need it")
+
+
+def _is_ours(deployment: Tree) -> bool:
+    pod = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("metadata"))
+    return strings(pod.get("labels")).get(_COMPONENT) == _OURS
+
+
+def _about_proxy_configs(resources: list[Tree]) -> Iterator[InstallationFinding]:
+    """The ProxyConfig resources, whose settings reach pods that istiod injects and not those that this webhook does."""
+    for tree in resources:
+        metadata = mapping(tree.get("metadata"))
+        yield _finding(
+            WARNING,
+            "proxy-config",
+            f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}",
+            "its settings reach pods that istiod injects, and not those that this webhook injects, which does not read it",
+            "write them into meshConfig.defaultConfig, or into the pods' annotation proxy.istio.io/config",
+        )
 
 
 def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:

@@ -14,8 +14,9 @@ import pytest
 import kubelet
 from control_plane import ADDRESSES, ADMIN, NAMESPACE, ApiError, Replica
 from cri import IMAGE, archive_image, compile_static
-from kubelet import SECONDS, Cluster, agent_values, agents, make_pod, state_of, wait_for_agent, wait_until_ready
+from kubelet import SECONDS, Cluster, agent_values, agents, is_so, make_pod, state_of, wait_for_agent, wait_until_ready
 from meeting import check_meets_envoy
+from netinit.cli.webhook.manifests import objects
 from runtime import V4, bridge
 from sidecar import find_envoy, make_bootstrap
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from netinit.base.errors import InjectionError
 from netinit.golang import sprig
 from netinit.golang.template import Struct, Template, TemplateError
 from netinit.golang.template.values import Int64
-from netinit.inject import context
+from netinit.inject import context, inject_pod, load_config
 from netinit.inject.field_order import encode, ordered_container
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.owner import PodOwner
@@ -96,3 +97,25 @@ def test_an_object_without_a_tree_is_a_nil_pointer():
         render("{{ (index .Spec.Containers 1).LivenessProbe.HTTPGet }}")
     with pytest.raises(TemplateError, match=r"can't evaluate field Nope in type \*v1\.Probe"):
         render("{{ (index .Spec.Containers 1).LivenessProbe.Nope }}")
+
+
+CHANGED = {
+    "a variable": '{{ $d := dict }}{{ $_ := set $d "a" (index .ObjectMeta.Annotations "x") }}metadata: {annotations: {seen: "{{ $d.a }}"}}',
+    "another name": '{{ $d := dict }}{{ $e := $d }}{{ $_ := set $d "a" .ObjectMeta.Annotations.x }}metadata: {annotations: {seen: "{{ $e.a }}"}}',
+    "the dot": '{{ with dict "z" 1 }}{{ $_ := set . "a" $.ObjectMeta.Annotations.x }}metadata: {annotations: {seen: "{{ .a }}"}}{{ end }}',
+    "a pipe": '{{ $d := dict }}{{ $_ := .ObjectMeta.Annotations.x | set $d "a" }}metadata: {annotations: {seen: "{{ $d.a }}"}}',
+    "a merge": '{{ $d := dict }}{{ $_ := merge $d (dict "a" .ObjectMeta.Annotations.x) }}metadata: {annotations: {seen: "{{ $d.a }}"}}',
+    "a template": '{{ define "f" }}{{ $_ := set .to "a" .from }}{{ end }}{{ $d := dict }}'
+    '{{ template "f" (dict "to" $d "from" .ObjectMeta.Annotations.x) }}metadata: {annotations: {seen: "{{ $d.a }}"}}',
+    "a nested call": '{{ $d := dict }}{{ $_ := len (set $d "a" .ObjectMeta.Annotations.x) }}metadata: {annotations: {seen: "{{ $d.a }}"}}',
+}
+
+
+@pytest.mark.parametrize("template", CHANGED.values(), ids=CHANGED)
+def test_a_value_that_goes_through_a_changed_map_stays_in_its_place(template):
+    config = load_config({"templates": {"sidecar": template}})
+    pod = {"metadata": {"name": "p", "annotations": {"x": 'a", z: "evil'}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    with pytest.raises(InjectionError, match="breaks out of its place"):
+        inject_pod(pod, config)
+    pod["metadata"]["annotations"]["x"] = "harmless"
+    assert inject_pod(pod, config)["metadata"]["annotations"]["seen"] == "harmless"

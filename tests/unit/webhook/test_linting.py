@@ -315,3 +315,42 @@ def test_what_it_cannot_look_at_is_told(words, said):
     done = run(*words)
     assert done.returncode in {1, 2}
     assert said in done.stderr
+
+
+CONFIG = """
+templates:
+  sidecar: |
+    metadata: {annotations: {a: b}}
+  mine: |
+    {{ nope }}
+  random: |
+    metadata: {name: {{ uuidv4 }}}
+"""
+
+
+def injector_map(config):
+    return {"kind": "ConfigMap", "metadata": {"name": "istio-sidecar-injector", "namespace": "istio-system"}, "data": {"config": config}}
+
+
+def test_templates_that_would_not_work_are_found():
+    found = [one for one in lint([*installed(), injector_map(CONFIG)], now=NOW) if one.kind == "template"]
+    assert [(one.severity, one.subject) for one in found] == [
+        ("error", "ConfigMap istio-system/istio-sidecar-injector"),
+        ("warning", "ConfigMap istio-system/istio-sidecar-injector"),
+    ]
+    assert "template 'mine' cannot be parsed: template: mine:1: function \"nope\" not defined" in found[0].message
+    assert "template 'random': line 1 names uuidv4" in found[1].message
+    whole = lint([*installed(), injector_map(CONFIG.replace("sidecar: |", "other: |"))], now=NOW)
+    assert [one.kind for one in whole if one.severity == "error"] == ["configuration"]
+    assert kinds([*installed(), injector_map("templates: {sidecar: '{}'}")]) == []
+
+
+def test_the_configuration_alone_is_looked_at_in_files():
+    assert kinds([injector_map(CONFIG)], whole=False) == ["template"]
+
+
+def test_proxy_config_resources_are_warned_about_where_our_webhook_is():
+    resource = {"kind": "ProxyConfig", "metadata": {"name": "p", "namespace": "shop"}, "spec": {"concurrency": 0}}
+    assert kinds([*installed(), resource]) == ["proxy-config"]
+    others = [tree for tree in installed() if tree["kind"] != "Deployment"]
+    assert "proxy-config" not in kinds([*others, resource])
