@@ -266,3 +266,10 @@ def test_where_the_two_ports_are_excluded_the_layouts_treat_what_comes_in_alike_
     inbound = [text for text in inbound if "IPv4" in text]
     assert inbound
     assert [text for text in inbound if "15008" not in text] == []
+
+
+def test_a_side_may_begin_with_variables_as_audit_prints_them(run):
+    one, other = "ISTIO_OUTBOUND_OWNER_GROUPS=7 apply -i '*'", "apply -i '*'"
+    assert run(["netinit", "diff", one, one]).code == 0
+    done = run(["netinit", "diff", one, other])
+    assert (done.code, "by gid any but" in done.out) == (3, True), done
