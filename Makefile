@@ -24,7 +24,7 @@ LINTERS := lint-style lint-types lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node-test kernels clean
+.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test mesh-test kernels clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -41,7 +41,7 @@ LINT = nice -n 5 $(MAKE) lint# by this name, since `make -n` runs every recipe t
 test: install ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
 	@$(LINT) >$(VENV)/lint.log 2>&1 & linters=$$!; \
 	trap 'kill $$linters 2>/dev/null || true' EXIT; code=0; \
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder --ignore tests/e2e --ignore tests/cluster --ignore tests/node $(ARGS) || code=$$?; \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder --ignore tests/e2e --ignore tests/cluster --ignore tests/node --ignore tests/mesh $(ARGS) || code=$$?; \
 	wait $$linters || code=$$?; trap - EXIT; \
 	cat $(VENV)/lint.log; exit $$code
 
@@ -158,14 +158,20 @@ cluster-test: install ## the webhook against a real kube-apiserver and etcd, of 
 # In a network and a mount namespace of its own: the runtimes make bridges and namespaces, and the machine keeps none.
 # Where KUBEBUILDER_ASSETS has a kubelet, a cluster of one node runs the images, which are built before that.
 NODE_IMAGES ?= $(VENV)/node-images
-node-test: install ## the CNI plugin under containerd, ctr, podman and a kubelet of KUBEBUILDER_ASSETS (root; it installs the rest)
-	@$(if $(ROOT),,echo "make node-test wants root: it runs container runtimes"; exit 1)
+ON_A_NODE = unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.ipv6.conf.default.accept_dad=0; mount --make-rprivate /; mkdir -p /run/netns /var/lib/cni; \
+	  ! mountpoint -q /run/netns || umount --recursive --lazy /run/netns; mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; \
+	  NETINIT_NODE_IMAGES=$(abspath $(NODE_IMAGES)) NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest
+node-test: node ## the CNI plugin under containerd, ctr, podman and a kubelet of KUBEBUILDER_ASSETS (root; it installs the rest)
+	@$(ON_A_NODE) --timeout 600 -rs tests/node $(ARGS)
+
+mesh-test: node ## pods of Istio's own mesh, of ISTIO_ASSETS and KUBEBUILDER_ASSETS, programmed by Istio and by netinit (root; 20 minutes)
+	@$(ON_A_NODE) --timeout 900 -rs tests/mesh $(ARGS)
+
+node: install
+	@$(if $(ROOT),,echo "make $(firstword $(MAKECMDGOALS)) wants root: it runs container runtimes"; exit 1)
 	@$(MAKE) system PROGRAMS="containerd runc podman musl-gcc:musl-tools gcc" PACKAGES=containernetworking-plugins
 	@$(BIN)/python -c 'import grpc, envoy' 2>/dev/null || $(PIP) install -e '.[node-test]'
 	@test ! -x "$${KUBEBUILDER_ASSETS:-}/kubelet" || { $(MAKE) system PROGRAMS="mmdebstrap" PACKAGES=debian-archive-keyring && $(BIN)/python tests/node/images.py $(NODE_IMAGES); }
-	@unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.ipv6.conf.default.accept_dad=0; mount --make-rprivate /; mkdir -p /run/netns /var/lib/cni; \
-	  ! mountpoint -q /run/netns || umount --recursive --lazy /run/netns; mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; \
-	  NETINIT_NODE_IMAGES=$(abspath $(NODE_IMAGES)) NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest --timeout 600 -rs tests/node $(ARGS)
 
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
 kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)

@@ -24,7 +24,7 @@ from netinit.kernel import namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.kernel.users import creating_as
 from netinit.lab import APP_ID, PROXY_ID, Pod
-from netinit.options import Options
+from netinit.options import AMBIENT, NODE_PROXY_MARK, Options
 from programming import SIDECAR, apply_in
 from segments import Peer, Seen, read_segment
 
@@ -51,6 +51,15 @@ _ECHO = bytes.fromhex("0800f7ff00000000")  # an ICMP echo request: type 8, its c
 _ROUND_TRIPS = 3  # a handshake has three packets, each of which crosses the same queues as these
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
 MODES = ("REDIRECT", "TPROXY")
+OTHER_LAYOUTS = ("ambient", "classic REDIRECT", "classic TPROXY")
+RULES = {
+    "REDIRECT": (*SIDECAR, "-m", "REDIRECT"),
+    "TPROXY": (*SIDECAR, "-m", "TPROXY"),
+    "ambient": ("--layout", "ambient"),
+    "classic REDIRECT": (*SIDECAR, "--layout", "classic", "-m", "REDIRECT"),
+    "classic TPROXY": (*SIDECAR, "--layout", "classic", "-m", "TPROXY"),
+}
+_TRANSPARENT_PORTS = {"TPROXY": INBOUND, "classic TPROXY": OUTBOUND}
 EXACT = "--istio-exact"  # Istio's own rules; the default ones let less past
 
 
@@ -80,12 +89,13 @@ class Attempt:
 
 
 class World(contextlib.ExitStack):
-    """One pod with one set of rules."""
+    """One pod with one set of rules. `mode` is a key of RULES; without `rules` these are applied later."""
 
-    def __init__(self, mode: str, backend: str, *arguments: str, interfaces: tuple[str, ...] = ()) -> None:
+    def __init__(self, mode: str, backend: str, *arguments: str, interfaces: tuple[str, ...] = (), rules: bool = True) -> None:
         super().__init__()
+        self._rules = rules
         self.mode, self.backend = mode, backend
-        self.options = Options.from_argv([*SIDECAR, "--ipv6", "on", "-m", mode, "--backend", backend, *arguments])
+        self.options = Options.from_argv([*RULES[mode], "--ipv6", "on", "--backend", backend, *arguments])
         self.pod = Pod(interfaces=interfaces)
         self.patience = EXPECTING
         self._listening: dict[tuple[str, int, int], socket.socket] = {}
@@ -101,7 +111,8 @@ class World(contextlib.ExitStack):
             for version in (4, 6):
                 for who, port in ((PROXY, OUTBOUND), (PROXY, INBOUND), (APP, APP_PORT), (OUTSIDE, SERVER_PORT)):
                     self.listen(who, port, version)
-            apply_in(self.pod, self.options)
+            if self._rules:
+                apply_in(self.pod, self.options)
             self.push(stack.pop_all())
         return self
 
@@ -112,8 +123,10 @@ class World(contextlib.ExitStack):
     def listen(self, who: str, port: int, version: int, *, backlog: int = 64) -> None:
         """Opens a listener of the proxy, the application, or a server outside."""
         namespace = self.pod.client if who == OUTSIDE else self.pod
-        made = self._listening[who, port, version] = make_socket(namespace, version, _USERS[who])
-        if self.mode == "TPROXY" and port == INBOUND:
+        made = self._listening[who, port, version] = self._proxy_socket(version) if who == PROXY else make_socket(namespace, version, _USERS[who])
+        if who == PROXY:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # Envoy has a socket for each of its threads
+        if port == _TRANSPARENT_PORTS.get(self.mode):
             made.setsockopt(*_TRANSPARENT[version], 1)
         try:
             made.bind(("", port))
@@ -121,6 +134,18 @@ class World(contextlib.ExitStack):
         except OSError:
             self.stop_listening(who, port, version)
             raise
+
+    def is_listening(self, who: str, port: int, version: int) -> bool:
+        return (who, port, version) in self._listening
+
+    def accept_fast_open(self, who: str, port: int, version: int) -> None:
+        """The listener gives cookies for TCP Fast Open, and accepts data in a SYN that carries one."""
+        self._listening[who, port, version].setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
+
+    @property
+    def excluded_port(self) -> int:
+        """An inbound port that is not captured."""
+        return 15008 if self.options.layout == AMBIENT else 15021
 
     def stop_listening(self, who: str, port: int, version: int) -> None:
         self._listening.pop((who, port, version)).close()
@@ -216,12 +241,20 @@ class World(contextlib.ExitStack):
 
     def proxy_socket(self, version: int, source: str | None = None, port: int = 0) -> socket.socket:
         """Creates a socket of the proxy, bound to this port or one that nothing has used."""
-        made = make_socket(self.pod, version, PROXY_ID)
+        made = self._proxy_socket(version)
         try:
             made.bind((source or POD[version], port or self.port()))
         except OSError:
             made.close()
             raise
+        return made
+
+    def _proxy_socket(self, version: int) -> socket.socket:
+        """The proxy is known by its user, or in an ambient mesh by its mark."""
+        if self.options.layout != AMBIENT:
+            return make_socket(self.pod, version, PROXY_ID)
+        made = make_socket(self.pod, version)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, NODE_PROXY_MARK)
         return made
 
     @contextlib.contextmanager

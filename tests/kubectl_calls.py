@@ -13,8 +13,13 @@ DEPLOYMENT = [
     {"words": "get deployment web -n shop *", "file": "deployment-web.json"},
     {"words": "get pods -n shop -l app=web *", "file": "pods-web.json"},
 ]
-AGENTS = {"words": "get pods -A -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"}
-ON_AGENT = "exec -n mesh netinit-node-4fj2k -c agent -- netinit node run --address=10.244.1.7 -- "
+AGENTS = [
+    {"words": "get pods -A -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"},
+    {"words": "get clusterrolebindings -l app.kubernetes.io/name=netinit-node *", "file": "roles.json"},
+]
+UID = "5a0b7a52-0000-4000-8000-000000000020"
+ON_AGENT = "exec -i -n mesh netinit-node-4fj2k -c agent -- netinit node run"
+ASKED = f"asked *shop/{WEB}*"  # a question to the agent about this pod
 
 
 def write_calls(folder, answers):

@@ -66,6 +66,31 @@ def make_pod(name, namespace="shop", *, uid="", annotations=None, labels=None, e
     }  # fmt: skip
 
 
+def record(folder, netns, *, uid, pod="web", namespace="shop", container="", said=False):
+    """What a runtime's libcni keeps of a pod that it has started, its namespace mounted as `netns`; the flags that name the folders.
+
+    `said`: as libcni has it since CNI 1.1; before, the namespace is that of the result's interfaces alone.
+    """
+    records, names = Path(folder) / "results", Path(folder) / "netns"
+    for one in (records, names):
+        one.mkdir(exist_ok=True)
+    if Path(netns).parent == names:
+        name = Path(netns).name
+    else:
+        name = f"cni-{uid}{container}"
+        (names / name).symlink_to(netns)
+    path = f"/var/run/netns/{name}"
+    arguments = {"K8S_POD_NAMESPACE": namespace, "K8S_POD_NAME": pod, "K8S_POD_INFRA_CONTAINER_ID": container or "c1", "K8S_POD_UID": uid}
+    interfaces = [{"name": "cni0", "mac": "ee:ee:ee:ee:ee:ee"}, {"name": "eth0", "mac": "ee:ee:ee:ee:ee:ef", "sandbox": path}]
+    tree = {
+        "kind": "cniCacheV1", "containerId": container or "c1", "config": "", "ifName": "eth0", "networkName": "net",
+        "cniArgs": [list(pair) for pair in arguments.items()], **({"netns": path} if said else {}),
+        "result": {"cniVersion": "1.0.0", "interfaces": [] if said else interfaces},
+    }  # fmt: skip
+    (records / f"net-{container or uid}-eth0").write_text(json.dumps(tree))
+    return [f"--netnsFolder={names}", f"--recordsFolder={records}", f"--socket={Path(folder) / 'run' / 'cni.sock'}"]
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -220,7 +245,7 @@ class Node:
             "--daemonSetName", DAEMON_SET, "--socket", self.socket, "--monitoringPort", str(self.monitoring), "--address", "127.0.0.1",
             "--kubeconfig", self.api.kubeconfig(self.folder), f"--install={str(self.install).lower()}",
             "--pluginFile", self.built, "--cniBinFolder", self.folder / "bin", "--cniConfFolder", self.folder / "net.d",
-            "--netnsFolder", self.folder / "netns", *self.words,
+            "--netnsFolder", self.folder / "netns", "--recordsFolder", self.folder / "results", *self.words,
         ]  # fmt: skip
         words, environ = [str(word) for word in command], {**os.environ, **self.environ}
         with self.log.open("a") as log, self.inside():

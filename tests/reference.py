@@ -8,6 +8,7 @@ A part stands between two comments. The first says what it is, the second is the
     <!-- commands -->                the commands, and the options that several of them have
     <!-- command apply -->           one command: its help and its own options
     <!-- findings -->                the code of each finding, and what it means
+    <!-- functions -->               the functions that templates may call, by family
     <!-- flags of linkerd -->        what becomes of each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
     <!-- output: mermaid -->         the same, in a block of that language
@@ -24,14 +25,19 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from netinit.cli import commands, complete, group
 from netinit.cli.findings.codes import GROUPS
 from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_default
+from netinit.golang import sprig
+from netinit.golang.sprig import refused
+from netinit.golang.template import Function
+from netinit.inject import istio_functions
 from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
@@ -40,7 +46,7 @@ from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
-    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -67,6 +73,8 @@ def _make(part: re.Match[str], before: str) -> str:
         return render_command(part["command"])
     if part["what"] == "findings":
         return render_findings()
+    if part["what"] == "functions":
+        return render_functions()
     if part["peer"]:
         return render_peer(part["peer"])
     blocks = SHELL.findall(before)
@@ -146,6 +154,30 @@ def render_findings() -> str:
 
 
 SHARED = 3  # an option that so many commands have stands on the page of all commands, once
+
+
+def render_functions() -> str:
+    """The functions that templates may call, each with what it does, and those of sprig that are refused with the reason."""
+    own = istio_functions.functions()
+    istios = {name: own[name] for name in own if own[name] is not sprig.FUNCTIONS.get(name)}
+    written = ["### Istio's", "", *_render_family(istios)]
+    for family, functions in sprig.FAMILIES.items():
+        written += [f"### {family}", "", *_render_family(functions)]
+    return "\n".join(written)
+
+
+def _render_family(functions: Mapping[str, Callable[..., Any] | Function]) -> Iterator[str]:
+    yield from _render_head(("function", "what it gives"))
+    for name, function in sorted(functions.items()):
+        reason = refused.REFUSED.get(name) if functions is refused.FUNCTIONS else None
+        call = Function.of(function).call
+        text = f"refused: {reason}" if reason else _first_line(getattr(call, "func", call))
+        yield _render_row((f"`{name}`", text.translate(_MARKUP) or "as its name says"))
+    yield ""
+
+
+def _first_line(call: Callable[..., Any]) -> str:
+    return "" if isinstance(call, type) else (inspect.getdoc(call) or "").partition("\n")[0]
 
 
 def render_commands() -> str:

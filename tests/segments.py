@@ -56,6 +56,19 @@ def make_icmp_error(source: str, target: str, kind: int, code: int, quoted: byte
     return make_packet(source, target, body, protocol=ICMPV6 if ends else ICMP)
 
 
+def make_redirect(source: str, to: str, about: str, better: str, ports: tuple[int, int], seq: int) -> bytes:
+    """Returns an ICMP or ICMPv6 redirect: `source`, the router that `to` uses, says that `better` is nearer to `about`.
+
+    That of IPv4 is about a segment of a connection that is under way.
+    """
+    if ip_address(source).version == 4:
+        quoted = make_packet(to, about, make_segment(to, about, ports, SYN, seq=seq))
+        return make_icmp_error(source, to, 5, 1, quoted, field=int(ip_address(better)))
+    body = ip_address(better).packed + ip_address(about).packed
+    packet = make_icmp_error(source, to, 137, 0, body)
+    return packet[:7] + b"\xff" + packet[8:]  # neighbours have a hop limit of 255
+
+
 def make_packet(source: str, target: str, payload: bytes, *, protocol: int = TCP, options: bytes = b"", offset: int = 0, more: bool = False, number: int = 0) -> bytes:
     """Returns an IP packet. Fragment fields and options are IPv4's; for IPv6 they are extension headers in the payload."""
     if ip_address(source).version == 6:

@@ -34,6 +34,16 @@ def review_of(containers: int) -> bytes:
     return json.dumps(make_review(pod), separators=(",", ":")).encode()
 
 
+def heavy_review() -> bytes:
+    """The most work that is accepted: 900 containers with as many values as a review may have."""
+    from webhook_server import make_pod, make_review
+
+    pod = make_pod()
+    env = [{"name": f"e{at}", "value": "v"} for at in range(100)]
+    pod["spec"]["containers"] = [{"name": f"c{number}", "image": "i", "env": env} for number in range(900)]
+    return json.dumps(make_review(pod), separators=(",", ":")).encode()
+
+
 def context() -> ssl.SSLContext:
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -54,12 +64,15 @@ class Attacker:
             "half-bodies": request(b"x" * 5_000_000)[:100_000],
             "large-bodies": request(b" " * (6 << 20)),
             "containers": b"",
+            "heavy": b"",
             "good": b"",
         }[kind]
         if kind in {"containers", "good"}:
             self.sent = request(review_of(60_000 if kind == "containers" else 1))
         self.stays = kind in {"silent", "idle", "half-heads", "half-bodies"}
-        self.answers = kind in {"large-bodies", "containers", "good"}
+        if kind == "heavy":
+            self.sent = request(heavy_review())
+        self.answers = kind in {"large-bodies", "containers", "heavy", "good"}
 
     async def attack(self) -> None:
         while True:
@@ -104,7 +117,7 @@ def attackers(server, **counts):
 
 
 if __name__ == "__main__":
-    os.nice(19)  # strangers have processors of their own
+    os.setpriority(os.PRIO_PROCESS, 0, 19)  # strangers have processors of their own
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     asyncio.run(attack(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "127.0.0.66"))

@@ -129,6 +129,7 @@ class Server:
         ]
         self.environ = {**os.environ, **(environ or {})}
         self.in_full = in_full  # started as the image starts it, not forked (prefork.py)
+        self.wrap = list  # of the whole command line: what it is started by
         self.wait = wait
 
     def write_certificate(self, pair):
@@ -139,7 +140,7 @@ class Server:
     def __enter__(self):
         self.output = self.log.open("w")
         if self.in_full:
-            command = [sys.executable, "-m", "netinit", *self.command]
+            command = self.wrap([sys.executable, "-m", "netinit", *self.command])
             self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT, env=self.environ, cwd=ROOT)
         else:
             self.process = Running(self.command, WEBHOOK, log=self.output.fileno(), environ=self.environ, folder=ROOT)

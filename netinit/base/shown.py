@@ -50,3 +50,9 @@ def shorten(text: str, most: int = MOST) -> str:
 def quote(text: str) -> str:
     """A foreign text as a quotation that it cannot close: a string of Python on one line, cut where it is long."""
     return '"' + escape(shorten(text).replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def quote_words(text: str) -> str:
+    """A text, such as a comment, as listings of iptables have it between double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
+    return f'"{escaped}"'

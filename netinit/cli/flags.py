@@ -125,7 +125,7 @@ class FlagCommand(click.Command):
             topic: [describe(flag) for flag in self.settings.flags if TOPIC_OF.get(flag.field) == topic and flag.field in self.shows]
             for topic in (NAMESPACE, PROGRAMMING, VALIDATION, LOGGING)
         }
-        hidden = [flag.field for flag in Options.flags] if self.settings is Options else (*EVERY_FIELD, *self.hides)
+        hidden = [flag.field for flag in Options.flags] if self.settings is Options else self.hides
         of_its_own = [flag for flag in self.settings.flags if flag.field not in hidden]
         sections: dict[str, Sequence[tuple[str, str] | None]] = {
             PLAIN: [*map(describe, of_its_own), *(param.get_help_record(ctx) for param in own if param not in output)],

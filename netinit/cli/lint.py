@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
@@ -16,7 +17,7 @@ from netinit.cli.findings.issue import Issue
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import complete_servers, pod_options, read_pods
 from netinit.kernel.detect import read_name_servers
-from netinit.options import Options
+from netinit.options import AUTO, ON, Options
 from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
@@ -27,13 +28,14 @@ Linted = tuple[str, list[Issue], Mapping[str, str]]
 @click.command("lint", cls=FlagCommand)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @pod_options("Check these pods and the options of their init containers (YAML or JSON).")
+@click.option("--minimal", is_flag=True, help="Print the fewest options under which no packet is treated differently, proved.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @ignore_options
 @click.option("--format", "form", type=click.Choice(("text", *FORMATS)), default="text", show_default=True, help="The format.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/findings.schema.json describes it.")
 @color_option
 def command(  # noqa: PLR0917 - click's
-    options: Options, files: tuple[str, ...], pod: tuple[str, ...], select: str, strict: bool, ignored: tuple[str, ...],
+    options: Options, files: tuple[str, ...], pod: tuple[str, ...], select: str, minimal: bool, strict: bool, ignored: tuple[str, ...],
     ignore_file: str, form: str, as_json: bool,
 ) -> int:  # fmt: skip
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
@@ -45,13 +47,19 @@ def command(  # noqa: PLR0917 - click's
 
       helm template shop | netinit lint - --format github
 
+    An option has no effect where a comparison of all packets shows that none is treated differently without it; --minimal prints
+    what is left without all of these.
+
     Each finding has a code, which docs/findings.md explains. --ignore, a file (--ignore-file) or the pod's annotation
     netinit.io/accepted-findings, with a reason, accept findings of a code.
 
     Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
     """
-    accepted = read_ignored(ignored, ignore_file)
     pod = (*pod, *files)
+    if minimal:
+        answer(lines([line for name, asked in _ask(options, pod, select) for line in _spell_minimal(name, asked)]))
+        return CLEAN
+    accepted = read_ignored(ignored, ignore_file)
     found = lint_pods(options, pod, select) if pod or select else [_lint_given(options)]
     issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
     names = [name for name, _, _ in found]
@@ -64,8 +72,7 @@ def command(  # noqa: PLR0917 - click's
 
 def lint_options(options: Options, has_tunnel: bool | None = None) -> tuple[Finding, ...]:
     """What is wrong with options of which nobody knows the pod, or no more than whether its proxy has a tunnel."""
-    # Whether a pod has IPv6 is not known here: what it would do counts.
-    return lint(options.replace(ipv6="on") if options.ipv6 == "auto" else options, given=options, has_tunnel=has_tunnel)
+    return lint(_decided(options), given=options, has_tunnel=has_tunnel)
 
 
 def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]:
@@ -82,6 +89,27 @@ def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]
         findings = sorted((*own, *needed), key=lambda finding: finding.severity != ERROR)
         found.append((facts.name, _to_issues(findings, facts.name, facts.file), facts.accepted))
     return found
+
+
+def _ask(options: Options, pod: Sequence[str], select: str) -> list[tuple[str, Options]]:
+    """The options of each pod that programs rules, or those that were given."""
+    if not (pod or select):
+        return [("", options.with_servers(read_name_servers))]
+    return [(facts.name, complete_servers(facts, options).options) for facts in read_pods(pod, select) if facts.programs]
+
+
+def _spell_minimal(name: str, options: Options) -> list[str]:
+    """A command line with the fewest options, below the name of its pod."""
+    from netinit.simulate.lint.proof import minimise  # the symbolic engine
+
+    made = minimise(_decided(options)).replace(ipv6=options.ipv6)
+    variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]
+    return [*([f"# {name}"] if name else []), " ".join([*variables, "netinit apply", *map(shlex.quote, made.to_argv())])]
+
+
+def _decided(options: Options) -> Options:
+    """Whether a pod has IPv6 is not known here: what it would do counts."""
+    return options.replace(ipv6=ON) if options.ipv6 == AUTO else options
 
 
 def _lint_given(options: Options) -> Linted:

@@ -65,7 +65,7 @@ def _quoted(text: str) -> str:
 def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str]:
     if isinstance(value, str):
         yield _quoted(value)
-    elif value is None or value is NO_VALUE:
+    elif value is None or value is NO_VALUE or getattr(value, "nil", False):
         yield "null"
     elif isinstance(value, bool):
         yield "true" if value else "false"
@@ -81,8 +81,7 @@ def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str
     elif isinstance(value, (list, tuple)):
         yield from _write_list(value, indent, newline, sort=sort)
     elif isinstance(value, Struct):
-        fields = ((json_name(name), item) for name, item in value.fields.items() if item)
-        yield from ("null",) if value.nil else _write_object(fields, indent, newline, sort=sort)
+        yield from _write(value.go_json(), indent, newline, sort=False)
     else:
         raise FunctionError(f"json: unsupported type: {type_name(value)}")
 

@@ -2,8 +2,8 @@
 
 Classic (1.0 and 1.1): policy, one template in `[[ ]]` whose output has containers at the top, and from 1.1 on two
 lists of selectors. The releases between (1.3 to 1.8) have the same shape with `{{ }}` and values. Current: named
-templates in `{{ }}` that render a partial Pod, default templates, aliases and values. All templates are parsed here:
-one bad template refuses the whole configuration, unless the caller asks for those in use only.
+templates in `{{ }}` that render a partial Pod, default templates, aliases and values. A default
+template that cannot be parsed refuses the whole configuration; any other one is a warning, and refuses the pods that ask for it.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class InjectionConfig(Record):
     values: Tree
     mesh: MeshConfig = MeshConfig.of()
     warnings: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
     brackets: bool = False
 
     @functools.cached_property
@@ -83,8 +84,9 @@ def load_config(
     are made in the values last, in the grammar of Helm's --set. Raises ConfigError, which says what is wrong where (a
     running server then keeps the configuration it has), and OptionError for settings that are wrong.
 
-    `lazily`: a template that is no default is parsed when a pod asks for it, and what is wrong with it is said then,
-    as ConfigError too. For a program that ends after a few pods: Istio's configuration has eight templates.
+    A template that is no default and cannot be parsed is among `broken` and `warnings`; a pod that asks for it gets the
+    ConfigError. `lazily`: such templates are parsed when a pod asks for them, and not warned about. For a program that ends
+    after a few pods: Istio's configuration has eight templates.
     """
     tree = _parsed(source, "injector configuration")
     if tree.get("kind") == "ConfigMap":
@@ -203,16 +205,22 @@ def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
 
 
 class _ParsedInUse(Mapping[str, Template]):
-    """Templates in `{{ }}` by name, each parsed when it is first asked for."""
+    """Templates in `{{ }}` by name, each parsed when it is first asked for. ConfigError, each time, for one that is none."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
-        self._parsed: dict[str, Template] = {}
+        self._parsed: dict[str, Template | ConfigError] = {}
 
     def __getitem__(self, name: str) -> Template:
         if name not in self._parsed:
-            self._parsed[name] = _template(name, self._sources[name], _DELIMITERS)
-        return self._parsed[name]
+            try:
+                self._parsed[name] = _template(name, self._sources[name], _DELIMITERS)
+            except ConfigError as error:
+                self._parsed[name] = error
+        found = self._parsed[name]
+        if isinstance(found, ConfigError):
+            raise ConfigError(str(found))
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self._sources
@@ -239,10 +247,17 @@ def _current(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None, *, 
         raise ConfigError("injector configuration: aliases must map a name to a list of template names")
     renamed = {alias: tuple(map(string, names)) for alias, names in aliases.items()}
     templates = _ParsedInUse(sources)
-    used = {real for name in defaults for real in renamed.get(name, (name,))} if lazily else sources
+    used = {real for name in defaults for real in renamed.get(name, (name,))}
+    broken: list[str] = []
     for name in sources:
-        if name in used:
-            templates[name]
+        try:
+            if name in used or not lazily:
+                templates[name]
+        except ConfigError as error:
+            if name in used:
+                raise
+            broken.append(name)
+            warnings.append(f"{error}; pods that ask for it are refused")
     return InjectionConfig(
         classic=False,
         policy=_policy(tree, warnings),
@@ -256,4 +271,5 @@ def _current(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None, *, 
         values=values,
         mesh=_mesh(mesh, classic=False),
         warnings=tuple(warnings),
+        broken=tuple(broken),
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from netinit.base.tree import Tree
 from netinit.inject.config import InjectionConfig, load_config, load_values
+from netinit.inject.data_files import read_data
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.values import merge_values
 
 __all__ = ["default_config"]
-
-_DATA = __file__.rpartition("/inject/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
 
 
 def default_config(
@@ -24,11 +23,6 @@ def default_config(
     Values given here are laid over the package's as Helm lays a chart's overrides: maps are merged, null removes. Then
     the `settings` are made, in the grammar of Helm's --set. Raises ConfigError, and OptionError for the settings.
     """
-    own = load_values(_read("injection-values.yaml"))
+    own = load_values(read_data("injection-values.yaml"))
     merged = own if values is None else merge_values(own, load_values(values))
-    return load_config(_read("injection.yaml"), values=merged, mesh=mesh, settings=settings, lazily=lazily)
-
-
-def _read(name: str) -> str:
-    with open(_DATA + name, encoding="utf-8") as file:  # noqa: PTH123 - see above
-        return file.read()
+    return load_config(read_data("injection.yaml"), values=merged, mesh=mesh, settings=settings, lazily=lazily)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from netinit.base.tree import mapping, sequence
+from netinit.base.tree import mapping
 from netinit.golang.template import Struct
 from netinit.inject import istio_functions
 
@@ -24,7 +24,7 @@ def otel_resource_attributes(
     pod has one container; the instance is namespace, pod and first container. `namespace` is empty where a manifest
     has none. As in Istio no character is encoded; the kubelet fills in `$(POD_NAME)`.
     """
-    providers = [mapping(item) for item in sequence(mesh.fields.get("ExtensionProviders"))]
+    providers = [provider.tree for provider in mesh.fields["ExtensionProviders"]]
     asked = [mapping(item.get("opentelemetry")).get("serviceAttributeEnrichment") for item in providers]
     if _ENRICHMENT not in asked:
         return ""

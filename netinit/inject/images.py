@@ -10,21 +10,21 @@ _TYPES = ("debug", "distroless")
 _DEFAULT = "default"
 
 
-def proxy_image(values: Tree, annotated_type: str, configured_type: str) -> str:
-    """The proxy's image; its type is the annotation's, else the ProxyConfig's, else that of the values."""
-    return _image(values, "proxy", annotated_type or configured_type)
+def proxy_image(values: Tree, annotated_type: str | None, configured_type: str) -> str:
+    """The proxy's image; its type is the annotation's, even an empty one, else the ProxyConfig's, else that of the values."""
+    return _image(values, "proxy", annotated_type if annotated_type is not None else configured_type or None)
 
 
-def init_image(values: Tree, annotated_type: str) -> str:
+def init_image(values: Tree, annotated_type: str | None) -> str:
     """The init container's image; the ProxyConfig has no say in it."""
     return _image(values, "proxy_init", annotated_type)
 
 
-def _image(values: Tree, part: str, image_type: str) -> str:
+def _image(values: Tree, part: str, image_type: str | None) -> str:
     settings = mapping(values.get("global"))
     name = string(mapping(settings.get(part)).get("image")) or "proxyv2"
     tag = string(settings.get("tag"))
-    kind = image_type or string(settings.get("variant"))
+    kind = string(settings.get("variant")) if image_type is None else image_type
     if kind:
         for known in _TYPES:
             tag = tag.removesuffix(f"-{known}")

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from netinit.golang import sprig
+from netinit.golang import durations, sprig
+from netinit.golang.durations import NANOSECONDS
 from netinit.golang.gojson import encode, from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
-from netinit.golang.sprig import text
+from netinit.golang.sprig.words import lower
 from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
@@ -264,9 +265,7 @@ def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> st
 
 # --- durations ---
 
-_NANO: Final = 1_000_000_000
 _SECONDS: Final = r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?"
-_SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 
 
 def format_duration(value: Any) -> str:
@@ -274,46 +273,23 @@ def format_duration(value: Any) -> str:
 
     Taken are a number of seconds, protobuf's JSON form ("45s") and the message with Seconds and Nanos.
     """
-    return _duration_text(_nanoseconds(value))
+    return durations.format_duration(_nanoseconds(value))
 
 
 def _nanoseconds(value: Any) -> int:
     if isinstance(value, Struct):
-        return int(_part(value, "Seconds") or 0) * _NANO + int(_part(value, "Nanos") or 0)
+        return int(_part(value, "Seconds") or 0) * NANOSECONDS + int(_part(value, "Nanos") or 0)
     if value is None:
         return 0
     if kind_of(value) == STRING:
         found = re.fullmatch(_SECONDS, value)
         if found is None:
             raise FunctionError(f"invalid duration {json.dumps(value)}")
-        nanoseconds = int(found[2]) * _NANO + int((found[3] or "0")[:9].ljust(9, "0"))
+        nanoseconds = int(found[2]) * NANOSECONDS + int((found[3] or "0")[:9].ljust(9, "0"))
         return -nanoseconds if found[1] else nanoseconds
     if isinstance(value, int | float):
-        return round(value * _NANO)
+        return round(value * NANOSECONDS)
     raise FunctionError(f"invalid duration of type {type_name(value)}")
-
-
-def _duration_text(nanoseconds: int) -> str:
-    sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
-    if rest == 0:
-        return "0s"
-    if rest < _NANO:
-        for size, unit in _SMALL_UNITS:
-            if rest >= size:
-                return f"{sign}{_decimal(rest, size)}{unit}"
-        return f"{sign}{rest}ns"
-    minutes, rest = divmod(rest, 60 * _NANO)
-    hours, minutes = divmod(minutes, 60)
-    text = f"{_decimal(rest, _NANO)}s"
-    if hours or minutes:
-        text = f"{minutes}m{text}"
-    return sign + (f"{hours}h{text}" if hours else text)
-
-
-def _decimal(value: int, unit: int) -> str:
-    whole, rest = divmod(value, unit)
-    fraction = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
-    return f"{whole}.{fraction}" if fraction else str(whole)
 
 
 # --- Multus ---
@@ -374,7 +350,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "structToJSON": typed(struct_to_json, _ANY, cost=measure_all),
     "toJSON": typed(json_of, _ANY, cost=measure_all),
     "toJsonMap": json_map,
-    "toLower": typed(text.lower, _TEXT),
+    "toLower": typed(lower, _TEXT),
     "toYaml": typed(yaml_of, _ANY, cost=measure_all),
     "valueOrDefault": value_or_default,
 }

@@ -20,8 +20,6 @@ from netinit.inject.protojson import duration, read_message
 __all__ = [
     "CLASSIC_PROXY",
     "CURRENT_PROXY",
-    "ENUMS",
-    "PROXY_FIELDS",
     "MeshConfig",
     "ProxyConfig",
     "check_proxy_config",
@@ -64,66 +62,27 @@ _CURRENT_MESH: Mapping[str, Any] = {
     "enablePrometheusMerge": True,
     "inboundTrafficPolicy": {"mode": "PASSTHROUGH"},
     "connectTimeout": "10s",
+    "enableTracing": True,
+    "protocolDetectionTimeout": "0s",
+    "ingressService": "istio-ingressgateway",
+    "ingressControllerMode": "STRICT",
+    "ingressClass": "istio",
+    "enableAutoMtls": True,
+    "outboundTrafficPolicy": {"mode": "ALLOW_ANY"},
+    "localityLbSetting": {"enabled": True},
+    "defaultServiceExportTo": ["*"],
+    "defaultVirtualServiceExportTo": ["*"],
+    "defaultDestinationRuleExportTo": ["*"],
+    "dnsRefreshRate": "60s",
+    "defaultProviders": {},
 }
 _CLASSIC_MESH: Mapping[str, Any] = {**_CURRENT_MESH, "connectTimeout": "1s"}
-
-PROXY_FIELDS: Mapping[str, str] = {
-    "configPath": "string",
-    "binaryPath": "string",
-    "serviceCluster": "string",
-    "tracingServiceName": "enum",
-    "drainDuration": "duration",
-    "parentShutdownDuration": "duration",
-    "discoveryAddress": "string",
-    "discoveryRefreshDelay": "duration",
-    "zipkinAddress": "string",
-    "connectTimeout": "duration",
-    "statsdUdpAddress": "string",
-    "envoyMetricsServiceAddress": "string",
-    "proxyAdminPort": "int32",
-    "availabilityZone": "string",
-    "controlPlaneAuthPolicy": "enum",
-    "customConfigFile": "string",
-    "statNameLength": "int32",
-    "concurrency": "Int32Value",
-    "proxyBootstrapTemplatePath": "string",
-    "interceptionMode": "enum",
-    "tracing": "message",
-    "sds": "message",
-    "envoyAccessLogService": "message",
-    "envoyMetricsService": "message",
-    "proxyMetadata": "strings",
-    "runtimeValues": "strings",
-    "statusPort": "int32",
-    "extraStatTags": "list",
-    "gatewayTopology": "message",
-    "terminationDrainDuration": "duration",
-    "meshId": "string",
-    "readinessProbe": "message",
-    "proxyStatsMatcher": "message",
-    "holdApplicationUntilProxyStarts": "BoolValue",
-    "caCertificatesPem": "list",
-    "image": "message",
-    "privateKeyProvider": "message",
-    "proxyHeaders": "message",
-    "fileFlushInterval": "duration",
-    "fileFlushMinSizeKb": "UInt32Value",
-    "statsCompression": "BoolValue",
-    "connectionSettings": "message",
-}
-"""The fields of a ProxyConfig in protobuf's order, which is the order of its JSON, and their types."""
-ENUMS: Mapping[str, tuple[str, ...]] = {
-    "tracingServiceName": ("APP_LABEL_AND_NAMESPACE", "CANONICAL_NAME_ONLY", "CANONICAL_NAME_AND_NAMESPACE"),
-    "controlPlaneAuthPolicy": ("NONE", "MUTUAL_TLS"),
-    "interceptionMode": ("REDIRECT", "TPROXY", "NONE"),
-}
 
 _LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
 _LONGEST_HOST = 255
 _CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
 _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders")
 """Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
-
 
 
 def seconds(text: str) -> float | None:
@@ -227,7 +186,7 @@ class ProxyConfig(Record):
                 merged = dict(sorted({**mapping(fields.get(name)), **value}.items()))
             elif name == "proxyHeaders":
                 before = {key: item for key, item in mapping(fields.get(name)).items() if key in _KEPT_HEADERS}
-                merged = read_message("ProxyHeaders", {**before, **value})
+                merged = read_message("ProxyConfig_ProxyHeaders", {**before, **value})
             elif name in _CLUSTER_NAMES:  # a oneof
                 for other in _CLUSTER_NAMES:
                     fields.pop(other, None)

@@ -47,6 +47,7 @@ from netinit.inject.status import Status
 __all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
 
 NETWORK_LABEL = "topology.istio.io/network"
+POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _MOST_TEMPLATES = 64  # of one pod: each is rendered and merged
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
 
@@ -161,6 +162,11 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
     return tuple(chosen)
 
 
+def _of_pod(overlay: Tree) -> Tree:
+    """The overlay without fields at its top that a pod has not, as Go's type drops them."""
+    return {name: value for name, value in overlay.items() if name in POD_FIELDS or name.startswith("$")}
+
+
 class _Injection:
     """One injection in the current format, step by step; it owns its pod."""
 
@@ -211,7 +217,7 @@ class _Injection:
         """Render every template and merge it over the pod, and over what the ones before gave."""
         seen = self._stripped()
         chosen = select_templates(self.annotations, self.config)
-        overlays = [render(name, self.config, seen, self.subject) for name in chosen]
+        overlays = [_of_pod(render(name, self.config, seen, self.subject)) for name in chosen]
         native = any(find(mapping(overlay.get("spec")).get("initContainers"), PROXY) for overlay in overlays)
         if native and self._native():
             for part in (self.original, *overlays):

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.inject.annotations import CHECKS, go_bool
-from netinit.options import Options, kinds
+from netinit.options import AMBIENT, Options, kinds
 from netinit.options.interception import DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag
 
-__all__ = ["VARIABLES", "complain", "find_annotation", "make_cni_options"]
+__all__ = ["REDIRECTION", "VARIABLES", "complain", "find_annotation", "make_ambient_options", "make_cni_options"]
+
+REDIRECTION = "ambient.istio.io/redirection"
+"""The annotation with which a mesh's ambient agent marks the pods that it programmed: `enabled`."""
+_AMBIENT_DNS, _AMBIENT_BYPASS = "ambient.istio.io/dns-capture", "ambient.istio.io/bypass-inbound-capture"
 
 _ANNOTATIONS = tuple(name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name)
 VARIABLES = tuple({flag.pod_variable: None for flag in Options.flags if flag.pod_variable})  # of the proxy's container
@@ -34,6 +38,18 @@ def make_cni_options(
     read = {flag.field: _value_of(flag, annotations, environment) for flag in Options.flags}
     found: dict[str, Any] = {field: value for field, value in read.items() if value is not None}
     return base.replace(**found, proxy_uids=(uid or DEFAULT_PROXY_UID,), proxy_gids=(gid or DEFAULT_PROXY_UID,))
+
+
+def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) -> Options:
+    """The options of a pod that a mesh's ambient agent programs; `dns` is what the mesh says of pods that do not."""
+    asked = go_bool(annotations.get(_AMBIENT_DNS, ""))
+    rerouted = Options.flag("virtual_interfaces")
+    return Options(
+        layout=AMBIENT,
+        redirect_dns=dns if asked is None else asked,
+        ingress=go_bool(annotations.get(_AMBIENT_BYPASS, "")) is True,
+        virtual_interfaces=rerouted.kind.read(annotations.get(find_annotation(rerouted, annotations), "")),
+    )
 
 
 def _value_of(flag: Flag, annotations: Mapping[str, str], environment: Mapping[str, str]) -> str | bool | None:

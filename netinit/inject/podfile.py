@@ -15,10 +15,18 @@ from netinit.inject.annotations import ACCEPTED, known_keys, read_accepted
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
-from netinit.inject.pod_options import find_annotation, make_cni_options
+from netinit.inject.pod_options import REDIRECTION, find_annotation, make_ambient_options, make_cni_options
 from netinit.inject.tunnel import has_tunnel
 from netinit.inject.unknown import misplaced_annotations, unknown_annotations
-from netinit.inject.warnings import PodFinding, applications_of, pod_findings, runs_as, shared_owners, uses_host_network
+from netinit.inject.warnings import (
+    PodFinding,
+    applications_of,
+    only_validates,
+    pod_findings,
+    runs_as,
+    shared_owners,
+    uses_host_network,
+)
 from netinit.options import Options
 
 
@@ -37,7 +45,8 @@ class PodFacts:
 
     `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
-    a CNI plugin would make of its annotations. `name_servers` are those of its dnsConfig; with `only_these` there are no
+    a CNI plugin makes of its annotations, or a mesh's ambient agent (`is_ambient`).
+    `name_servers` are those of its dnsConfig; with `only_these` there are no
     others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel. `users` are those of the containers that use the network
     beside the proxy, `shared_owners` the containers that run as the proxy: see netinit.inject.warnings. `accepted` are the codes
     of findings that its annotation accepts, each with the reason.
@@ -51,6 +60,7 @@ class PodFacts:
     findings: tuple[PodFinding, ...] = ()
     host_network: bool = False
     programs: bool = True
+    is_ambient: bool = False
     intercepted: bool = True  # False: on the host's network, or neither an init container nor a proxy is there
     name_servers: tuple[str, ...] = ()
     only_these: bool = False
@@ -80,7 +90,7 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[P
         if not selection.takes(one):
             continue
         try:
-            facts.append(replace(_facts(one), file=name))
+            facts.append(replace(_facts(one, Options()), file=name))
         except OptionError as error:
             where = f"{name}: " if len(manifests) > 1 else ""
             problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
@@ -90,12 +100,15 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[P
     return tuple(facts)
 
 
-def read_object(tree: Tree) -> PodFacts:
-    """The facts of one pod that is a tree already. ParseError where it is none; OptionError."""
+def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
+    """The facts of one pod that is a tree already. ParseError where it is none; OptionError.
+
+    `base` has what the node agent's configuration says of pods that it programs.
+    """
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
         raise ParseError("the object is no pod with a spec")
-    return _facts(found[0])
+    return _facts(found[0], base or Options())
 
 
 def _workloads(label: str, text: str) -> list[Workload]:
@@ -105,20 +118,30 @@ def _workloads(label: str, text: str) -> list[Workload]:
         raise ParseError(f"--pod: {label}: {error}") from None
 
 
-def _facts(one: Workload) -> PodFacts:
+def _options(container: Tree | None, annotations: dict[str, str], spec: Tree, base: Options, *, is_ambient: bool) -> Options:
+    """The options that the pod's rules are made of: its init container's, or those of whatever programs it from outside."""
+    if container is not None and not only_validates(container):
+        return options_of(container)
+    if is_ambient:
+        return make_ambient_options(annotations)
+    return _options_of_annotations(spec, annotations, base)
+
+
+def _facts(one: Workload, base: Options) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
     known = frozenset(known_keys())
     container = find_init(pod["spec"])
-    if container is not None:
-        options = options_of(container)
-        notes = (f"options of its init container {string(container.get('name'))}",)
+    is_ambient = container is None and annotations.get(REDIRECTION) == "enabled"
+    options = _options(container, annotations, pod["spec"], base, is_ambient=is_ambient)
+    if programs := container is not None and not only_validates(container):
+        notes = (f"options of its init container {string(mapping(container).get('name'))}",)
+    elif is_ambient:
+        notes = (f"{REDIRECTION} is enabled: these are the options of a mesh's ambient agent",)
     else:
-        options = _options_of_annotations(pod, annotations)
-        notes = (
-            "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
-        )
+        lacks = "it has no init container of a mesh" if container is None else "its init container only checks the rules"
+        notes = (f"{lacks}: these are the options that a CNI plugin makes of its annotations",)
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     spec = pod["spec"]
@@ -130,8 +153,9 @@ def _facts(one: Workload) -> PodFacts:
         notes=notes,
         findings=(*pod_findings(pod), *unknown_annotations(annotations, known), *misplaced_annotations(one, known)),
         host_network=uses_host_network(pod),
-        programs=container is not None,
-        intercepted=not uses_host_network(pod) and (container is not None or find_proxy(spec) is not None),
+        programs=programs,
+        is_ambient=is_ambient,
+        intercepted=not uses_host_network(pod) and (container is not None or is_ambient or find_proxy(spec) is not None),
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
@@ -161,11 +185,11 @@ def _addresses(items: object) -> Iterator[str]:
             yield parse_address(string(item))
 
 
-def _options_of_annotations(pod: Tree, annotations: Mapping[str, str]) -> Options:
-    proxy = find_proxy(mapping(pod["spec"])) or {}
+def _options_of_annotations(spec: Tree, annotations: Mapping[str, str], base: Options) -> Options:
+    proxy = find_proxy(spec) or {}
     environment = {string(item.get("name")): string(item.get("value")) for item in named(proxy.get("env"))}
     owner = {key: runs_as(proxy, {}, key) for key in ("runAsUser", "runAsGroup")}
     try:
-        return make_cni_options(annotations, environment, Options(), uid=owner["runAsUser"], gid=owner["runAsGroup"])
+        return make_cni_options(annotations, environment, base, uid=owner["runAsUser"], gid=owner["runAsGroup"])
     except OptionError as error:
         raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None

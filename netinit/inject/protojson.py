@@ -8,13 +8,12 @@ default value are left out, unless the message can tell that they were set.
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, shown
-from netinit.inject.proxy_schema import ENUMS, fields_of
+from netinit.inject.message_schema import enum_names, fields_of
 
 __all__ = ["duration", "has_presence", "read_message"]
 
@@ -26,11 +25,14 @@ _RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),
     "Int32Value": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint64": (0, 2**64 - 1),
+    "UInt32Value": (0, 2**32 - 1),
     "Int64Value": (-(2**63), 2**63 - 1),
+    "UInt64Value": (0, 2**64 - 1),
 }
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
 _REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
-_CAPITAL = "([A-Z])"
 _DEFAULTS: tuple[Any, ...] = ("", 0, False)
 
 
@@ -63,14 +65,14 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
     if not isinstance(tree, dict) or fields is None:
         raise ConfigError(f"{path or message}: {shown(tree)} must be a mapping")
     given: dict[str, Any] = {}
-    for name in fields:
-        for spelling in dict.fromkeys((_proto_name(name), name)):
+    for name, field in fields.items():
+        for spelling in (field.proto_name, name):
             if tree.get(spelling) is not None:
                 given[name] = tree[spelling]
     result: Tree = {}
     chosen: dict[str, str] = {}
     for name, value in given.items():
-        kind, oneof = fields[name]
+        kind, oneof = fields[name][:2]
         where = f"{path}.{name}" if path else name
         read = _read(kind, value, where)
         if oneof:
@@ -83,20 +85,14 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
 
 def has_presence(message: str, name: str) -> bool:
     """Whether the message can tell the field set to its default value from the field not set."""
-    kind, oneof = (fields_of(message) or {})[name]
+    kind, oneof = (fields_of(message) or {})[name][:2]
     return bool(oneof) or kind.endswith("Value") or kind == "Duration" or fields_of(kind) is not None
 
 
 def _is_default(kind: str, value: Any) -> bool:
     if kind.startswith("enum:"):
-        return bool(value == ENUMS[kind[5:]][0])
+        return bool(value == enum_names(kind[5:])[0])
     return value in _DEFAULTS if isinstance(value, (str, int, float)) else not value
-
-
-@functools.cache
-def _proto_name(name: str) -> str:
-    """The field's name in the .proto file: snake_case. There are as many as the messages have fields."""
-    return re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name)
 
 
 def _read(kind: str, value: Any, path: str) -> Any:
@@ -110,7 +106,7 @@ def _read(kind: str, value: Any, path: str) -> Any:
         given = {key: "" if value[key] is None and kind == "map:string" else value[key] for key in sorted(value)}
         return {key: _read(kind[4:], item, f"{path}.{key}") for key, item in given.items()}
     if kind.startswith("enum:"):
-        return _enum(ENUMS[kind[5:]], value, path)
+        return _enum(enum_names(kind[5:]), value, path)
     if kind in _RANGES:
         return _whole_number(kind, value, path)
     if kind == "string" and isinstance(value, str):
@@ -123,6 +119,8 @@ def _read(kind: str, value: Any, path: str) -> Any:
         return _canonical_duration(value, path)
     if fields_of(kind) is not None:
         return read_message(kind, value, path)
+    if kind == "Struct" and isinstance(value, dict):
+        return value
     wanted = "a text: put it in quotes" if kind == "string" else "true or false"
     raise ConfigError(f"{path}: {shown(value)} must be {wanted}")
 
@@ -141,7 +139,7 @@ def _whole_number(kind: str, value: Any, path: str) -> Any:
     number = int(value) if spelled or (isinstance(value, float) and value.is_integer()) else value
     if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
         raise ConfigError(f"{path}: {shown(value)} must be a whole number from {low} to {high}")
-    return str(number) if kind == "Int64Value" else number
+    return str(number) if "64" in kind else number
 
 
 def _real_number(value: Any, path: str) -> int | float:

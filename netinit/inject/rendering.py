@@ -92,7 +92,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     """The root of the template's data."""
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
-    image_type = annotations.get(PROXY_IMAGE_TYPE, "")
+    image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
     deployment, kind = owner_structs(subject.owner)
     if subject.proxy is config.mesh.proxy:

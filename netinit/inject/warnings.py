@@ -15,7 +15,10 @@ from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_p
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.options import Options
 
-__all__ = ["ERROR", "WARNING", "PodFinding", "applications_of", "pod_findings", "runs_as", "shared_owners", "uses_host_network"]
+__all__ = [
+    "ERROR", "WARNING", "PodFinding", "applications_of", "only_validates", "pod_findings", "runs_as", "shared_owners",
+    "uses_host_network",
+]  # fmt: skip
 
 ERROR, WARNING = "error", "warning"  # the pod does not start, or its node is harmed; it is not as its owner thinks
 
@@ -77,7 +80,7 @@ _NO_INIT = PodFinding(
 
 def _on_the_host(init: Tree | None) -> PodFinding:
     what = "hostNetwork: true"
-    if init is None or _only_validates(init):
+    if init is None or only_validates(init):
         return PodFinding(
             severity=WARNING,
             kind="host-network",
@@ -97,7 +100,7 @@ def _on_the_host(init: Tree | None) -> PodFinding:
     )
 
 
-def _only_validates(init: Tree, options: Options | None = None) -> bool:
+def only_validates(init: Tree, options: Options | None = None) -> bool:
     """Whether a CNI plugin programs the rules, and this container checks them."""
     if init.get("name") == VALIDATION:
         return True
@@ -121,7 +124,7 @@ def _unreadable(init: Tree, error: OptionError) -> PodFinding:
 
 def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     """What the init container needs and its security context does not give."""
-    if _only_validates(init, options) or security(init).get("privileged") is True:
+    if only_validates(init, options) or security(init).get("privileged") is True:
         return
     capabilities = mapping(security(init).get("capabilities"))
     added, dropped = (_capabilities(capabilities.get(key)) for key in ("add", "drop"))
@@ -209,7 +212,7 @@ def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
 
 def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
     """Init containers that start when the rules are there and the proxy is not."""
-    by_plugin = _only_validates(init, options)  # it makes the rules before any container, of the pod's annotations
+    by_plugin = only_validates(init, options)  # it makes the rules before any container, of the pod's annotations
     if not (by_plugin or options.outbound_cidrs or options.outbound_ports):
         return
     containers = named(spec.get("initContainers"))

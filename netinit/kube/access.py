@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from netinit.base.shown import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
 
-__all__ = ["SERVICE_ACCOUNT", "Access", "Exec", "find_access", "in_cluster", "of_kubeconfig"]
+__all__ = ["SERVICE_ACCOUNT", "Access", "Exec", "find_access", "find_service_account", "in_cluster", "of_kubeconfig"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LARGEST = 4 << 20  # bytes of a kubeconfig
@@ -96,6 +97,20 @@ def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Ac
         namespace=namespace,
         origin="the pod's service account",
     )
+
+
+def find_service_account(access: Access) -> Tree | None:
+    """The service account whose token this is, as an owner reference; None where it is none of a pod.
+
+    What belongs to it is deleted with it. The token names it (claim kubernetes.io), so that no right to read it is needed.
+    """
+    try:
+        claims = Path(access.token_file).read_text().split(".")[1]
+        account = mapping(mapping(json.loads(base64.urlsafe_b64decode(claims + "=="))).get("kubernetes.io")).get("serviceaccount")
+    except (OSError, ValueError, IndexError):
+        return None
+    name, uid = (string(mapping(account).get(key)) for key in ("name", "uid"))
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": uid} if name and uid else None
 
 
 def of_kubeconfig(path: Path, context: str = "") -> Access:

@@ -18,6 +18,7 @@ __all__ = [
     "NAMESPACES",
     "NODES",
     "PODS",
+    "PROXY_CONFIGS",
     "SECRETS",
     "SERVICES",
     "WEBHOOK_CONFIGURATIONS",
@@ -54,6 +55,7 @@ DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 ENDPOINTS = Resource("v1", "Endpoints", "endpoints")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+PROXY_CONFIGS = Resource("networking.istio.io/v1beta1", "ProxyConfig", "proxyconfigs")
 WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"
 )

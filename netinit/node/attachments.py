@@ -47,10 +47,10 @@ class Attachments:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put(self, attachment: Attachment) -> None:
         """Remembers it. OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._path(attachment.container, attachment.interface)
         new = path.with_name(f".{os.getpid()}.{path.name}")
         try:

@@ -1,12 +1,12 @@
 """The runtime's list of plugins, with netinit's entry at its end and without, and the plugin's settings. Pure: text in, text out.
 
-Everything else in a list stays as it is, unknown keys and the order of keys too.
+Everything else in a list stays as it is, byte for byte: the entry is inserted into the text, and taken out of it again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from netinit.base.errors import ConfigError
@@ -18,6 +18,7 @@ __all__ = ["ENTRY", "TYPE", "first_of", "has_entry", "is_last", "is_list", "netw
 
 TYPE = "netinit-cni"
 ENTRY: Tree = {"type": TYPE}
+_INSERTED = f', {{"type": "{TYPE}"}}'  # behind the last of the other plugins
 LIST, SINGLE = ".conflist", (".conf", ".json")
 
 
@@ -58,7 +59,10 @@ def with_entry(text: str, *, single: bool) -> str:
     plugins = _plugins(tree)
     if plugins[-1:] == [ENTRY] and len(_ours(plugins)) == 1:
         return text
-    return _write({**tree, "plugins": [*(one for one in plugins if one not in _ours(plugins)), ENTRY]})
+    others = [one for one in plugins if one not in _ours(plugins)]
+    wanted = {**tree, "plugins": [*others, ENTRY]}
+    cleared = text if single else without_entry(text)
+    return next((one for one in _insert(cleared) if _is(one, wanted)), "") or _write(wanted)
 
 
 def without_entry(text: str) -> str:
@@ -66,7 +70,34 @@ def without_entry(text: str) -> str:
     tree = _read(text, single=False)
     plugins = _plugins(tree)
     ours = _ours(plugins)
-    return _write({**tree, "plugins": [one for one in plugins if one not in ours]}) if ours else text
+    if not ours:
+        return text
+    wanted = {**tree, "plugins": [one for one in plugins if one not in ours]}
+    removed = (text[:at] + text[at + len(_INSERTED) :] for at in _places(text, _INSERTED))
+    return next((one for one in removed if _is(one, wanted)), "") or _write(wanted)
+
+
+def _insert(text: str) -> Iterator[str]:
+    """The text with the entry at the end of each of its lists, the last one first."""
+    for at in _places(text, "]"):
+        end = len(text[:at].rstrip())
+        yield f"{text[:end]}{_INSERTED}{text[end:]}"
+
+
+def _places(text: str, what: str) -> Iterator[int]:
+    """Where it stands in the text, the last place first."""
+    at = text.rfind(what)
+    while at >= 0:
+        yield at
+        at = text.rfind(what, 0, at)
+
+
+def _is(text: str, tree: Tree) -> bool:
+    """Whether the text says this, in the same order."""
+    try:
+        return json.dumps(json.loads(text)) == json.dumps(tree)
+    except ValueError:
+        return False
 
 
 def has_entry(text: str) -> bool:

@@ -18,7 +18,8 @@ from netinit.options import Options
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
-_KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")  # of annotations and labels
+# The keys of annotations and labels that are kept.
+_KEPT = ("ambient.istio.io/", "sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")
 _DISABLED = "DISABLE_ENVOY"  # of the proxy's environment
 _SUFFIX = 5  # letters and digits that a DaemonSet puts behind its name and a dash
 UNCAPTURED = 126  # istio-validation's exit code where the rules are missing

@@ -62,18 +62,23 @@ class Installation:
             self._metrics.installs.labels("success").inc()
         self.problem = ""
 
-    async def leave(self) -> None:
-        """Removes the plugin where the DaemonSet was deleted, and keeps it where it goes on: on an upgrade pods wait."""
+    async def leave(self) -> bool:
+        """Removes the plugin where the DaemonSet was deleted, and keeps it where it goes on: on an upgrade pods wait.
+
+        Whether it was removed.
+        """
         if not self.settings.install:
-            return
+            return False
         if not await self._was_deleted():
             self._log.event("info", "the DaemonSet is still there: the plugin stays, and pods wait until the next agent answers")
-            return
+            return False
         try:
             await asyncio.to_thread(self._installer.uninstall)
             self._log.event("info", "the DaemonSet was deleted: the plugin was removed")
         except ConfigError as error:
             self._log.event("error", f"the plugin cannot be removed: {error}")
+            return False
+        return True
 
     async def _was_deleted(self) -> bool:
         """Whether the DaemonSet's deletion was seen, or the API says so now.

@@ -13,10 +13,10 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.options import Options
 
-__all__ = ["ADDRESSES", "APPLY", "KINDS", "REMOVE", "SUBSCRIBE", "VERIFY", "Job", "JobResult"]
+__all__ = ["APPLY", "KINDS", "REMOVE", "SUBSCRIBE", "VERIFY", "Job", "JobResult"]
 
-APPLY, REMOVE, VERIFY, ADDRESSES, SUBSCRIBE = "apply", "remove", "verify", "addresses", "subscribe"
-KINDS = (APPLY, REMOVE, VERIFY, ADDRESSES, SUBSCRIBE)
+APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
+KINDS = (APPLY, REMOVE, VERIFY, SUBSCRIBE)
 MOST_DIFFERENCES = 20
 
 
@@ -76,7 +76,6 @@ class JobResult:
     ours: bool = True  # rules of ours are there
     differences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    addresses: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """The result as a message."""
@@ -87,7 +86,7 @@ class JobResult:
         """The result of a message. Raises ParseError."""
         try:
             tree: dict[str, Any] = json.loads(data)
-            lists = {key: tuple(map(str, tree[key])) for key in ("differences", "warnings", "addresses")}
+            lists = {key: tuple(map(str, tree[key])) for key in ("differences", "warnings")}
             return JobResult(**{**tree, **lists})
         except (ValueError, TypeError, KeyError) as error:
             raise ParseError(f"this is no result: {error}") from None

@@ -546,7 +546,7 @@ static int serve(const char *verb, const struct configuration *configuration, co
         return code;
     if (deletion)
         return 0;
-    return fail(configuration, LATER, "the node's agent does not answer, so this pod waits; see the agent's pod on this node: kubectl get pods -A -o wide -l app.kubernetes.io/name=netinit-node");
+    return fail(configuration, LATER, "the node's agent does not answer, so this pod waits; see the agent's pod on this node: kubectl get pods -A -o wide -l app.kubernetes.io/name=netinit-node; if it was uninstalled, install it again or run on the node: netinit node uninstall");
 }
 
 int main(void)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.children import Child, ChildError
-from netinit.node.jobs import ADDRESSES, APPLY, MOST_DIFFERENCES, REMOVE, SUBSCRIBE, VERIFY, Job, JobResult
+from netinit.node.jobs import APPLY, MOST_DIFFERENCES, REMOVE, SUBSCRIBE, VERIFY, Job, JobResult
 from netinit.pods import outside
 from netinit.pods.verify import verify
 
@@ -272,8 +272,6 @@ def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
             report = verify(options)
             found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])
             return JobResult(backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours)
-        if job.kind == ADDRESSES:
-            return JobResult(addresses=outside.list_addresses(options))
         if job.kind == SUBSCRIBE:
             outside.subscribe_for_good(options, channel)
             return JobResult()

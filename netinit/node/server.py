@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -65,11 +66,11 @@ class AgentServer:
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told.set)
         self._link.start()
-        listener = HttpListener(self._answer, most_connections=_MOST_CONNECTIONS)
-        await listener.start(self._sockets[1], None)
+        self._listener = HttpListener(self._answer, most_connections=_MOST_CONNECTIONS)
+        await self._listener.start(self._sockets[1], None)
         async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
             await self._work(client)
-        await listener.close(1.0)
+        await self._listener.close(1.0)
 
     async def _work(self, client: Client) -> None:
         common: dict[str, Any] = {
@@ -85,12 +86,13 @@ class AgentServer:
         ends = [asyncio.create_task(end) for end in (self._told.wait(), self._link.lost.wait(), self._lose_socket())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         self.draining = True
-        if self._told.is_set():
-            await self.installation.leave()
+        is_removed = self._told.is_set() and await self.installation.leave()
         for task in (*duties, *ends):
             task.cancel()
         if not await door.close(_DRAIN):
             self.log.event("error", f"requests were cut off: they were not done within {_DRAIN:.0f} s")
+        if is_removed:
+            remove_contents(self.folder)
 
     def _duties(self, client: Client, door: Door) -> dict[str, Callable[[], Awaitable[None]]]:
         found: dict[str, Callable[[], Awaitable[None]]] = {
@@ -118,12 +120,18 @@ class AgentServer:
                 self.problems.pop(name, None)
 
     async def _lose_socket(self) -> None:
-        """Returns when the plugin does not find this agent any more: its socket is gone, or a dead one is in its place."""
+        """Returns when the plugin does not find this agent any more: its socket is gone, or a dead one is in its place.
+
+        Where a newer agent has taken its place, as in an upgrade, the port of metrics and health is left to that one as well: the
+        two may share it, and a probe must not be answered by the one that it is not about.
+        """
         own = _identity(self.settings.socket)
         while True:
             found = _identity(self.settings.socket)
             if not found or (found != own and not _answers(self.settings.socket)):
                 break
+            if found != own:
+                await self._listener.close(1.0)
             await asyncio.sleep(_TELL)
         self.log.event("error", f"the socket {self.settings.socket} was taken away; ending, to be started anew")
 
@@ -169,6 +177,15 @@ class AgentServer:
             await reply(send, 200 if good else 503, text.encode())
         else:
             await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
+
+
+def remove_contents(folder: Path) -> None:
+    """Removes what agents keep in their folder: the socket, the status, the lock, and what was programmed."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _identity(path: str) -> tuple[int, ...]:

@@ -7,10 +7,14 @@ from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import OF_IPV6
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
-__all__ = ["DELETE", "LABEL", "NOTHING", "PROGRAM", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings", "InstallSettings"]
+__all__ = [
+    "DELETE", "LABEL", "NOTHING", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings",
+    "InstallSettings",
+]  # fmt: skip
 
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
+RECORDS = "/var/lib/cni/results"  # libcni's
 STATUS_FILE = "status.json"  # beside the socket: what `netinit node status` shows
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
 _TEXT = Kind(metavar="NAME", read=str)
@@ -100,6 +104,10 @@ class AgentSettings(InstallSettings):
     install: bool = plain("--install", SWITCH, default=True, help_text="Keep the plugin installed on the node.")
     netns_folder: str = plain(
         "--netnsFolder", PATH, default="/run/netns", help_text="Where the runtime keeps the pods' namespaces, for sweeps and repairs.",
+    )
+    records_folder: str = plain(
+        "--recordsFolder", PATH, default=RECORDS,
+        help_text="Where the runtime keeps the results of plugins, which say whose namespace is whose.",
     )
     repair: str = plain(
         "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,

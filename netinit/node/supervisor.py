@@ -38,7 +38,7 @@ def run(settings: AgentSettings) -> int:
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         raise BackendUnavailableError("SYS_ADMIN is missing: pods' namespaces cannot be entered")
     allow_descriptors(_FILES)
-    door, monitoring = open_socket(settings.socket), listen(settings.address, settings.monitoring_port)
+    door, monitoring = open_socket(settings.socket), listen(settings.address, settings.monitoring_port, shared=True)
     preload.load_all(str(Path(__file__).parents[1]))
     most = settings.jobs or count_cores() * _AT_ONCE_PER_CORE
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

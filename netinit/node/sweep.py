@@ -1,8 +1,8 @@
 """Looking after pods that run: whose rules are not the plan's, and what becomes of those. Rules are read, not guessed.
 
 A sweep asks for each pod of the node that is to be captured whether its live rules are as planned, as `netinit verify`
-does. Namespaces are known from ADD, by path and identity; those of pods that started without the plugin are found among
-the runtime's by the pods' addresses. A pod whose istio-validation has just ended with 126 is looked at without delay.
+does. Which namespace is a pod's, the runtime's own record says (`pod_namespaces`). A pod whose istio-validation has just ended with
+126 is looked at without delay.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError
+from netinit.inject.pod_options import REDIRECTION, make_ambient_options
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client
 from netinit.kube.events import write_event
 from netinit.kube.resources import PODS
-from netinit.node.attachments import Attachment, Attachments
+from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
-from netinit.node.jobs import ADDRESSES, APPLY, VERIFY, Job, JobResult
+from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
 from netinit.node.link import Link
 from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_namespaces import find_namespaces
 from netinit.node.roster import Roster
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.node.watcher import PodWatcher
-from netinit.options import Options
+from netinit.options import OFF, ON, Options
 from netinit.serving.events import EventLog
 
 __all__ = ["BARE", "CAPTURED", "DRIFTED", "UNKNOWN", "Sweeper"]
@@ -99,11 +101,11 @@ class Sweeper:
 
     async def look_at(self, pods: list[NodePod]) -> list[SweptPod]:
         """What is found of these pods, each repaired as the settings say."""
-        wanted = [(pod, options) for pod in pods if (options := self._options_of(pod)) is not None]
+        wanted = [(pod, options) for pod in pods if (options := self._options_of(pod))]
         paths = await self._find_namespaces([pod for pod, _ in wanted])
         turn = asyncio.Semaphore(_AT_ONCE)
 
-        async def look(pod: NodePod, options: Options) -> SweptPod:
+        async def look(pod: NodePod, options: tuple[Options, ...]) -> SweptPod:
             async with turn:
                 return await self._look(pod, options, paths.get(pod.uid, ""))
 
@@ -112,15 +114,15 @@ class Sweeper:
     async def look_after_change(self, pod: NodePod, path: str) -> bool:
         """Looks at a pod that something has changed in; whether it was found without its rules or with others."""
         options = self._options_of(pod)
-        return options is not None and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
+        return bool(options) and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
 
     async def watch(self, watcher: PodWatcher) -> None:
         """Looks at pods as they change until it is cancelled, first at those that were programmed before this agent was started."""
         await self.roster.wait()
-        known = {one.uid: one for one in self.attachments if _is_there(one)}
+        known = await self._find_namespaces(self.roster)
         for pod in self.roster:
-            if pod.uid in known and self._options_of(pod) is not None:
-                watcher.add(pod.uid, known[pod.uid].netns)
+            if pod.uid in known and self._options_of(pod):
+                watcher.add(pod.uid, known[pod.uid])
         await watcher.run(self.look_after_change, self.is_busy)
 
     def _watch(self, found: Iterable[SweptPod]) -> None:
@@ -128,52 +130,61 @@ class Sweeper:
             if self.watcher and finding.path:
                 self.watcher.add(finding.pod.uid, finding.path)
 
-    async def _look(self, pod: NodePod, options: Options, path: str) -> SweptPod:
+    async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str) -> SweptPod:
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):
             finding = await self._examine(pod, options, path)
             await self._answer(finding)
             return finding
 
-    def _options_of(self, pod: NodePod) -> Options | None:
-        """The options of a pod that runs and is to be captured; None of others, and of one that just starts."""
+    def _options_of(self, pod: NodePod) -> tuple[Options, ...]:
+        """The options of a pod that runs and is to be captured; none of others, and of one that just starts.
+
+        Of a pod that a mesh's ambient agent programmed, several: what the mesh says of DNS and IPv6 is nowhere in the pod.
+        """
         if pod.ended or pod.host_network or not pod.addresses or self.is_busy(pod.uid):
-            return None
+            return ()
         if pod.namespace in self.settings.exclude_namespaces:
-            return None
+            return ()
+        if pod.annotations.get(REDIRECTION) == "enabled":
+            base = self.settings.base
+            own = {"backend": base.backend, "native_nftables": base.native_nftables, "reconcile": True}
+            made = [make_ambient_options(pod.annotations, dns=dns) for dns in (True, False)]
+            return tuple(dict.fromkeys(one.replace(ipv6=ipv6, **own) for ipv6 in (ON, OFF) for one in made))
         try:
-            return decide(pod, self.settings.base, pod.addresses).options
+            options = decide(pod, self.settings.base, pod.addresses).options
         except CniError:  # it could not have started
-            return None
+            return ()
+        return (options,) if options is not None else ()
 
     # ---- namespaces
 
-    async def _find_namespaces(self, pods: list[NodePod]) -> dict[str, str]:
+    async def _find_namespaces(self, pods: Iterable[NodePod]) -> dict[str, str]:
         """The paths of the pods' namespaces, by uid."""
-        known = {one.uid: one for one in self.attachments if _is_there(one)}
-        found = {pod.uid: known[pod.uid].netns for pod in pods if pod.uid in known}
-        missing = {address: pod.uid for pod in pods if pod.uid not in found for address in pod.addresses}
-        if not missing:
-            return found
-        candidates: dict[str, set[str]] = {}
-        for path in _list_namespaces(self.settings.netns_folder, but={one.inode for one in known.values()}):
-            done = await self.link.do(Job.of(ADDRESSES, self.settings.base, seconds=_JOB_SECONDS, path=path))
-            for address in missing.keys() & set(done.addresses):
-                candidates.setdefault(missing[address], set()).add(path)
-        # A pod with NET_ADMIN can take another's address; then nobody knows whose rules are whose.
-        return found | {uid: paths.pop() for uid, paths in candidates.items() if len(paths) == 1}
+        names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
+        records, folder = Path(self.settings.records_folder), Path(self.settings.netns_folder)
+        found = await asyncio.to_thread(
+            find_namespaces, names, attachments=self.attachments, records=records, folder=folder
+        )
+        return {names[uid]: path for uid, path in found.items()}
 
     # ---- one pod
 
-    async def _examine(self, pod: NodePod, options: Options, path: str) -> SweptPod:
+    async def _examine(self, pod: NodePod, candidates: tuple[Options, ...], path: str) -> SweptPod:
         if not path and pod.exit_code == UNCAPTURED:
             return SweptPod(pod, BARE, "its validation ended with 126")
         if not path:
             return SweptPod(pod, UNKNOWN, "its namespace is not found")
-        done = await self.link.do(Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path))
-        if done.error:
-            return SweptPod(pod, UNKNOWN, done.error, path)
-        if not done.differences:
-            return SweptPod(pod, CAPTURED, path=path)
+        best: tuple[JobResult, Options] | None = None
+        for options in candidates:
+            done = await self.link.do(Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path))
+            if done.error:
+                return SweptPod(pod, UNKNOWN, done.error, path)
+            if not done.differences:
+                return SweptPod(pod, CAPTURED, path=path)
+            if best is None or len(done.differences) < len(best[0].differences):
+                best = done, options
+        assert best is not None  # noqa: S101 - there is one candidate at least
+        done, options = best
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
 
     async def _answer(self, finding: SweptPod) -> None:
@@ -236,23 +247,3 @@ class Sweeper:
             )
         except ClusterError as error:
             self.log.event("error", f"an event cannot be written: {error}", pod=f"{pod.namespace}/{pod.name}")
-
-
-def _list_namespaces(folder: str, but: set[int]) -> list[str]:
-    """The paths of the runtime's namespaces, without those of these numbers."""
-    found = []
-    for path in sorted(Path(folder).glob("*")):
-        try:
-            if path.stat().st_ino not in but:
-                found.append(str(path))
-        except OSError:  # it went meanwhile
-            continue
-    return found
-
-
-def _is_there(one: Attachment) -> bool:
-    try:
-        status = Path(one.netns).stat()
-    except OSError:
-        return False
-    return (status.st_dev, status.st_ino) == (one.device, one.inode)

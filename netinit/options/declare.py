@@ -175,6 +175,10 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         """A copy in which the given fields have new values; what follows from them follows anew. OptionError as above."""
         return self._made({**self._given, **self._read(changes)})
 
+    def without(self, field: str) -> Self:
+        """A copy as if a field had not been given. OptionError where the others contradict each other then."""
+        return self._made({name: value for name, value in self._given.items() if name != field})
+
     def __getstate__(self) -> dict[str, object]:
         return self._given
 

@@ -128,7 +128,7 @@ class Interception(DeclaredOptions):
         help_text="Drop packets in conntrack state INVALID.")
     dual_stack: bool = istio(
         "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,),
-        is_harmless=True, pod_variable=DUAL_STACK,
+        is_harmless=True, pod_variable=DUAL_STACK, is_shown=False,
         help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
     layout: str = ours(
         "--layout", kinds.choice(CURRENT, CLASSIC, AMBIENT), default=CURRENT,
@@ -177,10 +177,11 @@ class Interception(DeclaredOptions):
         help_text="Refuse outbound UDP to port 443 where TCP is captured, so that clients of HTTP/3 fall back to TCP.")
     log_rules: bool = ours(
         "--log-rules", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
+        is_shown=False,
         help_text="Report what becomes of new connections, at most 10 a second for each fate: to the kernel's log, or to --log-group.")
     log_group: int = ours(
         "--log-group", kinds.LOG_GROUP, default=0, layouts=(CURRENT,), annotated=True,
-        needs="log_rules",
+        needs="log_rules", is_shown=False,
         help_text="With --log-rules: the NFLOG group that gets them instead of the kernel's log, which hears no pods by default.")
     loopback_cidr: Network = variable(
         "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", kinds.LOOPBACK, default=Network.parse("127.0.0.1/32"), layouts=(CURRENT,),

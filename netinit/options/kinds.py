@@ -62,6 +62,7 @@ class Flag(Record):
     pod_variable: str = ""  # of the proxy's container, from which a CNI plugin takes it
     needs: str = ""  # the field without which it has no effect
     is_harmless: bool = False  # no value of it gets in another option's way, but as `Interception.may_contradict` says
+    is_shown: bool = True  # the rules show it; no: it reports packets, or decides about other options
     offers: tuple[str, ...] | None = None  # of its kind's words those that explanations offer as a change; None: all; empty: none
     bypass: str = ""  # the kind of traffic that its rules let pass: a name of `netinit.simulate.audit.kinds`
     closes: tuple[str, str] = ("", "")  # the kind of traffic that it ends, and how it does, with {option}

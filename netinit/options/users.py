@@ -5,7 +5,7 @@ What was read is canonical: one item for each protocol and user or range of user
 
 from __future__ import annotations
 
-from netinit.base.net import Ports, bounds_of, merge_ports
+from netinit.base.net import Ports, bounds_of, join_ranges, merge_ports
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -35,6 +35,14 @@ class PortsOfUsers(Record):
     def __str__(self) -> str:
         ports = ",".join([str(port) for port in self.ports]) or ALL
         return f"{self.protocol}:{ports}:{self.users}"
+
+
+def is_within(narrow: PortsOfUsers, wide: PortsOfUsers) -> bool:
+    """Whether all that one item is about is what the other is about."""
+    ranges = join_ranges(sorted(map(bounds_of, wide.ports)))
+    inside = all(any(low <= first and last <= high for low, high in ranges) for first, last in map(bounds_of, narrow.ports))
+    ports = not wide.ports or (bool(narrow.ports) and inside)
+    return wide.protocol == narrow.protocol and wide.first <= narrow.first and narrow.last <= wide.last and ports
 
 
 def find_same(items: tuple[PortsOfUsers, ...]) -> frozenset[object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from netinit import backends
 from netinit.base.net import FAMILIES
-from netinit.kernel import netlink, notifications
+from netinit.kernel import notifications
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
 from netinit.options import IPTABLES_NFT, ON, Options
@@ -62,13 +62,3 @@ def subscribe_for_good(options: Options, channel: int) -> None:
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         pod.refuse_machine()
         pod.move_in(lambda: notifications.send_sockets(channel, notifications.subscribe()))
-
-
-def list_addresses(options: Options) -> tuple[str, ...]:
-    """The addresses of the namespace that the options name, those of its loopback device left out. NamespaceError."""
-
-    def look() -> tuple[str, ...]:
-        return tuple([found.address for found in netlink.list_addresses() if found.index != netlink.LOOPBACK_INDEX])
-
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
-        return () if pod.find_machine() else pod.visit(look)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import unpack_from
 
 from netinit.base.net import IPV4
+from netinit.base.shown import quote_words
 from netinit.base.snapshot import IP, IP6, NftRule
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import AsWritten, Several
@@ -19,7 +20,7 @@ from netinit.rules.iptables.write import KNOWN_TABLES, ListedRule, ListedTable, 
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface
 from netinit.rules.model import BUILTIN_CHAINS, Rule
-from netinit.rules.targets import Jump, quote_words
+from netinit.rules.targets import Jump
 from netinit.rules.xtables.tables import decode_table
 
 TYPE_CHECKING = False

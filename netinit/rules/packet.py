@@ -5,10 +5,12 @@ A match answers with a truth: True, False, or None where it cannot be known. Non
 
 from __future__ import annotations
 
-from netinit.base.net import Family, Network
+from netinit.base.net import IPV6, Family, Network
 from netinit.base.records import Record
 
 LOOPBACK_DEVICE = "lo"
+_MULTICAST = {4: Network.parse("224.0.0.0/4"), 6: Network.parse("ff00::/8")}
+_EVERYBODY = 0xFFFFFFFF  # 255.255.255.255
 LocalMarks = frozenset[tuple[int, int]]  # marks that a policy rule routes to this host, each with the mask of the bits that count
 
 
@@ -52,7 +54,22 @@ class Surroundings(Record):
     forwards: bool = False
     picks_up: bool = True  # packets in the middle of an unknown TCP connection are tracked (nf_conntrack_tcp_loose)
     local_marks: LocalMarks = frozenset()
+    broadcasts: tuple[int, ...] = ()  # of the networks that its devices are in
     doubtful: tuple[Network, ...] = ()  # what routing may deliver to this host, or drop, by more than the destination
+
+    @property
+    def heard(self) -> tuple[Network, ...]:
+        """Broadcast addresses and multicast groups: what comes in for them is delivered to this host, but no TCP.
+
+        Whether a socket has joined a group is not asked: any may, without a right.
+        """
+        if self.family is IPV6:
+            return (_MULTICAST[6],)
+        return (_MULTICAST[4], *[Network((4, address, self.family.bits)) for address in (_EVERYBODY, *self.broadcasts)])
+
+    def hears(self, protocol: str, address: int | None) -> bool:
+        """Whether a packet that comes in for the address is delivered although no device has it."""
+        return protocol != "tcp" and address is not None and any(one.first <= address <= one.last for one in self.heard)
 
     def is_doubtful(self, address: int | None) -> bool:
         """Whether routing may deliver packets to the address to this host, although it is not its own, or drop them."""

@@ -9,6 +9,7 @@ from abc import abstractmethod
 
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.records import Record
+from netinit.base.shown import quote_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class Tproxy(Capture):
     name = "TPROXY"
     mark: int
     address: str = ""  # of the socket: any, or this one of foreign rules
+    closes: bool = True  # in nft too, nothing passes while no socket is open
 
     def xt(self, family: Family) -> str:
         where = self.address or family.any_address
@@ -217,7 +219,8 @@ class Tproxy(Capture):
 
     def nft(self, family: Family) -> tuple[str, ...]:
         """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
-        return (f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept", "drop")
+        handed = f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
+        return (handed, "drop") if self.closes else (handed,)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.hand_over(self.port, self.mark)
@@ -316,12 +319,6 @@ class TrackZone(Target):
 
     def describe(self) -> str:
         return f"track it in zone {self.zone}"
-
-
-def quote_words(text: str) -> str:
-    """A text, such as a comment, as listings of iptables have it between double quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
-    return f'"{escaped}"'
 
 
 class LogTarget(Target):

@@ -5,12 +5,16 @@ there is no TLS. It is *unfinished* until a request has arrived whole, *busy* wh
 connection finds no room, the peer with most unfinished connections loses the oldest of them, then the peer with most idle ones.
 A busy connection never gives way; an unfinished one in its first half second only where its peer has more than twice as many
 connections as the newcomer's, an idle one only where it has more. So whoever opens many connections competes with himself.
+
+A connection has a lifetime, after which the answer to its next request ends it: clients keep connections for ever otherwise, and a
+new replica would get no work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import random
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable, Iterator
@@ -21,6 +25,7 @@ __all__ = ["ClientConnection", "ClientTable", "Stage"]
 
 _HANDSHAKE_SECONDS = 5  # for the first byte, and again for the rest of the handshake
 _GOODBYE_SECONDS = 2
+_LIFETIME = 60.0, 90.0  # seconds, by chance between these, so that clients do not all come back at once
 _GRACE = 0.5  # seconds: an honest handshake and request take milliseconds, also on a loaded machine
 _TLS_BUFFER = 32 << 10  # bytes; asyncio's own 256 KiB would be 128 MiB for 512 connections, and a TLS record has 16 KiB
 
@@ -46,6 +51,7 @@ class ClientConnection(asyncio.Protocol):
         self.peer = peer
         self.stage = Stage.UNFINISHED
         self.since = 0.0
+        self.ends = 0.0  # when its lifetime is over
         self.shutdown: Callable[[], None] = self.abort  # HTTP has a better one
         self._table = table
         self._begin = begin
@@ -91,6 +97,10 @@ class ClientConnection(asyncio.Protocol):
     def enter(self, stage: Stage) -> None:
         """The connection is at this stage from now on."""
         self._table.move(self, stage)
+
+    def is_old(self, now: float) -> bool:
+        """Whether its lifetime is over: the next answer ends it."""
+        return now >= self.ends
 
     def end(self, now: float) -> None:
         """Ends after the request that there is, or that may be on its way at the first moment."""
@@ -179,6 +189,7 @@ class ClientTable:
         self._there.add(connection)
         peer.unfinished[connection] = None
         connection.since = self._clock()
+        connection.ends = connection.since + random.uniform(*_LIFETIME)  # noqa: S311 - not a secret
 
     def move(self, connection: ClientConnection, stage: Stage) -> None:
         """Notes the stage of a connection, and when it came to it."""

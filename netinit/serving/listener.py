@@ -140,7 +140,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._start_clock(_ANSWER_SECONDS)
         self._in_head = False
         state = self.scope["state"]
-        state["arrived"] = self.loop.time()
+        state["arrived"] = now = self.loop.time()
+        state["last"] = self._connection.is_old(now)
         tls = self.transport.get_extra_info("ssl_object")
         state["certified"] = tls is not None and bool(tls.getpeercert(binary_form=True))
         super().on_headers_complete()
@@ -252,7 +253,7 @@ class HttpListener:
 
     async def close(self, seconds: float) -> bool:
         """Takes no more connections, and ends those that are there after their requests; False where some were cut off."""
-        if self._listening is None:
+        if self._listening is None or self._listening.fileno() < 0:
             return True
         self._accept()  # who waits in the kernel's queue would be reset
         self._loop.remove_reader(self._listening)

@@ -15,26 +15,31 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 50  # bytes; version 1 says so many where there is no limit
 
 
-def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens there, on both families where no address is given. Raises ConfigError."""
+def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that listens there, on both families where no address is given. Raises ConfigError.
+
+    `shared`: a process of the same user may listen there too, as its successor does while it ends.
+    """
     try:
         if address:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            return _bind(family, address, port)
+            return _bind(family, address, port, shared=shared)
         try:
-            return _bind(socket.AF_INET6, "::", port)
+            return _bind(socket.AF_INET6, "::", port, shared=shared)
         except OSError:  # no IPv6 here
-            return _bind(socket.AF_INET, "0.0.0.0", port)  # noqa: S104 - a server's
+            return _bind(socket.AF_INET, "0.0.0.0", port, shared=shared)  # noqa: S104 - a server's
     except OSError as error:
         raise ConfigError(
             f"port {port}{f' of {address}' if address else ''} cannot be listened on: {error.strerror}"
         ) from error
 
 
-def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+def _bind(family: socket.AddressFamily, address: str, port: int, *, shared: bool) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6 and address == "::":
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         made.bind((address, port))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from netinit.base.errors import OptionError
 from netinit.base.net import IPV6, Family, number_of, parse_address, text_of
 from netinit.options.kinds import quote_value, read_port
+from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 
 EPHEMERAL_PORT = 40000  # for the port that the kernel would choose
@@ -21,16 +22,39 @@ def spell_endpoint(family: Family, address: int | None, port: int | None) -> str
     return f"[{text}]:{port}" if family is IPV6 else f"{text}:{port}"
 
 
-def spell_packet(packet: Packet) -> str:
-    """The packet in one line."""
-    source = spell_endpoint(packet.family, packet.source, None)
-    target = spell_endpoint(packet.family, packet.destination, packet.destination_port)
+def spell_packet(packet: Packet, *, source_port: int | None = None) -> str:
+    """The packet in one line, as much as rules may ask of it."""
     mark = f", mark {packet.mark}" if packet.mark else ""
+    if packet.connection_mark:
+        mark += f", connection mark {packet.connection_mark}"
+    source = spell_endpoint(packet.family, packet.source, source_port)
+    target = spell_endpoint(packet.family, packet.destination, packet.destination_port)
     ends = f"{packet.protocol.upper()} from {source} to {target}"
     if packet.in_interface:
-        return f"{ends}, coming in through {packet.in_interface}{mark}"
-    sender = f"sent by uid {packet.uid}, gid {packet.gid}" if packet.has_socket else "sent by no socket"
-    return f"{ends}, {sender}{mark}"
+        sender = f"coming in through {packet.in_interface}" + (" for an open socket" if packet.socket else "")
+    else:
+        sender = f"sent by uid {packet.uid}, gid {packet.gid}" if packet.has_socket else "sent by no socket"
+    return f"{ends}, {sender}{_spell_state(packet)}{mark}"
+
+
+def spell_example(packet: Packet, around: Surroundings) -> str:
+    """The packet in one line, with the interface that it leaves through and its source port where these are not the usual ones."""
+    port = packet.source_port if packet.source_port != EPHEMERAL_PORT else None
+    way = "" if packet.in_interface else around.leaving_interface(packet.destination, packet.mark)
+    usual = way in ("", LOOPBACK_DEVICE, around.default_interface)
+    return spell_packet(packet, source_port=port) + ("" if usual else f", leaving through {way}")
+
+
+def _spell_state(packet: Packet) -> str:
+    """What connection tracking says of a packet that does not begin a connection of its own."""
+    if not packet.state:
+        return ""
+    if packet.flags == BARE_SYN.flags:
+        return f", a SYN on an old conntrack entry ({packet.state})"
+    words = [f"in the state {packet.state}"]
+    words += ["with FIN or RST"] * bool(packet.flags and {"FIN", "RST"} & {*packet.flags})
+    words += ["an answer"] * bool(packet.is_answer) + ["of a translated connection"] * bool(packet.destination_translated)
+    return f", {', '.join(words)}"
 
 
 def parse_endpoint(text: str, label: str) -> tuple[str, int]:

@@ -137,7 +137,7 @@ class _Journey(Passenger):
         if local is None and not (self._connection and self._connection.redirected):
             self._end(UNKNOWN, "its destination is not known")
             return False
-        if local is not False:
+        if local is not False or self._around.hears(self._packet.protocol, self._packet.destination):
             return True
         if self._around.routes_here(self._packet.mark):
             self._policy_routed = True

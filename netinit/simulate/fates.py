@@ -14,7 +14,7 @@ from netinit.base.net import Family
 from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Port, Protocol
-from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, INPUT, NAT, OUTPUT, PREROUTING
+from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.cause import cause_of
 from netinit.simulate.hooks import FORWARD, STAGES
@@ -24,6 +24,7 @@ from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, TraceStep
 
 INBOUND, OUTBOUND, THROUGH = "in", "out", "through"
 CONNECTIONS, PACKETS = "connections", "packets"
+TCP = Protocol(name="tcp")
 NOTHING_CAPTURES = "no rule captures it"
 _DIRECTIONS = {PREROUTING: INBOUND, INPUT: INBOUND, OUTPUT: OUTBOUND, FORWARD: THROUGH}
 _ORDER = (CAPTURED, DIRECT, DROPPED, UNKNOWN)
@@ -151,28 +152,32 @@ class _Finder:
             if self._verdict(at):
                 paths.setdefault(at.spot, []).append(at)
         leaving: dict[Spot, list[tuple[Fate, bool]]] = {}
+        refused: dict[str, list[Place]] = {}  # by hook: what nat has let go and filter drops
         for decided in paths.values():
             for counted, members, less in _part(decided, jumps):
                 fate = self._make(counted, members, less)
                 entries = {at.entry.spot for at in members}
                 for spot in entries:
                     leaving.setdefault(spot, []).append((fate, len(entries) == 1))
+                if fate.verdict == DROPPED and _drops_datagrams(members[0]):
+                    refused.setdefault(members[0].hook, []).extend(fate.places)
                 if not _of_known_connections(members[0]):
                     yield fate
-        yield from self._find_rests(leaving)
+        yield from self._find_rests(leaving, refused)
 
-    def _find_rests(self, leaving: Mapping[Spot, list[tuple[Fate, bool]]]) -> Iterator[Fate]:
-        """What comes into a chain that captures and leaves it by no rule."""
+    def _find_rests(self, leaving: Mapping[Spot, list[tuple[Fate, bool]]], refused: Mapping[str, list[Place]]) -> Iterator[Fate]:
+        """What comes into a chain that captures and leaves it by no rule, nor is refused behind it."""
         for (table, hook, number), fates in leaving.items():
             chain = self._tables[table][hook]
             index = next(index for index, loaded in enumerate(chain.rules) if loaded.number == number)
             if hook not in _DIRECTIONS or not chain.rules[index].rule.target.calls or self._find_last(table, hook) != index:
                 continue
             if all(alone for _, alone in fates):
+                others = [] if table != NAT or TCP in chain.rules[index].rule.matches else refused.get(hook, [])
                 yield Fate(
                     _DIRECTIONS[hook], DIRECT, 0, _unit(table), NOTHING_CAPTURES,
                     places=(self._place(_At(hook, table, chain, index, ())), *[one for fate, _ in fates for one in fate.less]),
-                    less=tuple([one for fate, _ in fates for one in fate.places]),
+                    less=tuple([one for fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
 
     def _place(self, at: _At) -> Place:
@@ -280,6 +285,13 @@ def _is_implied(at: _At) -> bool:
         match in before or (isinstance(match, Protocol) and not match.negated and match.name in protocols)
         for match in at.rule.rule.matches
     )
+
+
+def _drops_datagrams(at: _At) -> bool:
+    """Whether a rule of filter drops datagrams of UDP whatever conntrack says: none is ever confirmed, so nat counts them all."""
+    matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
+    udp = any(isinstance(match, Port) and match.protocol == "udp" for match in matches)
+    return at.table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
 
 
 def _of_known_connections(at: _At) -> bool:

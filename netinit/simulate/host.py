@@ -9,7 +9,7 @@ from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
-UNICAST, DELIVERED_HERE = 1, 2  # RTN_UNICAST, RTN_LOCAL
+UNICAST, DELIVERED_HERE, BROADCAST = 1, 2, 3  # RTN_UNICAST, RTN_LOCAL, RTN_BROADCAST
 LOOK_UP = 1  # FR_ACT_TO_TBL
 LOOPBACK_INDEX = 1
 LOST = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
@@ -33,9 +33,16 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         family=family, addresses=tuple(addresses), routes=tuple(routes.items()), default_interface=default or first,
         forwards=snapshot.setting(forwarding) == "1",
         picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
+        broadcasts=_broadcasts(snapshot, family),
         doubtful=_doubtful(snapshot, family),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
     )  # fmt: skip
+
+
+def _broadcasts(snapshot: Snapshot, family: Family) -> tuple[int, ...]:
+    """The broadcast addresses of the networks that devices are in."""
+    found = {one.destination[0] for one in snapshot.routes if (one.family, one.kind) == (family.number, BROADCAST)}
+    return tuple(sorted(found))
 
 
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:

@@ -134,8 +134,8 @@ class Application:
             await discard(receive)
         late = [(b"retry-after", b"1")] if given.status == 503 else []  # noqa: PLR2004 - Service Unavailable
         # A request of which the rest is not read must not be taken for the next one.
-        cut_off = given.status >= 400  # noqa: PLR2004 - the client's errors and ours
-        await reply(send, given.status, given.body, given.content_type, close=self._state.draining or cut_off, more=late)
+        last = given.status >= 400 or self._state.draining or scope["state"]["last"]  # noqa: PLR2004 - the client's errors and ours
+        await reply(send, given.status, given.body, given.content_type, close=last, more=late)
 
     async def _review(self, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
         """The answer to a request for a review."""

@@ -13,6 +13,7 @@ from typing import Any
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
+from netinit.kube.access import find_service_account
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
 from netinit.kube.events import write_event
@@ -44,6 +45,7 @@ class WatchedCluster:
         self.bundle = ""
         self.announced = not settings.webhook_config
         self._wake = asyncio.Event()
+        self._kept: Kept | None = None  # what the Secret had last
         self._versions: dict[str, Any] = {}  # of the ConfigMaps that were offered last
 
     # ---- ConfigMaps
@@ -102,6 +104,13 @@ class WatchedCluster:
         )
         await offer(wanted, changed or list(found.values()))
 
+    async def find_config_map(self, name: str) -> Tree:
+        """A ConfigMap; where it cannot be read, what its name says of it, which is enough for an event."""
+        try:
+            return await self.client.get(CONFIG_MAPS, name, self.namespace)
+        except ClusterError:
+            return {"metadata": {"name": name, "namespace": self.namespace}}
+
     async def write_event(self, about: Tree, message: str) -> None:
         """An event on an object, which `kubectl describe` shows; that it cannot be written is a problem, no more."""
         metadata = mapping(about.get("metadata"))
@@ -156,9 +165,9 @@ class WatchedCluster:
 
     async def _renew_once(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[Kept], None]) -> None:
         label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
-        kept = from_secret(secret) if secret else None
+        kept = from_secret(secret) if secret else self._kept  # one that was deleted is written back: its pair is trusted
         wanted = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)
-        if wanted is not kept:
+        if wanted is not kept or secret is None:
             try:
                 await self._write_secret(secret, wanted)
             except ClusterError as error:
@@ -166,6 +175,7 @@ class WatchedCluster:
                     self._problems.note(label, str(error))
                 return
         self._problems.note(label, "")
+        self._kept = wanted
         if self.bundle != wanted.bundle:
             self.bundle = wanted.bundle
             self.announced = not self.settings.webhook_config
@@ -180,6 +190,8 @@ class WatchedCluster:
             "metadata": {"name": name, "namespace": self.namespace},
         }
         if secret is None:
+            owner = find_service_account(self.client.access)
+            body["metadata"]["ownerReferences"] = [owner] if owner else []
             await self.client.create(SECRETS, body, self.namespace)
             return
         metadata = mapping(secret.get("metadata"))

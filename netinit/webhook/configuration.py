@@ -8,25 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netinit.base.errors import ConfigError, NetinitError
-from netinit.base.tree import Tree
 from netinit.inject import guard
 from netinit.inject.config import InjectionConfig, load_config
+from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.defaults import default_config
-from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.pod import Settings
 from netinit.inject.unknown import known_to
 
 __all__ = ["Served", "Texts", "forget_others", "load"]
-
-CANARY: Tree = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "canary", "namespace": "canary", "labels": {"app": "canary"}},
-    "spec": {
-        "serviceAccountName": "default",
-        "containers": [{"name": "app", "image": "canary", "ports": [{"containerPort": 80}]}],
-    },
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
@@ -69,7 +58,8 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
     """The configuration of these texts, which has injected the canary. ConfigError says what is wrong with which text."""
     config = _load(texts)
     if canary:
-        _try(config, settings)
+        try_canary(config, settings)
+    doubts = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
         config=config,
         settings=settings,
@@ -77,7 +67,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
         known=known_to(config),
         origin=texts.origin,
         generation=generation,
-        warnings=config.warnings,
+        warnings=(*config.warnings, *doubts),
     )
 
 
@@ -99,14 +89,6 @@ def _load(texts: Texts) -> InjectionConfig:
         return load_config(texts.config, values=texts.values, mesh=texts.mesh)
     except NetinitError as error:
         raise ConfigError(f"{texts.origin}: {error}") from error
-
-
-def _try(config: InjectionConfig, settings: Settings) -> None:
-    """Injects the canary with every template that is a default. Raises ConfigError."""
-    try:
-        inject_pod(CANARY, config, namespace=Namespace(name="canary"), settings=settings)
-    except NetinitError as error:
-        raise ConfigError(f"a canary pod cannot be injected with it: {error}") from error
 
 
 def _version(texts: Texts, config: InjectionConfig) -> str:

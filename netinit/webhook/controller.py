@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.certificates import make_pair, service_names
 from netinit.webhook.config_loader import ConfigLoader, config_files, read_files
 from netinit.webhook.configuration import Texts
+from netinit.webhook.file_events import FileEvents
 from netinit.webhook.renewal import Kept, RenewalPlan
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
 __all__ = ["Controller"]
 
-_POLL_SECONDS = 0.5  # between two looks at files; what two looks find alike is complete
+_POLL_SECONDS = 0.5  # between two looks at files that change; what two looks find alike is complete
+_RESYNC_SECONDS = 10.0  # between two looks at files that do not, for file systems that notify of nothing
 _RETRY_SECONDS = 1.0
 
 
@@ -33,6 +36,7 @@ class Controller:
         self._certificates = certificates
         self._log = log
         self._config = ConfigLoader(settings.injection, state, log.event)
+        self._refused: asyncio.Queue[str] = asyncio.Queue()  # why files are not taken, for events
 
     async def run(self) -> None:
         """Runs all tasks."""
@@ -72,28 +76,33 @@ class Controller:
     # ---- files
 
     async def _follow_files(self) -> None:
-        watched = _WatchedFiles(config_files(self._settings))
-        while True:
-            if watched.settled() or self._state.served is None:
-                try:
-                    texts = await asyncio.to_thread(read_files, self._settings)
-                except ConfigError as error:
-                    self._config.refuse(str(error))
-                    watched.forget()
-                else:
-                    await self._config.offer(texts)
-            await asyncio.sleep(_POLL_SECONDS)
+        with contextlib.closing(_WatchedFiles(config_files(self._settings))) as watched:
+            while True:
+                if watched.settled() or self._state.served is None:
+                    await self._read_files(watched)
+                await watched.pause()
+
+    async def _read_files(self, watched: _WatchedFiles) -> None:
+        try:
+            texts = await asyncio.to_thread(read_files, self._settings)
+        except ConfigError as error:
+            is_new = self._config.refuse(str(error))
+            watched.forget()
+        else:
+            is_new = await self._config.offer(texts)
+        if is_new and self._state.configuration_problem and self._settings.values_map:
+            self._refused.put_nowait(self._state.configuration_problem)
 
     async def _follow_certificate(self) -> None:
         settings = self._settings
         names = (settings.tls_cert_file, settings.tls_key_file, settings.client_ca_file)
-        watched = _WatchedFiles([Path(name) for name in names if name])
-        while True:
-            if watched.settled() or not self._certificates.has_certificate:
-                self._certificates.load_files()
-                if self._state.problems:  # of time too: a certificate becomes valid while it waits
-                    watched.forget()
-            await asyncio.sleep(_POLL_SECONDS)
+        with contextlib.closing(_WatchedFiles([Path(name) for name in names if name])) as watched:
+            while True:
+                if watched.settled() or not self._certificates.has_certificate:
+                    self._certificates.load_files()
+                    if self._state.problems:  # of time too: a certificate becomes valid while it waits
+                        watched.forget()
+                await watched.pause()
 
     async def _write_health(self) -> None:
         """Writes `ok` to the classic health file, again at each interval as long as the server is ready."""
@@ -121,6 +130,8 @@ class Controller:
         found: list[Coroutine[Any, Any, None]] = []
         if settings.config_map or settings.mesh_map:
             found.append(cluster.follow_config_maps(self._offering(cluster), lambda: read_files(settings)))
+        if settings.values_map:
+            found.append(self._report_refused(cluster))
         if settings.watch_namespaces:
             self._state.namespaces_source = "a watch of the API"
             found.append(cluster.follow_namespaces(self._set_namespaces))
@@ -143,9 +154,19 @@ class Controller:
             problem = self._state.configuration_problem
             if is_new and problem:
                 for tree in about:
-                    await cluster.write_event(tree, f"the webhook goes on with the one before: {problem}")
+                    await cluster.write_event(tree, self._describe(problem))
 
         return offer
+
+    async def _report_refused(self, cluster: Any) -> None:
+        """Writes an event on the ConfigMap that the files are mounted from, for each reason that they are not taken."""
+        while True:
+            problem = await self._refused.get()
+            await cluster.write_event(await cluster.find_config_map(self._settings.values_map), self._describe(problem))
+
+    def _describe(self, problem: str) -> str:
+        stays = "the webhook goes on with the one before" if self._state.served else "this replica has none yet, and is not ready"
+        return f"{stays}: {problem}"
 
     def _set_namespaces(self, found: dict[str, Any]) -> None:
         self._state.namespaces = found
@@ -167,17 +188,31 @@ class _WatchedFiles:
 
     def __init__(self, paths: list[Path]) -> None:
         self._paths = paths
+        self._events = FileEvents()
+        self._is_watched = False
         self._seen: tuple[Any, ...] = ()
         self._taken: tuple[Any, ...] | None = None
 
+    def close(self) -> None:
+        """Lets go of the notifications."""
+        self._events.close()
+
     def settled(self) -> bool:
         """Whether they are others than when this was last true, and have not changed since the last look."""
+        self._is_watched = self._events.watch(self._paths)  # before the look: what happens later is notified
         found = tuple([_identity(path) for path in self._paths])
         is_complete, self._seen = found == self._seen, found
         if not is_complete or found == self._taken:
             return False
         self._taken = found
         return True
+
+    async def pause(self) -> None:
+        """Until the next look: where all is taken, until something happens."""
+        if self._is_watched and self._seen == self._taken:
+            await self._events.wait(_RESYNC_SECONDS)
+        else:
+            await asyncio.sleep(_POLL_SECONDS)
 
     def forget(self) -> None:
         """Has `settled` be true again though nothing changed, since what was read could not be used."""

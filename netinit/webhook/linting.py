@@ -9,14 +9,20 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.config import load_config
+from netinit.inject.configuration_check import find_template_problems, try_canary
+from netinit.inject.pod import Settings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
+from netinit.webhook.prerequisites import find_missing
 
 __all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
 
 ERROR, WARNING = "error", "warning"
+_INJECTOR = "injector"
+_COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
 _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
@@ -64,18 +70,24 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
     for tree in trees:
         by_kind.setdefault(string(tree.get("kind")), []).append(tree)
     hooks = list(_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
+    about_templates = list(_about_templates(by_kind.get("ConfigMap", [])))
+    if not hooks and about_templates and not whole:
+        return tuple(about_templates)
     if not hooks:
         none = "there is no webhook that injects sidecars"
         return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
-    found: list[InstallationFinding] = []
+    found: list[InstallationFinding] = about_templates
+    if any(map(_is_ours, by_kind.get("Deployment", []))):
+        found += _about_proxy_configs(by_kind.get("ProxyConfig", []))
     for hook in hooks:
         found += [
-            *_about_itself(hook),
+            *_about_itself(hook, by_kind),
             *_about_certificate(hook, now, by_kind, whole=whole),
             *_about_service(hook, by_kind, whole=whole),
         ]
-        if whole and "Namespace" in by_kind:
-            found += _about_namespaces(hook, by_kind["Namespace"])
+    if whole and "Namespace" in by_kind:
+        found += _about_namespaces(hooks, by_kind["Namespace"])
+    found += [_finding(WARNING, *told) for told in find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)]
     found += _both(hooks)
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
@@ -83,6 +95,43 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
 
 def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
     return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
+
+
+def _about_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
+    """What is wrong with the injectors' configurations among the ConfigMaps."""
+    for tree in config_maps:
+        data = strings(tree.get("data"))
+        metadata = mapping(tree.get("metadata"))
+        if _INJECTOR not in string(metadata.get("name")) or "config" not in data:
+            continue
+        subject = f"ConfigMap {metadata.get('namespace')}/{metadata.get('name')}"
+        try:
+            config = load_config(tree)
+            try_canary(config, Settings())
+        except NetinitError as error:
+            yield _finding(ERROR, "configuration", subject, str(error), "try a corrected one: netinit inject --check-config")
+            continue
+        for problem in find_template_problems(config, Settings()):
+            severity = ERROR if problem.stops_pods else WARNING
+            yield _finding(severity, "template", subject, problem.message, "change the template; pods that name it need it")
+
+
+def _is_ours(deployment: Tree) -> bool:
+    pod = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("metadata"))
+    return strings(pod.get("labels")).get(_COMPONENT) == _OURS
+
+
+def _about_proxy_configs(resources: list[Tree]) -> Iterator[InstallationFinding]:
+    """The ProxyConfig resources, whose settings reach pods that istiod injects and not those that this webhook does."""
+    for tree in resources:
+        metadata = mapping(tree.get("metadata"))
+        yield _finding(
+            WARNING,
+            "proxy-config",
+            f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}",
+            "its settings reach pods that istiod injects, and not those that this webhook injects, which does not read it",
+            "write them into meshConfig.defaultConfig, or into the pods' annotation proxy.istio.io/config",
+        )
 
 
 def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
@@ -101,10 +150,10 @@ def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
                 yield _Hook(tree=item, parsed=webhook, configuration=name)
 
 
-def _about_itself(hook: _Hook) -> Iterator[InstallationFinding]:
+def _about_itself(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
     namespace = hook.service[0]
     own = {_NAME: namespace, "istio-injection": "enabled"}
-    pods: tuple[dict[str, str], ...] = ({}, {"app.kubernetes.io/name": "netinit-webhook"})
+    pods = [labels for _, labels in _deployments(hook, by_kind)] or [{}, {"app.kubernetes.io/name": "netinit-webhook"}]
     if namespace and hook.fails and all(_takes(hook, own, labels) for labels in pods):
         yield _finding(
             ERROR,
@@ -215,14 +264,22 @@ def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: boo
             f"{called} leads to no ready pod: {'no pod can be created' if hook.fails else 'pods are created without a sidecar'}",
             f"kubectl -n {namespace} get pods, and their readiness: /readyz?verbose says what is missing",
         )
-    selector = strings(mapping(services[0].get("spec")).get("selector"))
-    for deployment in by_kind.get("Deployment", []):
-        labels = strings(
-            mapping(mapping(mapping(deployment.get("spec")).get("template")).get("metadata")).get("labels")
-        )
-        own = string(mapping(deployment.get("metadata")).get("namespace")) == namespace
-        if own and selector and selector.items() <= labels.items() and hook.fails:
-            yield from _about_replicas(deployment, labels, by_kind)
+    for deployment, labels in _deployments(hook, by_kind) if hook.fails else ():
+        yield from _about_replicas(deployment, labels, by_kind)
+
+
+def _deployments(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> list[tuple[Tree, dict[str, str]]]:
+    """The Deployments behind the webhook's Service, each with the labels of its pods."""
+    namespace, name = hook.service
+    services = [tree for tree in by_kind.get("Service", []) if _is(tree, namespace, name)]
+    selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in services]
+    found = []
+    for tree in by_kind.get("Deployment", []):
+        labels = strings(mapping(mapping(mapping(tree.get("spec")).get("template")).get("metadata")).get("labels"))
+        is_near = mapping(tree.get("metadata")).get("namespace") == namespace
+        if is_near and any(one and one.items() <= labels.items() for one in selectors):
+            found.append((tree, labels))
+    return found
 
 
 def _about_replicas(
@@ -275,16 +332,21 @@ def _has_ready_pods(namespace: str, name: str, by_kind: Mapping[str, list[Tree]]
     return any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
 
 
-def _about_namespaces(hook: _Hook, namespaces: list[Tree]) -> Iterator[InstallationFinding]:
+def _about_namespaces(hooks: list[_Hook], namespaces: list[Tree]) -> Iterator[InstallationFinding]:
+    """Configurations of which every webhook waits for labels that no namespace has."""
     labels = [strings(mapping(tree.get("metadata")).get("labels")) for tree in namespaces]
-    if not any(hook.parsed.namespace_selector.matches(one) for one in labels):
-        yield _finding(
-            WARNING,
-            "matches-nothing",
-            hook.subject,
-            f"its namespaceSelector matches none of the {len(labels)} namespaces ({hook.parsed.namespace_selector})",
-            "label a namespace so, or remove the webhook",
-        )
+    for configuration in dict.fromkeys(hook.configuration for hook in hooks):
+        selectors = [hook.parsed.namespace_selector for hook in hooks if hook.configuration == configuration]
+        selectors = [one for one in selectors if not one.matches({})]  # others take single pods, by their own labels
+        if selectors and not any(one.matches(labels_of) for one in selectors for labels_of in labels):
+            said = " or ".join(dict.fromkeys(map(str, selectors)))
+            yield _finding(
+                WARNING,
+                "matches-nothing",
+                configuration,
+                f"no webhook in it matches any of the {len(labels)} namespaces ({said})",
+                "label a namespace so, or remove it",
+            )
 
 
 def _both(hooks: list[_Hook]) -> Iterator[InstallationFinding]:

@@ -70,6 +70,9 @@ class ServeSettings(DeclaredOptions):
         "(default: netinit's own templates).")
     mesh_config: str = plain("--meshConfig", PATH, default="", help_text="The mesh configuration: a file, or a folder with mesh.")
     values_file: str = plain("--valuesFile", PATH, default="", help_text="The values for the templates.")
+    values_map: str = plain(
+        "--valuesConfigMapName", _TEXT, default="",
+        help_text="The ConfigMap that --valuesFile is mounted from: an event on it says what is wrong with it.")
     config_map: str = plain(
         "--injectConfigMapName", _TEXT, default="",
         help_text="Watch this ConfigMap for the injector's configuration, in the place of a file.")
@@ -159,7 +162,7 @@ class ServeSettings(DeclaredOptions):
     def uses_cluster(self) -> bool:
         """Whether something is read from the API or written to it."""
         return any(
-            (self.config_map, self.mesh_map, self.certificate_secret, self.webhook_config, self.watch_namespaces)
+            (self.config_map, self.mesh_map, self.values_map, self.certificate_secret, self.webhook_config, self.watch_namespaces)
         )
 
     def _check(self) -> list[str]:

@@ -10,20 +10,23 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.kube.resources import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     ENDPOINT_SLICES,
     ENDPOINTS,
     NAMESPACES,
+    PROXY_CONFIGS,
     SECRETS,
     SERVICES,
     WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
 __all__ = ["survey"]
 
-_ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES)
+_ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, PROXY_CONFIGS)
 
 
 def survey(context: str, kubeconfig: str) -> list[Tree]:
@@ -42,9 +45,12 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
                     raise
                 continue
             trees += _typed(resource, found)
+        with contextlib.suppress(ClusterError):
+            trees += _typed(CONFIG_MAPS, (await client.list(CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}"))[0])
         for namespace in sorted(_namespaces(trees)):
-            with contextlib.suppress(ClusterError):
-                trees += _typed(SECRETS, (await client.list(SECRETS, namespace))[0])
+            for resource in (SECRETS, CONFIG_MAPS):
+                with contextlib.suppress(ClusterError):
+                    trees += _typed(resource, (await client.list(resource, namespace))[0])
     return trees
 
 

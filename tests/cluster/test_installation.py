@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -391,6 +392,37 @@ def test_config_maps_are_watched_and_a_bad_one_is_an_event(clean, tmp_path):
         assert {"name": "MESH", "value": "td.example"} in proxy["env"], "and not taken for the default"
 
 
+def test_with_the_charts_defaults_too_bad_values_are_an_event_on_their_config_map(clean, tmp_path):
+    with installed(clean, tmp_path) as (replica,):
+        (values,) = [Path(word.partition("=")[2]) for word in replica.command if word.startswith("--valuesFile=")]
+        values.write_text("{")
+        name = f"{NAME}-values"
+
+        def events():
+            found = clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+            return [one for one in found if one["reason"] == "InvalidConfiguration" and one["involvedObject"]["name"] == name]
+
+        clean.until(events, "there is an event on the ConfigMap")
+        (event,) = events()
+        assert event["involvedObject"]["uid"] == clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")["metadata"]["uid"]
+        assert "goes on with the one before" in event["message"]
+
+
+def test_a_secret_that_is_deleted_is_written_anew_and_refuses_no_pod(clean, tmp_path):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/netinit-webhook-tls"
+    with installed(clean, tmp_path):
+        reaches(clean, namespace)
+        before = clean.ask("GET", path)
+        clean.ask("DELETE", path)
+
+        def is_back():
+            assert injected(clean.pod(namespace, bare()))
+            return clean.ask("GET", path)["data"] == before["data"]
+
+        clean.until(is_back, "the Secret is back")
+
+
 def test_openshifts_user_ids_come_from_the_watched_namespaces(clean, tmp_path):
     text = "spec: {containers: [{name: istio-proxy, image: p, securityContext: {runAsUser: {{ .ProxyUID }}}}]}"
     config = {"policy": "enabled", "templates": {"sidecar": text}}
@@ -438,8 +470,13 @@ def test_lint_looks_into_the_cluster(clean, tmp_path):
     assert (done.returncode, "there is no webhook that injects sidecars" in done.stdout) == (1, True), done
     fresh(clean, **{"istio-injection": "enabled"})
     fresh(clean, **{"istio.io/rev": "default"})
-    with installed(clean, tmp_path) as (replica,):
+    with installed(clean, tmp_path, "image.repository=registry.example/netinit-webhook") as (replica,):
         clean.until(lambda: "has no caBundle" not in lint().stdout, "the bundle is there")
+        assert "there is no ConfigMap istio-ca-root-cert" in lint().stdout
+        for namespace in clean.ask("GET", "/api/v1/namespaces")["items"]:
+            authority = {"name": "istio-ca-root-cert", "namespace": namespace["metadata"]["name"]}
+            if {"istio-injection", "istio.io/rev"} & namespace["metadata"].get("labels", {}).keys():
+                clean.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": authority})
         told = [
             line
             for line in lint().stdout.splitlines()

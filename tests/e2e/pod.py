@@ -176,9 +176,12 @@ def open_mesh_pod(*, transparent: bool = False) -> Iterator[MeshPod]:
 
 
 @contextlib.contextmanager
-def serve_pages(namespace: NetworkNamespace, name: str, *, ids: tuple[int, int] = (0, 0), families: Sequence[int] = (4, 6)) -> Iterator[None]:
+def serve_pages(
+    namespace: NetworkNamespace, name: str, *, ids: tuple[int, int] = (0, 0), families: Sequence[int] = (4, 6), ports: Sequence[int] = (WEB_PORT,)
+) -> Iterator[None]:
     """A web server there, at every address, until the block ends; each page tells of `name`, as an `Answer` has it."""
-    with _player(namespace, [Listener(WEB_PORT, family) for family in families], functools.partial(_serve_web, name), ids):
+    listeners = [Listener(port, family) for family in families for port in ports]
+    with _player(namespace, listeners, functools.partial(_serve_web, name), ids):
         yield
 
 
@@ -230,6 +233,7 @@ def _serve_web(name: str, sockets: Sequence[socket.socket]) -> None:
         server = http.server.ThreadingHTTPServer(("", 0), Desk, bind_and_activate=False)
         server.socket.close()
         server.socket = listening
+        server.handle_error = lambda *_: None  # a client that resets its connection knows
         server.serve_forever()
 
     threads = [threading.Thread(target=serve, args=(listening,)) for listening in sockets]

@@ -14,14 +14,18 @@ import pytest
 import bypass_cooperation
 import bypass_inbound
 import bypass_outbound
+import bypass_sockets
 from bypass_world import (
     BACKENDS,
+    CAPTURED,
     DEFAULT_IS_EXACT,
     EXACT,
     EXPECTING,
     LEAKED,
     MODES,
     NOBODY,
+    NOT_ALLOWED,
+    OTHER_LAYOUTS,
     SETTLED,
     Attempt,
     World,
@@ -65,6 +69,9 @@ def cases(attempts: tuple[Attempt, ...], *, exact: bool) -> list:
     return found
 
 
+APPLICATIONS = (*bypass_outbound.ATTEMPTS, *bypass_cooperation.ATTEMPTS, *bypass_sockets.ATTEMPTS)
+
+
 def check(world: World, attempt: Attempt, version: int, expected: tuple[str, ...]) -> None:
     world.patience = SETTLED if {NOBODY, LEAKED} & set(expected) else EXPECTING
     found = attempt.run(world, version)
@@ -76,11 +83,23 @@ def test_a_peer_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_outbound.ATTEMPTS, *bypass_cooperation.ATTEMPTS), exact=False))
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases(APPLICATIONS, exact=False))
 def test_an_application_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *bypass_outbound.ATTEMPTS, *bypass_cooperation.ATTEMPTS), exact=True))
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *APPLICATIONS), exact=True))
 def test_istios_own_rules_let_it_past(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=True), attempt, version, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", OTHER_LAYOUTS)
+@pytest.mark.parametrize("attempt", [pytest.param(one, id=one.what) for one in (*bypass_inbound.ATTEMPTS, *APPLICATIONS)])
+def test_nobody_gets_past_the_proxy_in_another_layout(require_netns, worlds, attempt, mode, backend):
+    """More is captured there, or has no address: ::6 is the current layout's alone."""
+    for version in attempt.versions:
+        world = enter(worlds, mode, backend, exact=False)
+        world.patience = SETTLED if {NOBODY, LEAKED} & set(attempt.expected) else EXPECTING
+        found = attempt.run(world, version)
+        assert found in {CAPTURED, NOBODY, *attempt.expected, f"{NOT_ALLOWED}: Cannot assign requested address"}, f"IPv{version}: {found}"

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from bypass_sequences import run_inbound, run_outbound
-from bypass_world import BACKENDS, DEFAULT_IS_EXACT, EXACT, MODES, World
+from bypass_world import BACKENDS, DEFAULT_IS_EXACT, EXACT, MODES, OTHER_LAYOUTS, World
 from programming import needs
 from randomness import SEED, some
 
@@ -26,7 +26,7 @@ def find_past(world: World, who: str, number: int) -> list[str]:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("mode", "who"),
-    [pytest.param(mode, who, marks=open_today if (mode, who) in OPEN_WITH_ISTIO else ()) for mode in MODES for who in RUNS],
+    [pytest.param(mode, who, marks=open_today if (mode, who) in OPEN_WITH_ISTIO else ()) for mode in (*MODES, *OTHER_LAYOUTS) for who in RUNS],
 )
 def test_no_random_sequence_gets_past_the_proxy(require_netns, mode, backend, who):
     needs(backend)

@@ -39,6 +39,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "kubectl krew": "wants krew; test_release.py runs the plugin's archive",
     "helm install": "wants a cluster and helm; test_chart.py renders the chart, and asks helm where it is",
     "netinit node status": "wants a node with the plugin; test_node_sweep.py has one",
+    "netinit node uninstall": "wants a node with the plugin; test_node_sweep.py has one",
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
     "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -23,13 +24,15 @@ DAMAGES = {
         "direct",
         "a rule that is not netinit's sends it to 198.51.100.7:443 instead",
     ),
+    "whoever has a socket is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner --socket-exists -j ACCEPT", "direct", "-m owner --socket-exists -j ACCEPT"),
+    "whoever has none is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner ! --socket-exists -j ACCEPT", "captured", "every other outbound connection goes to the proxy"),
     "a match that nobody can know": (
         "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
         "unknown",
         "-p tcp -m statistic",
     ),
 }  # fmt: skip
-REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front")  # unless the rules are Istio's to the letter
+REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front", "whoever has a socket is let go")  # unless the rules are Istio's to the letter
 
 
 @pytest.fixture(params=VARIANTS)
@@ -229,3 +232,27 @@ def test_where_the_way_depends_on_more_than_the_destination_both_ways_are_answer
     assert told["verdict"] == "unknown", told["sentence"]
     assert "captured through eth0, direct through eth1" in told["sentence"]
     assert audited.returncode == 4, audited.stdout
+
+
+def test_datagrams_to_broadcast_addresses_and_groups_reach_the_application(pod):
+    needs("iptables-nft")
+    apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))
+    targets = {4: ("255.255.255.255", "10.77.0.255", "224.0.0.1"), 6: ("ff02::1",)}
+    for version, addresses in targets.items():
+        family = {4: socket.AF_INET, 6: socket.AF_INET6}[version]
+        with pod.entered():
+            hearing = socket.socket(family, socket.SOCK_DGRAM)
+        with pod.client.entered():
+            speaking = socket.socket(family, socket.SOCK_DGRAM)
+        with hearing, speaking:
+            hearing.bind(("", 9999))
+            hearing.settimeout(5)
+            speaking.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            speaking.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
+            for address in addresses:
+                speaking.sendto(address.encode(), (address, 9999))
+                assert hearing.recv(100) == address.encode()
+                answer = explain(pod, "--udp", "--from", {4: "10.77.0.1", 6: "fd77::1"}[version], "--to", f"[{address}]:9999" if version == 6 else f"{address}:9999")
+                assert answer["verdict"] == "direct", answer
+    done = run_tool(pod, "audit", "--live", "--assert", "inbound ipv4 udp to 10.77.0.255 is dropped", *SIDECAR)
+    assert done.returncode == 4, done.stdout

@@ -16,9 +16,9 @@ def warnings_of(pod, *arguments):
 
 def test_options_that_work_against_each_other_are_warned_of():
     with Pod(ipv6=False) as pod:
-        found = warnings_of(pod, "-b", "80", "-d", "8080", "-i", "10.1.0.0/16", "-x", "10.0.0.0/8")
-        assert any(line.startswith("--istio-local-exclude-ports: counts only with") for line in found), found
-        assert any("10.1.0.0/16 is never captured" in line for line in found), found
+        found = warnings_of(pod, "-b", "80,15006", "-i", "10.1.0.0/16", "--log-group", "5")
+        assert any(line.startswith("--log-group: counts only with") for line in found), found
+        assert any(line.startswith("--istio-inbound-ports: 15006 is the proxy's own") for line in found), found
         assert len(found) == len(set(found)), "each once"
 
 
@@ -26,8 +26,8 @@ def test_options_that_capture_nothing_say_so():
     with Pod(ipv6=False) as pod:
         for words in ((), ("apply", "-p", "15001", "-u", "1337"), ("istio-iptables", "-m", "TPROXY")):
             found = warnings_of(pod, *words, "--reconcile")
-            assert any("no connection is captured; add -b '*' and -i '*'" in line for line in found), (words, found)
-        assert not any("no connection is captured" in line for line in warnings_of(pod, "-b", "80", "--reconcile"))
+            assert any("no connection of an application is captured; add -b '*' and -i '*'" in line for line in found), (words, found)
+        assert not any("no connection of an application is captured" in line for line in warnings_of(pod, "-b", "80", "--reconcile"))
 
 
 def test_the_usual_options_cost_and_say_nothing():

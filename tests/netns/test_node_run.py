@@ -1,4 +1,4 @@
-"""`netinit node run`: the pod of a node found by its address, and asked."""
+"""`netinit node run`: the pods of a node found by the runtime's records, and asked."""
 
 from __future__ import annotations
 
@@ -8,46 +8,53 @@ import sys
 
 import pytest
 
+from node_agent import record
+
 pytestmark = pytest.mark.netns
 SIDECAR = ["-b", "*", "-i", "*", "-p", "15001", "-u", "1337"]
 
 
-def ask(*words):
-    command = [sys.executable, "-m", "netinit", "node", "run", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+def ask(*questions, where=()):
+    """How `netinit node run` ended, and its answers."""
+    given = "".join(json.dumps(one) + "\n" for one in questions)
+    command = [sys.executable, "-m", "netinit", "node", "run", *where]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=120)
+    return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_pod_with_the_address_is_asked_and_no_other(pod, tmp_path):
-    (tmp_path / "cni-1").symlink_to(f"/proc/{pod.pid}/ns/net")
-    (tmp_path / "cni-2").write_text("no namespace")
-    address = f"--address={pod.address}"
-    where = (address, f"--netnsFolder={tmp_path}", "--")
+def question(*words, uid="uid-web", **more):
+    return {"uids": [uid], "title": "shop/web", "environ": {}, "words": words, **more}
+
+
+def test_the_pods_that_the_runtime_has_records_of_are_asked_all_at_once(pod, tmp_path):
+    where = record(tmp_path, pod.path, uid="uid-web")
     subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
-    done = ask(*where, "explain", "--live", *SIDECAR, "--to", "203.0.113.7:443", "--uid", "1000")
+    done, (explained, verified, unknown) = ask(
+        question("explain", "--live", *SIDECAR, "--to", "203.0.113.7:443", "--uid", "1000"),
+        question("verify", *SIDECAR, "-x", "10.0.0.0/8"),
+        question("verify", uid="uid-other"),
+        where=where,
+    )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["code"] == 0
-    assert told["answer"].startswith("captured: goes to the proxy on 15001")
-    told = json.loads(ask(*where, "verify", *SIDECAR, "-x", "10.0.0.0/8").stdout)
-    assert told["code"] == 3, told
-    none = ask("--address=203.0.113.99", f"--netnsFolder={tmp_path}", "--", "verify")
-    assert (none.returncode, "0 network namespaces" in none.stderr) == (1, True)
+    assert explained["code"] == 0
+    assert explained["answer"].startswith("captured: goes to the proxy on 15001")
+    assert verified["code"] == 3, verified
+    assert "no record of a network namespace of the pod with the uid" in unknown["error"]
 
 
 @pytest.mark.parametrize("words", [["remove"], ["inject"], ["--netns", "x", "apply"]])
 def test_nothing_that_changes_a_pod_is_run(words):
-    done = ask("--address=10.0.0.1", "--", *words)
+    done, _ = ask(question(*words))
     assert (done.returncode, "is not run for a pod" in done.stderr) == (2, True)
 
 
 def test_a_command_whose_answer_would_never_come_is_not_run():
-    done = ask("--address=10.0.0.1", "--", "verify", "--watch")
+    done, _ = ask(question("verify", "--watch"))
     assert (done.returncode, "run netinit verify --watch on the node itself" in done.stderr) == (2, True)
 
 
 def follow(pod, tmp_path, *words):
-    (tmp_path / "cni-1").symlink_to(f"/proc/{pod.pid}/ns/net")
-    command = [sys.executable, "-m", "netinit", "node", "run", f"--address={pod.address}", f"--netnsFolder={tmp_path}", "--", *words]
+    command = [sys.executable, "-m", "netinit", "node", "run", "--uid=uid-web", *record(tmp_path, pod.path, uid="uid-web"), "--", *words]
     begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert json.loads(begun.stdout.readline()) == {"following": words[0]}
     return begun
@@ -73,17 +80,16 @@ def test_a_trace_ends_and_takes_its_table_away_when_its_input_ends(pod, tmp_path
     assert "netinit-trace" not in pod.run(["nft", "list", "tables"]).stdout
 
 
-def test_the_rules_of_the_pod_are_repaired_by_its_address(pod, tmp_path):
-    (tmp_path / "cni-1").symlink_to(f"/proc/{pod.pid}/ns/net")
-    where = (f"--address={pod.address}", f"--netnsFolder={tmp_path}", "--")
+def test_the_rules_of_the_pod_are_repaired(pod, tmp_path):
+    where = record(tmp_path, pod.path, uid="uid-web")
     subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
-    before = json.loads(ask(*where, "verify", *SIDECAR).stdout)
-    assert before["code"] == 0, before
-    told = json.loads(ask(*where, "verify", *SIDECAR, "-x", "10.0.0.0/8").stdout)
-    assert told["code"] == 3
-    done = ask(*where, "apply", *SIDECAR, "-x", "10.0.0.0/8", "--reconcile")
-    assert json.loads(done.stdout)["code"] == 0, done
-    assert json.loads(ask(*where, "verify", *SIDECAR, "-x", "10.0.0.0/8").stdout)["code"] == 0
+    wanted = (*SIDECAR, "-x", "10.0.0.0/8")
+    _, (before, different) = ask(question("verify", *SIDECAR), question("verify", *wanted), where=where)
+    assert (before["code"], different["code"]) == (0, 3)
+    _, (done,) = ask(question("apply", *wanted, "--reconcile"), where=where)
+    assert done["code"] == 0, done
+    _, (after,) = ask(question("verify", *wanted), where=where)
+    assert after["code"] == 0
 
 
 @pytest.mark.parametrize(
@@ -97,10 +103,10 @@ def test_the_rules_of_the_pod_are_repaired_by_its_address(pod, tmp_path):
     ],
 )
 def test_apply_does_nothing_else_there(words, problem):
-    done = ask("--address=10.0.0.1", "--", "apply", *words)
+    done, _ = ask(question("apply", *words))
     assert (done.returncode, problem in done.stderr) == (2, True), done
 
 
 def test_a_variable_does_not_turn_a_repair_into_a_removal():
-    done = ask("--address=10.0.0.1", "--env=CLEANUP_ONLY=true", "--", "apply", "--reconcile")
+    done, _ = ask(question("apply", "--reconcile", environ={"CLEANUP_ONLY": "true"}))
     assert (done.returncode, "--cleanup-only: is not taken" in done.stderr) == (2, True), done

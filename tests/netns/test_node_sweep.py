@@ -14,7 +14,7 @@ from conversations import converse, track
 from netinit.lab import PROXY_ID, NetworkNamespace
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
-from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod
+from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod, record
 from programming import check_same, differences_in, state
 from randomness import some
 
@@ -44,17 +44,18 @@ def runtime(tmp_path, pod):
     with NetworkNamespace("other") as other:
         subprocess.run(["mount", "--bind", other.path, folder / "cni-other"], check=True)
         subprocess.run(["mount", "--bind", pod.path, folder / "cni-1234"], check=True)
+        record(tmp_path, folder / "cni-1234", uid="uid-shop-web")
         try:
             yield folder / "cni-1234"
         finally:
-            subprocess.run(["umount", folder / "cni-1234", folder / "cni-other"], check=True)
+            subprocess.run(["umount", "--lazy", folder / "cni-1234", folder / "cni-other"], check=True)
 
 
 def reasons(api):
     return [event["reason"] for event in api.events()]
 
 
-def test_a_pod_that_started_without_the_plugin_is_found_by_its_address_and_told_once(api, tmp_path, pod, runtime):
+def test_a_pod_that_started_without_the_plugin_is_found_by_the_runtimes_record_and_told_once(api, tmp_path, pod, runtime):
     before = state(pod)
     api.put(make_validated_pod("web", "10.77.0.2"))
     with Node(tmp_path, api, *OWN) as node:
@@ -68,22 +69,44 @@ def test_a_pod_that_started_without_the_plugin_is_found_by_its_address_and_told_
     check_same(state(pod), before, "the pod was touched")
 
 
-def test_an_address_that_two_namespaces_have_is_nobodys(api, tmp_path, pod, runtime):
-    """Else a pod that may change its addresses has the agent take its rules for another's, or delete that one."""
-    with NetworkNamespace("thief") as thief:
-        thief.run(["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other"], check=True)
-        thief.run(["ip", "link", "set", "eth0", "up"], check=True)
-        thief.run(["ip", "address", "add", "10.77.0.2/24", "dev", "eth0"], check=True)
-        (runtime.parent / "cni-0-thief").touch()
-        subprocess.run(["mount", "--bind", thief.path, runtime.parent / "cni-0-thief"], check=True)
+def test_two_pods_that_trade_their_addresses_fool_nobody(api, tmp_path, pod, runtime):
+    """One has the other's address, and its rules; the other has none. By addresses each would be taken for the other."""
+    with NetworkNamespace("friend") as friend:
+        friend.run(["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other"], check=True)
+        for words in (["link", "set", "lo", "up"], ["link", "set", "eth0", "up"], ["address", "add", "10.77.0.2/24", "dev", "eth0"]):
+            friend.run(["ip", *words], check=True)
+        path = runtime.parent / "cni-0-friend"
+        path.touch()
+        subprocess.run(["mount", "--bind", friend.path, path], check=True)
+        record(tmp_path, path, uid="uid-shop-friend", said=True)
+        tree = make_validated_pod("friend", "10.77.0.9")
+        with friend.entered():
+            from netinit.pods.apply import apply
+
+            apply(options_of(tree))
+        pod.run(["ip", "address", "del", "10.77.0.2/24", "dev", "eth0"], check=True)
+        pod.run(["ip", "address", "add", "10.77.0.9/24", "dev", "eth0"], check=True)
         try:
             api.put(make_validated_pod("web", "10.77.0.2"))
-            with Node(tmp_path, api, *OWN, "--repair", "program") as node:
-                node.until(lambda: 'netinit_node_pods{state="unknown"} 1.0' in node.get("/metrics")[1], "the metric")
-                assert not reasons(api)
-            assert not [one for one in (thief, pod) if "ISTIO" in one.run(["iptables-save"], check=True).stdout]
+            api.put(tree)
+            with Node(tmp_path, api, *OWN) as node:
+                node.until(lambda: 'netinit_node_pods{state="without-rules"} 1.0' in node.get("/metrics")[1], "the metric")
+                assert 'netinit_node_pods{state="captured"} 1.0' in node.get("/metrics")[1]
+            (event,) = api.events()
+            assert (event["reason"], event["involvedObject"]["name"]) == ("InterceptionMissing", "web")
         finally:
-            subprocess.run(["umount", runtime.parent / "cni-0-thief"], check=True)
+            subprocess.run(["umount", path], check=True)
+
+
+def test_a_pod_that_the_runtime_has_no_record_of_is_unknown_and_nothing_is_done_to_it(api, tmp_path, pod, runtime):
+    for path in (tmp_path / "results").iterdir():
+        path.write_text("{")
+    api.put(make_validated_pod("web", "10.77.0.2"))
+    before = state(pod)
+    with Node(tmp_path, api, *OWN, "--repair", "program") as node:
+        node.until(lambda: 'netinit_node_pods{state="unknown"} 1.0' in node.get("/metrics")[1], "the metric")
+        assert not reasons(api)
+    check_same(state(pod), before, "the pod was touched")
 
 
 def test_drift_is_told_with_the_first_rule_and_again_when_it_is_another(api, tmp_path, pod, runtime):
@@ -187,6 +210,8 @@ def test_the_plugin_stays_on_an_upgrade_and_goes_with_the_daemonset(api, tmp_pat
         assert node.stop() == 0
     assert plugins(folders) == left
     assert (tmp_path / "bin" / "netinit-cni").exists() is there
+    if not there:
+        assert list((tmp_path / "run").iterdir()) == list((tmp_path / "bin").iterdir()) == []
 
 
 def test_the_plugin_stays_where_the_api_does_not_answer(api, tmp_path, folders, require_netns):
@@ -283,3 +308,35 @@ def test_a_sweep_of_many_pods_is_cheap(api, tmp_path, require_netns):
         line = next(line for line in node.get("/metrics")[1].splitlines() if line.startswith("netinit_node_sweep_seconds"))
         print(line)
         assert float(line.split()[1]) < 60
+
+
+# ---- pods that a mesh's ambient agent programmed
+
+
+@pytest.mark.parametrize(("words", "annotation"), [((), "true"), (("--redirect-dns",), ""), ((), "")], ids=["annotated", "DNS", "no DNS"])
+def test_a_pod_of_an_ambient_mesh_is_known_by_its_annotation_and_its_rules_are_looked_after(api, tmp_path, pod, runtime, words, annotation):
+    """Whether the mesh captures DNS and IPv6 stands nowhere in the pod: what is there counts, if it is whole."""
+    words = ["--redirect-dns"] if annotation else words
+    with pod.entered():
+        subprocess.run([sys.executable, "-m", "netinit", "apply", "--layout", "ambient", *words], check=True, capture_output=True, timeout=120)
+    tree = make_validated_pod("web", "10.77.0.2")
+    tree["spec"]["containers"] = [{"name": "app"}]
+    tree["metadata"]["annotations"] = {"ambient.istio.io/redirection": "enabled", **({"ambient.istio.io/dns-capture": annotation} if annotation else {})}
+    api.put(tree)
+    with Node(tmp_path, api, *OWN) as node:
+        node.until(lambda: 'netinit_node_pods{state="captured"} 1.0' in node.get("/metrics")[1], "the sweep")
+        assert not reasons(api)
+        pod.run(["iptables", "-t", "nat", "-D", "ISTIO_OUTPUT", "1"], check=True)
+        node.until(lambda: reasons(api), "the event")
+    assert reasons(api) == ["InterceptionDrift"]
+
+
+def test_a_pod_of_an_ambient_mesh_without_its_rules_is_programmed_as_configured(api, tmp_path, pod, runtime):
+    tree = make_validated_pod("web", "10.77.0.2")
+    tree["spec"]["containers"] = [{"name": "app"}]
+    tree["metadata"]["annotations"] = {"ambient.istio.io/redirection": "enabled"}
+    api.put(tree)
+    with Node(tmp_path, api, *OWN, "--repair", "program") as node:
+        node.until(lambda: "InterceptionRepaired" in reasons(api), "the repair")
+        node.until(lambda: 'netinit_node_pods{state="captured"} 1.0' in node.get("/metrics")[1], "the sweep")
+    assert "ISTIO_PRERT" in pod.run(["iptables-save"], check=True).stdout

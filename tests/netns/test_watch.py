@@ -7,13 +7,16 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 
 import pytest
 
 from hostile_texts import commands
+from netinit.kernel.users import creating_as
 from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import Options
+from netinit.simulate.fates import NOTHING_CAPTURES
 from prefork import Running
 from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool
 
@@ -183,3 +186,19 @@ def test_a_count_that_is_none_is_refused_by_name(pod):
     done = run_tool(pod, "watch", "--interval", "0")
     assert done.returncode == 2
     assert "--interval" in done.stderr
+
+
+def test_a_datagram_that_is_refused_counts_once(pod, backend):
+    apply_in(pod, Options.from_argv([*RULES, "--reject-quic", "--backend", backend]))
+    with watching(pod, "--all") as process:
+        with pod.entered(), creating_as(APP_ID, APP_ID):
+            quic, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        with quic, other:
+            for _ in range(8):
+                with contextlib.suppress(OSError):  # the refusal of the one before
+                    quic.sendto(b"?", (OUTSIDE, 443))
+            other.sendto(b"?", (OUTSIDE, 9999))
+        last = look_until(process, lambda look: since(look, verdict="dropped", direction="out") and since(look, verdict="direct", because=NOTHING_CAPTURES, direction="out"))[-1]
+        sent = since(last, verdict="dropped", direction="out")
+        assert 4 <= sent <= 8
+        assert since(last, verdict="direct", because=NOTHING_CAPTURES, direction="out") == 1

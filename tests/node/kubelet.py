@@ -7,10 +7,12 @@ changes of the machine (sysctls, folders of logs) it finds as files and file sys
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import ipaddress
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 from cryptography import x509
@@ -19,12 +21,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from control_plane import ADDRESSES, API, NAMESPACE, ControlPlane
+from cri import IMAGE
 from netinit.webhook.certificates import Pair
 from node_agent import NODE
 from sidecar import find_envoy
 
 API_SERVICE = "10.78.0.1"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubelet")
+SAFE = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}
+SECONDS = 60  # a pod has to become ready
 CONTROLLERS = ("daemonset-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller")
 # What a kubelet sets for the whole machine: it sees these values, and may change these files alone.
 SYSCTLS = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
@@ -75,18 +80,23 @@ class Cluster(ControlPlane):
     bound = "0.0.0.0"  # of a network namespace of its own: pods ask it
     disabled = ()
     asks_kubelets = True  # for logs, exec and attach
+    controllers = CONTROLLERS
 
     def __init__(self, folder, runtime):
         super().__init__(folder)
         self.runtime = runtime
+        self.group = f"netinit-{os.getpid()}"  # a kubelet ends what it does not know below its own group: this one shares none
+        self.groups = [hierarchy / self.group for hierarchy in Path("/sys/fs/cgroup").iterdir() if hierarchy.is_dir()]
         self.pair = make_certificate(("localhost", "127.0.0.1", API_SERVICE, ADDRESSES[0], "kubernetes.default.svc"))
 
     def bring_up(self):
         _prepare_the_node(self.folder)
+        for group in self.groups:
+            group.mkdir()
         super().bring_up()
         self.let_pods_mount(NAMESPACE)
         self.start(
-            "kube-controller-manager", "--kubeconfig", self.folder / "admin.kubeconfig", "--controllers", ",".join(CONTROLLERS),
+            "kube-controller-manager", "--kubeconfig", self.folder / "admin.kubeconfig", "--controllers", ",".join(self.controllers),
             "--service-account-private-key-file", self.folder / "accounts.key", "--root-ca-file", self.folder / "ca.crt",
             "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", self.folder,
         )  # fmt: skip
@@ -102,7 +112,7 @@ class Cluster(ControlPlane):
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}, "x509": {"clientCAFile": str(self.folder / "ca.crt")}},
             "authorization": {"mode": "AlwaysAllow"},
-            "cgroupDriver": "cgroupfs", "cgroupRoot": "/", "failCgroupV1": False, "failSwapOn": False, "protectKernelDefaults": True,
+            "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self.group}", "failCgroupV1": False, "failSwapOn": False, "protectKernelDefaults": True,
             "containerRuntimeEndpoint": f"unix://{self.runtime.socket}", "localStorageCapacityIsolation": False,
             "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "1Mi"},
             "imageGCHighThresholdPercent": 100, "podLogsDir": str(self.folder / "logs"), "volumePluginDir": str(self.folder / "volumes"),
@@ -147,15 +157,79 @@ class Cluster(ControlPlane):
         super().__exit__()
         subprocess.run(["umount", "--recursive", "--lazy", self.folder / "kubelet"], check=False, capture_output=True)
         self.runtime.end_containers()
-        for table in Path("/sys/fs/cgroup").glob("*/kubepods"):
-            for path, _, _ in os.walk(table, topdown=False):
-                Path(path).rmdir()
+        end = time.monotonic() + SECONDS
+        while not all(_remove_groups(group) for group in self.groups) and time.monotonic() < end:
+            time.sleep(0.1)  # a group is busy until the kernel has taken its last process down
+
+
+def _remove_groups(table):
+    """Removes the control groups of pods; whether all are gone."""
+    try:
+        for path, _, _ in os.walk(table, topdown=False):
+            Path(path).rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def make_pod(name, **more):
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "nodeName": NODE, "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "app", "image": IMAGE, "imagePullPolicy": "Never", "securityContext": SAFE, **more}],
+        },
+    }  # fmt: skip
+
+
+def is_so(pod, kind):
+    return any(one["type"] == kind and one["status"] == "True" for one in pod["status"].get("conditions", ()))
+
+
+def wait_until_ready(plane, name, namespace="shop"):
+    try:
+        plane.until(lambda: is_so(plane.find_pod(namespace, name), "Ready"), f"the pod {name} is ready", SECONDS)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{plane.events(namespace, name)}\n{plane.logs(namespace, name)}") from None
+    return plane.find_pod(namespace, name)
+
+
+def state_of(pod, name):
+    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
+    return next((one["state"] for one in statuses if one["name"] == name), {})
+
+
+def agent_values(runtime):
+    """The chart's values for the node's agent on this runtime."""
+    return (
+        "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
+        f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}",
+    )  # fmt: skip
+
+
+def agents(plane):
+    return [pod for pod in plane.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] if pod["metadata"]["name"].startswith("netinit-node-")]
+
+
+def wait_for_agent(plane):
+    def ready():
+        plane.bind(NAMESPACE)
+        return any(is_so(pod, "Ready") for pod in agents(plane))
+
+    try:
+        plane.until(ready, "the DaemonSet's pod is ready", SECONDS)
+    except AssertionError as error:
+        said = [told for pod in agents(plane) for told in (plane.events(NAMESPACE, pod["metadata"]["name"]), plane.logs(NAMESPACE, pod["metadata"]["name"]))]
+        raise AssertionError(f"{error}\n{said}") from None
 
 
 def _prepare_the_node(folder):
     """What this network and mount namespace lack of a node."""
     for address in ADDRESSES:
         subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
+    subprocess.run(["ip", "route", "replace", f"{API_SERVICE}/32", "dev", "lo"], check=True)  # for what is on the node's network
     to_api = ["-d", API_SERVICE, "-p", "tcp", "--dport", "443", "-j", "DNAT", "--to-destination", f"{ADDRESSES[0]}:{API}"]
     for chain in ("PREROUTING", "OUTPUT"):
         subprocess.run(["iptables", "-w", "-t", "nat", "-A", chain, *to_api], check=True)

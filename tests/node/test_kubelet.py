@@ -14,19 +14,17 @@ import pytest
 import kubelet
 from control_plane import ADDRESSES, ADMIN, NAMESPACE, ApiError, Replica
 from cri import IMAGE, archive_image, compile_static
-from kubelet import Cluster
+from kubelet import SECONDS, Cluster, agent_values, agents, is_so, make_pod, state_of, wait_for_agent, wait_until_ready
 from meeting import check_meets_envoy
-from node_agent import NODE
+from netinit.cli.webhook.manifests import objects
 from runtime import V4, bridge
 from sidecar import find_envoy, make_bootstrap
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted", "istio-injection": "enabled"}
-SAFE = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}
 PROXY = "netinit.test/proxy:1"
 # Istio's proxy is told what it is by its arguments; Envoy knows it by its configuration.
 LAUNCHER = '#include <unistd.h>\nint main(void)\n{\n    return execl("/envoy", "envoy", "-c", "/envoy.json", "--disable-hot-restart", "--concurrency", "1", (char *)0);\n}\n'
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
-SECONDS = 60
 OBSTACLE = kubelet.find_obstacle()
 pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or "")
 
@@ -45,10 +43,7 @@ def cluster(runtime, tmp_path_factory):
         values = folder / "values.json"
         images = {"imagePullPolicy": "Never", "proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}
         values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": images}))
-        _, trees = plane.install(
-            "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
-            f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}",
-        )  # fmt: skip
+        _, trees = plane.install(*agent_values(runtime), "node.monitoringPort=15114")  # the webhook is no pod here, and has the node's 15014
         (tree,) = [tree for tree in trees if tree["kind"] == "DaemonSet"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--valuesFile", values)) as replica:
             replica.wait()
@@ -71,36 +66,6 @@ def make_proxy(folder):
     return archive_image(folder / "proxy.tar", PROXY, files)
 
 
-def make_pod(name, **more):
-    return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {
-            "nodeName": NODE, "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "app", "image": IMAGE, "imagePullPolicy": "Never", "securityContext": SAFE, **more}],
-        },
-    }  # fmt: skip
-
-
-def agents(plane):
-    return [pod for pod in plane.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] if pod["metadata"]["name"].startswith("netinit-node-")]
-
-
-def wait_for_agent(plane):
-    def ready():
-        plane.bind(NAMESPACE)
-        return any(is_so(pod, "Ready") for pod in agents(plane))
-
-    try:
-        plane.until(ready, "the DaemonSet's pod is ready", SECONDS)
-    except AssertionError as error:
-        said = [told for pod in agents(plane) for told in (plane.events(NAMESPACE, pod["metadata"]["name"]), plane.logs(NAMESPACE, pod["metadata"]["name"]))]
-        raise AssertionError(f"{error}\n{said}") from None
-
-
-def is_so(pod, kind):
-    return any(one["type"] == kind and one["status"] == "True" for one in pod["status"].get("conditions", ()))
-
-
 @contextlib.contextmanager
 def running(plane, name):
     """The pod that the API server keeps, once the kubelet says that it is ready."""
@@ -117,21 +82,8 @@ def created(plane, name):
         plane.ask("DELETE", f"/api/v1/namespaces/shop/pods/{name}?gracePeriodSeconds=0")
 
 
-def wait_until_ready(plane, name, namespace="shop"):
-    try:
-        plane.until(lambda: is_so(plane.find_pod(namespace, name), "Ready"), f"the pod {name} is ready", SECONDS)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{plane.events(namespace, name)}\n{plane.logs(namespace, name)}") from None
-    return plane.find_pod(namespace, name)
-
-
 def containers_of(pod):
     return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
-
-
-def state_of(pod, name):
-    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
-    return next((one["state"] for one in statuses if one["name"] == name), {})
 
 
 def check_captured(runtime, pod):
@@ -188,6 +140,28 @@ def select(plane, labels):
     plane.ask("PATCH", f"{DAEMON_SETS}/{plane.daemon_set['metadata']['name']}", patch, kind="application/merge-patch+json")
 
 
+def test_an_upgrade_of_the_agent_lets_no_pod_wait(cluster, runtime):
+    before = {pod["metadata"]["uid"] for pod in agents(cluster)}
+    names = []
+
+    def is_replaced():
+        cluster.bind(NAMESPACE)
+        now = agents(cluster)
+        if len(names) < 10:  # of 100 thousandths of a CPU each
+            names.append(f"while-{len(names)}")
+            stack.enter_context(created(cluster, names[-1]))
+        return len(now) == 1 and now[0]["metadata"]["uid"] not in before and is_so(now[0], "Ready")
+
+    with contextlib.ExitStack() as stack:
+        patch = {"spec": {"template": {"metadata": {"annotations": {"changed": "yes"}}}}}
+        cluster.ask("PATCH", f"{DAEMON_SETS}/{cluster.daemon_set['metadata']['name']}", patch, kind="application/merge-patch+json")
+        cluster.until(is_replaced, "another agent is there", 2 * SECONDS)
+        for name in names:
+            check_captured(runtime, wait_until_ready(cluster, name))
+            assert not [told for told in cluster.events("shop", name) if "FailedCreatePodSandBox" in told]
+    assert len(names) > 3
+
+
 def test_pods_that_start_at_once_are_all_captured(cluster, runtime):
     names = [f"many-{number}" for number in range(6)]
     with contextlib.ExitStack() as stack:
@@ -201,7 +175,10 @@ def test_pods_that_start_at_once_are_all_captured(cluster, runtime):
 READS = {"apiGroups": [""], "resources": ["pods", "services", "namespaces"], "verbs": ["get", "list"]}
 SLICES = {"apiGroups": ["discovery.k8s.io", "apps"], "resources": ["endpointslices", "deployments"], "verbs": ["get", "list"]}
 RIGHTS = {
-    "ann": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}],
+    "ann": [
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterrolebindings"], "verbs": ["list"]},
+    ],
     "ben": [
         {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch"]},
         {"apiGroups": [""], "resources": ["pods/log", "pods/attach"], "verbs": ["get", "create"]},
@@ -302,7 +279,7 @@ def test_check_sees_the_live_rules_and_finds_the_pod_whose_rules_somebody_change
 def test_without_the_right_to_the_agent_an_ephemeral_container_reads_the_rules(cluster, shop, words):
     told = netinit(cluster, "ben", words[0], "web-a", *words[1:])
     assert told.startswith(f"open/web-a: {BY_CONTAINER}"), told
-    assert 'cannot create resource "pods/exec"' in told
+    assert "name its namespace with --agent-namespace" in told
 
 
 @pytest.mark.parametrize(("words", "code"), [(("explain", "--to", "db:5432"), 0), (("audit",), 0), (("check",), 0), (("verify",), 1)], ids=str)
@@ -320,3 +297,28 @@ def test_without_any_right_the_manifest_answers_and_says_so(cluster, shop, words
     else:
         assert out.startswith(f"open/web-a: {BY_MANIFEST}")
         assert 'cannot patch resource "pods/ephemeralcontainers"' in out
+
+
+def test_a_new_release_heals_a_node_that_was_off_while_the_one_before_was_uninstalled(cluster, runtime):
+    """Of any name and namespace: the entry that was left there is about no agent that will ever come back."""
+    take_the_agent_away(cluster)
+    cluster.ask("DELETE", f"{DAEMON_SETS}/{cluster.daemon_set['metadata']['name']}")
+    with created(cluster, "stuck"):
+        cluster.until(lambda: any("agent does not answer" in told for told in cluster.events("shop", "stuck")), "the kubelet says why the pod waits", SECONDS)
+        assert cluster.is_ready()
+        cluster.namespace("mesh-system")
+        args = [word for word in cluster.daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] if word.startswith("--monitoringPort")]
+        values = (
+            "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
+            f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}", f"node.monitoringPort={args[0].split('=')[1]}",
+        )  # fmt: skip
+        for tree in objects("mesh-system", "mesh", (), values):
+            if "mesh-node" in tree["metadata"]["name"]:
+                assert cluster.apply(tree)
+
+        def is_there():
+            cluster.bind("mesh-system")
+            return any(is_so(pod, "Ready") for pod in cluster.ask("GET", "/api/v1/namespaces/mesh-system/pods")["items"])
+
+        cluster.until(is_there, "the new release's agent is ready", SECONDS)
+        check_captured(runtime, wait_until_ready(cluster, "stuck"))

@@ -21,7 +21,7 @@ from meeting import check_meets_envoy
 from netinit.lab.servers import Listener
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
-from node_agent import AGENT_NAMESPACE, DAEMON_SET, Node, make_pod
+from node_agent import AGENT_NAMESPACE, DAEMON_SET, Node, make_pod, make_validated_pod
 from programming import differences_in
 from runtime import V4, There, bridge
 from sidecar import find_envoy, start_envoy
@@ -112,6 +112,16 @@ def test_without_an_agent_pods_wait_and_start_when_it_is_back_and_its_own_starts
 def differences(runtime, made):
     with There(runtime.namespace(made)) as pod:
         return differences_in(pod, decide(read_pod(make_pod("web")), Options(), ("10.90.0.2",)).options)
+
+
+def test_a_pod_that_started_without_the_plugin_is_found_by_the_record_that_containerd_keeps(runtime, api, tmp_path):
+    runtime.network(bridge(V4))
+    with sandbox(runtime, "web") as made:
+        address = addresses_of(runtime.namespace(made))[0]
+        api.put(make_validated_pod("web", address))
+        with Node(tmp_path, api, "--netnsFolder", "/run/netns", "--recordsFolder", "/var/lib/cni/results", "--sweepInterval", "1s", "--repair", "program", in_full=True) as node:
+            node.until(lambda: "InterceptionRepaired" in [event["reason"] for event in api.events()], "the repair")
+        assert differences(runtime, made) == []
 
 
 def test_a_bad_annotation_is_what_the_kubelet_is_told(runtime, api, tmp_path):

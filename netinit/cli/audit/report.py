@@ -19,7 +19,7 @@ from netinit.simulate.audit.grammar import Assertion
 from netinit.simulate.audit.proof import Ruling, rule_on
 from netinit.simulate.audit.subject import AuditSubject, example_of
 from netinit.simulate.audit.words import spell_box
-from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.endpoints import spell_example, spell_packet
 from netinit.simulate.explain import Explanation
 from netinit.simulate.ruleset import Ruleset
 
@@ -109,7 +109,6 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
 
 
 def _row(one: Traffic, *, full: bool) -> Row:
-    packet, _ = example_of(one.regions[0])
     return {
         "kind": one.kind.name,
         "by": INTENT_WORDS.get(one.kind.intent, one.kind.intent),
@@ -119,7 +118,7 @@ def _row(one: Traffic, *, full: bool) -> Row:
         "who": list(one.who),
         "because": list(one.because),
         "closes": one.closes,
-        "example": spell_packet(packet),
+        "example": spell_example(*example_of(one.regions[0])),
         "packets": str(sum(region.size for region in one.regions)),
         "sets": [
             {

@@ -9,7 +9,7 @@ from netinit.cli.audit.report import count
 from netinit.cli.diff.sides import Compared
 from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
 from netinit.simulate.audit.subject import example_of
-from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.endpoints import spell_example
 
 EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"
 MOST_SHOWN = 8  # kinds of packets
@@ -37,7 +37,7 @@ def _change(one: FateChange) -> dict[str, Any]:
         "because_before": one.why[0],
         "because_after": one.why[1],
         "packets": str(sum(region.size for region in one.regions)),
-        "example": spell_packet(example_of(one.regions[0])[0]),
+        "example": spell_example(*example_of(one.regions[0])),
     }
 
 

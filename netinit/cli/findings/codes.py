@@ -12,7 +12,7 @@ OF_OPTIONS = {  # kind: code, what it means and what to do
     "no-effect": ("NI002", "No packet is treated differently because of this option. Remove it, or give what it needs."),
     "shadowed": ("NI003", "Another option decides before this one does. Remove one of the two."),
     "redundant": ("NI004", "The value is contained in another one. Remove it."),
-    "unreachable": ("NI005", "No packet reaches a rule, since one before it takes them all."),
+    "unreachable": ("NI005", "No longer reported: NI002, NI003 and NI004 name the option or the value whose rule no packet reaches."),
     "own-port": ("NI006", "A port of the proxy itself is named among those of the application."),
     "health-ports": ("NI007", "The proxy's own ports for health and metrics are captured, so that probes of it fail."),
     "loop": ("NI008", "What the proxy sends is captured again and goes round in circles."),
@@ -22,7 +22,7 @@ OF_OPTIONS = {  # kind: code, what it means and what to do
     "quic-passes": ("NI012", "HTTP/3 goes out past the proxy, over UDP. --reject-quic makes clients fall back to TCP."),
     "idle-family": ("NI013", "Rules of an address family that this pod does not use."),
     "open-tunnel": ("NI014", "Port 15008 is left to the proxy's tunnel, and nothing in the pod enables the tunnel."),
-    "docker": ("NI015", "An option that Docker's resolver, in the container itself, does not get along with."),
+    "docker": ("NI015", "No longer reported: tables of nft answer queries to Docker's resolver too."),
     "backend": ("NI016", "The backend that is asked for cannot do what the options need."),
     "proxy-owner": ("NI017", "An application runs as the proxy's user or group: what it sends is not captured."),
 }

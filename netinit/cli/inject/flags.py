@@ -138,9 +138,14 @@ class InjectFlags(CheckFlags):
     explain: bool = plain(
         "--explain", SWITCH, default=False, help_text="Show for each object what this command would do, and why; write no manifests.",
     )
+    check_config: bool = plain(
+        "--check-config", SWITCH, default=False,
+        help_text="Say what is wrong with the configuration and its templates, as the webhook would; needs no manifests.")
 
     def _check(self) -> list[str]:
-        problems = super()._check()
+        problems = [] if self.check_config and not self.filenames else super()._check()
+        if self.check_config and (self.filenames or self.explain):
+            problems.append("--check-config: needs no manifests and explains none; leave -f and --explain out")
         if self.labels is not None:
             problems.append("--namespace-labels: goes with check-inject; this command asks no webhook")
         if self.as_json and not self.explain:

@@ -23,6 +23,10 @@ def run(flags: InjectFlags) -> int:
         from netinit.cli.inject.check import explain
 
         return explain(flags)
+    if flags.check_config:
+        from netinit.cli.inject.check_config import check_config
+
+        return check_config(flags)
     config = inject_inputs.read_config(flags, lazily=True)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])
     spool = Spool()

@@ -28,6 +28,7 @@ from netinit.cli.kubectl.sources import (
 )
 from netinit.inject.initcontainer import find_init
 from netinit.inject.podfile import read_object
+from netinit.options import Options
 
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 WITH_TARGET = ("explain", "draw")
@@ -64,8 +65,8 @@ class _Told:
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """The answer without what differs between equal pods: their addresses and counters."""
-        text = "\n".join(self.body)
+        """The answer without what differs between equal pods: their names, addresses and counters."""
+        text = "\n".join(self.body).replace(self.pod.title, "POD")
         for address in sorted(self.pod.addresses, key=len, reverse=True):
             text = re.sub(rf"(?<![0-9a-f.:]){re.escape(address)}(?![0-9a-f])", "POD", text)
         return tuple(_COUNTERS.sub("", text).split("\n"))
@@ -117,7 +118,13 @@ def _run(
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     words = (*words, *["--json"] * as_json)
-    told = [_ask(verb, pod, words, targets, find_sources(kubectl, agent, pod, image, source), as_json=as_json) for pod in pods]
+    asked = [_questions(verb, pod, words, targets, agent.base(pod.node) if source in (AUTO, AGENT) else Options()) for pod in pods]
+    if source in (AUTO, AGENT):
+        agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
+    told = [
+        _ask(pod, questions, targets, find_sources(kubectl, agent, pod, image, source), as_json=as_json)
+        for pod, questions in zip(pods, asked, strict=True)
+    ]
     if as_json:
         show_artefact(to_json(with_version({"pods": [one.tree for group in _group(told) for one in group]})))
     else:
@@ -144,19 +151,25 @@ def find_image(pod: ClusterPod) -> str:
     return image if name == "netinit" else ""
 
 
+def _questions(
+    verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], base: Options
+) -> list[PodQuestion]:
+    """What is asked of a pod, for each destination."""
+    options = read_object(pod.tree, base).options
+    destinations: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
+    return [PodQuestion(verb, (*to, *words), options) for to in destinations]
+
+
 def _ask(
-    verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
+    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
 ) -> _Told:
     """All that is to be said of a pod."""
-    facts = read_object(pod.tree)
     told: list[str] = []
     notes: dict[str, None] = {}
     found: list[PodAnswer] = []
-    asked: list[tuple[str, tuple[str, ...]]] = [
-        (f"  to {one.title or 'the address'}, {one.endpoint}:", ("--to", one.endpoint)) for one in targets
-    ]
-    for head, to in asked or [("", ())]:
-        found.append(ask_first(sources, pod, PodQuestion(verb, (*to, *words), facts.options)))
+    heads = [f"  to {one.title or 'the address'}, {one.endpoint}:" for one in targets] or [""]
+    for head, question in zip(heads, questions, strict=True):
+        found.append(ask_first(sources, pod, question))
         notes |= dict.fromkeys(found[-1].notes)
         told += [head] * bool(head)
         told += [f"    {line}" for line in found[-1].text]

@@ -20,7 +20,8 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace (default: that of the context)."),
         click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
         click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig."),
-        click.option("--agent-namespace", default="", metavar="NAME", help="Where the node agent is (default: it is looked for)."),
+        click.option("--agent-namespace", default="", metavar="NAME",
+                     help="Where the node agent is (default: the namespaces that the chart's ClusterRoleBindings name)."),
     )):  # fmt: skip
         function = decorate(function)
     return function
@@ -50,9 +51,14 @@ def find_pods(kubectl: Kubectl, named: str, namespace: str) -> list[ClusterPod]:
     else:
         home = check_name(tree["metadata"].get("namespace") if isinstance(tree.get("metadata"), dict) else "", "namespace")
         found = read_pods(kubectl.get("pods", "-n", home, "-l", write_selector(tree)))
-    running = [pod for pod in found if pod.addresses and not pod.host_network]
+    running = [pod for pod in found if pod.addresses and not pod.host_network and not pod.ended]
     if not running:
-        on_host = any(pod.host_network for pod in found)
-        why = "it is on its node's network, where no rule of a mesh is" if on_host else "no pod has an address yet"
+        why = "no pod has an address yet"
+        if any(pod.host_network for pod in found):
+            why = "it is on its node's network, where no rule of a mesh is"
+        elif found and all(pod.ended for pod in found):
+            why = f"it has ended ({found[0].phase}), and its network with it; netinit explain --pod answers by its manifest"
+        elif not found:
+            why = "it has no pods"
         raise NetinitError(f"{kind} {quote(name)}: {why}")
     return running

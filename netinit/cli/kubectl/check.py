@@ -24,7 +24,7 @@ from netinit.simulate.audit import kinds
 
 Row = dict[str, Any]
 JSON, TABLE = "json", "table"
-PLANNED, DIFFERENT, NOT_READ = "as planned", "different", "not read"
+PLANNED, DIFFERENT, NOT_READ, ENDED = "as planned", "different", "not read", "ended"
 MOST_OF_A_CELL = 60
 MESH_LABELS = {"istio-injection": "enabled"}
 REVISION = "istio.io/rev"
@@ -48,8 +48,7 @@ def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: s
     pods = read_pods(kubectl.get("pods", *where))
     meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
     agent = AgentSource(kubectl, agent_namespace)
-    seen: dict[Any, Row] = {}
-    rows = [row for pod in pods if (row := _look(pod, agent, seen, meshed=pod.namespace in meshed))]
+    rows = _look_at_all(pods, agent, meshed)
     if form == JSON:
         show_artefact(to_json(with_version({"pods": rows, "notes": notes})))
     else:
@@ -75,29 +74,55 @@ def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool
     return found, []
 
 
-def _look(pod: ClusterPod, agent: AgentSource, seen: dict[Any, Row], *, meshed: bool) -> Row | None:
-    """A pod's row; None for one that has nothing to do with the mesh."""
+def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -> list[Row]:
+    """A row for each pod that has to do with the mesh. The agents are asked twice: of all rules, then of those that differ."""
+    rows: dict[str, Row] = {}
+    found: dict[str, tuple[ClusterPod, PodFacts]] = {}
+    for pod in pods:
+        row, facts = _look(pod, agent, meshed=pod.namespace in meshed)
+        if row:
+            rows[pod.title] = row
+        if facts and not pod.ended:
+            found[pod.title] = pod, facts
+    agent.prepare([(pod, _question("verify", facts)) for pod, facts in found.values()])
+    for title, (pod, facts) in found.items():
+        rows[title] |= _verify(pod, facts, agent)
+    differ = [found[title] for title, row in rows.items() if row["rules"] == DIFFERENT]
+    agent.prepare([(pod, _question("audit", facts)) for pod, facts in differ])
+    seen: dict[Any, Row] = {}
+    for title, (pod, facts) in found.items():
+        rows[title] |= _audit(pod, facts, agent, seen, live=rows[title]["rules"] == DIFFERENT)
+    return list(rows.values())
+
+
+def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
+    """What a pod's manifest says: its row, none where it has nothing to do with the mesh, and its facts where it is intercepted."""
     row: Row = {
         "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
         "bypasses": None, "byDesign": None, "source": None, "warnings": [],
     }  # fmt: skip
     try:
         facts = read_object(pod.tree)
+        if not facts.programs and facts.intercepted:  # the agent's configuration counts
+            facts = read_object(pod.tree, agent.base(pod.node))
     except NetinitError as error:
-        return row | {"reason": "its options cannot be read", "warnings": [str(error)]}
+        return row | {"reason": "its options cannot be read", "warnings": [str(error)]}, None
     if not facts.intercepted:
         reason = "on its node's network" if facts.host_network else "neither an init container nor a proxy"
-        return row | {"reason": reason} if meshed and pod.phase not in {"Succeeded", "Failed"} else None
-    row |= {"injected": True, "warnings": [str(finding) for finding in facts.findings]}
-    row |= {"reason": "init container" if facts.programs else "by a CNI plugin"}
-    row |= _verify(pod, facts, agent)
-    return row | _audit(pod, facts, agent, seen, live=row["rules"] == DIFFERENT)
+        return (row | {"reason": reason} if meshed and not pod.ended else None), None
+    by = "init container" if facts.programs else "by an ambient agent" if facts.is_ambient else "by a CNI plugin"
+    row |= {"injected": True, "reason": by, "warnings": [str(finding) for finding in facts.findings]}
+    return row | {"rules": ENDED} if pod.ended else row, facts
+
+
+def _question(verb: str, facts: PodFacts) -> PodQuestion:
+    return PodQuestion(verb, ("--json",), facts.options)
 
 
 def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
     """Whether the live rules are those of the manifest, as the node agent sees them."""
     try:
-        found = agent.ask(pod, PodQuestion("verify", ("--json",), facts.options))
+        found = agent.ask(pod, _question("verify", facts))
         report = found.tree
     except NetinitError as error:
         return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": str(error)}
@@ -110,7 +135,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     """The bypasses: of the live rules where they are not those of the manifest, which are looked at once for equal pods."""
     if live:
         try:
-            found = agent.ask(pod, PodQuestion("audit", ("--json",), facts.options))
+            found = agent.ask(pod, _question("audit", facts))
             return _sum_up(mapping(next(iter(sequence(found.tree.get("pods"))), {})))
         except NetinitError:
             return {}
@@ -138,7 +163,7 @@ def render_rows(rows: list[Row]) -> Lines:
     """The table: pods with different rules first, then those without, then the rest by name."""
     if not rows:
         return lines(["no pod here is in a mesh"])
-    order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3}
+    order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
     ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
     table = [("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)]
     widths = [max(len(cells[column]) for cells in table) for column in range(4)]
@@ -146,7 +171,9 @@ def render_rows(rows: list[Row]) -> Lines:
     printed = ["  ".join([*cells, whole[4]]).rstrip() for cells, whole in zip(padded, table, strict=True)]
     counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
     bare = sum(not row["injected"] for row in rows)
-    told = [f"{number} with rules {word}" for number, word in counts] + [f"{bare} not injected"] * bool(bare)
+    ended = sum(row["rules"] == ENDED for row in rows)
+    told = [f"{number} with rules {word}" for number, word in counts]
+    told += [f"{bare} not injected"] * bool(bare) + [f"{ended} ended"] * bool(ended)
     return lines([*printed, f"{len(rows)} pods: {', '.join(told)}"])
 
 

@@ -47,7 +47,8 @@ def _command(  # noqa: PLR0917
     kubectl = find_kubectl(context, kubeconfig)
     pods = find_pods(kubectl, named, namespace)
     agent = AgentSource(kubectl, agent_namespace)
-    states = [_examine(pod, find_sources(kubectl, agent, pod, image, source)) for pod in pods]
+    bases = [Options() if source == EPHEMERAL else agent.base(pod.node) for pod in pods]
+    states = [_examine(pod, base, find_sources(kubectl, agent, pod, image, source)) for pod, base in zip(pods, bases, strict=True)]
     for one in states:
         answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
     different = [one for one in states if one.differences]
@@ -58,9 +59,9 @@ def _command(  # noqa: PLR0917
     return max([_reconcile(one) for one in different])
 
 
-def _examine(pod: ClusterPod, sources: list[PodSource]) -> PodState:
+def _examine(pod: ClusterPod, base: Options, sources: list[PodSource]) -> PodState:
     """How the pod's rules differ. OptionError for a pod whose rules are none of netinit's."""
-    facts = read_object(pod.tree)
+    facts = read_object(pod.tree, base)
     if not facts.intercepted:
         raise OptionError(f"{pod.title}: has neither an init container nor a proxy, so no rules are planned for it")
     refused = []

@@ -20,6 +20,7 @@ KINDS = {  # as people write it -> as kubectl is asked
     "replicaset": "replicaset", "replicasets": "replicaset", "rs": "replicaset",
 }  # fmt: skip
 POD = "pod"
+_MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod
 RUNNING = "Running"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain, RFC 1123
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._/]{0,315}[A-Za-z0-9])?")
@@ -40,6 +41,18 @@ class ClusterPod:
     def title(self) -> str:
         """Its namespace and name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """Its uid, and that of a static pod, by which the runtime knows it."""
+        metadata = mapping(self.tree.get("metadata"))
+        found = (string(metadata.get("uid")), strings(metadata.get("annotations")).get(_MIRROR, ""))
+        return tuple(uid for uid in found if _LABEL.fullmatch(uid))
+
+    @property
+    def ended(self) -> bool:
+        """Whether its containers have ended, and its network with them."""
+        return self.phase in {"Succeeded", "Failed"}
 
     @property
     def host_network(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from netinit.base.errors import ClusterError, NetinitError
@@ -37,6 +37,15 @@ class Kubectl:
         """How `kubectl WORDS` ended; it has `extra` seconds beside the usual deadline."""
         begun = run.start(self.program, (*words[:1], *self.flags, *words[1:]), environment=self.environ, waits=int(extra * 10**9))
         return run.finish(begun)
+
+    def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[run.Finished]:
+        """The same of several at once, each with its standard input. NetinitError."""
+        jobs = [(self.program, (*words[:1], *self.flags, *words[1:]), text) for words, text in asked]
+        found = run.finish_all(run.start_all(jobs, environment=self.environ, waits=int(extra * 10**9)))
+        for one in found:
+            if isinstance(one, NetinitError):
+                raise one
+        return [one for one in found if isinstance(one, run.Finished)]
 
     def follow(self, *words: str) -> Followed:
         """`kubectl WORDS`, whose lines are read as they come. BackendUnavailableError where it cannot be started."""

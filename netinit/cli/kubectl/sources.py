@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from netinit.base.errors import ClusterError, NetinitError, ParseError
+from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseError
 from netinit.base.shown import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.itself import run_netinit
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl, describe_errors, describe_failure
 from netinit.kernel.following import Followed
-from netinit.options import Interception, Options
+from netinit.node.settings import AgentSettings
+from netinit.options import AMBIENT, Interception, Options
 
 AGENT_LABEL = "app.kubernetes.io/name=netinit-node"
 AGENT_CONTAINER = "agent"
 LIVE_WORD = ("explain", "audit", "draw")  # these read live rules with --live; verify and doctor always do
 FROM_MANIFEST = ("explain", "audit", "draw")
 _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftables", "force_iptables_binary", "ipset_threshold")
+SECONDS_OF_A_QUESTION = 2.0  # that a node has for each pod, beside the usual deadline of a program
 MOST_LINES, MOST_OF_AN_ANSWER = 2000, 1 << 20
 NO_IMAGE = "no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE"
 _PULL_SECONDS, _PAUSE = 90.0, 1.0
@@ -67,7 +69,8 @@ class PodQuestion:
         """The command line beside the pod."""
         own = Options(**{name: getattr(self.options, name) for name in _SENT})
         # The uid is spelled out: the default is that of a user of the machine, which is another one there.
-        return (self.verb, *own.to_argv(always=("proxy_uids",)), *(("--live",) if self.verb in LIVE_WORD else ()), *self.words)
+        spelled = () if own.layout == AMBIENT else ("proxy_uids",)
+        return (self.verb, *own.to_argv(always=spelled), *(("--live",) if self.verb in LIVE_WORD else ()), *self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,57 +86,117 @@ class LiveAnswer:
 
 
 class AgentSource:
-    """The node agent; the one of each node is looked for once."""
+    """The node agents, each found once; all questions for a node are asked together, and nodes at the same time.
+
+    An agent's label anybody can write, and an answer is believed. So an agent is a pod of the namespace and service account that a
+    ClusterRoleBinding of the chart names, which only who may give such rights can make; or of the namespace that the user names.
+    """
 
     def __init__(self, kubectl: Kubectl, namespace: str = "") -> None:
         self.kubectl = kubectl
-        self.where = ("-n", namespace) if namespace else ("-A",)
-        self._agents: dict[str, list[ClusterPod]] | None = None
+        self.namespace = namespace
+        self._agents: dict[str, ClusterPod] | None = None
+        self._answers: dict[tuple[str, PodQuestion], PodAnswer | ClusterError] = {}
+
+    def prepare(self, asked: Iterable[tuple[ClusterPod, PodQuestion]]) -> None:
+        """Asks the agents all of this, so that `ask` has the answers."""
+        by_agent: dict[str, tuple[ClusterPod, list[tuple[ClusterPod, PodQuestion]]]] = {}
+        for pod, question in asked:
+            try:
+                agent = self.find(pod.node)
+            except ClusterError as error:
+                self._answers[pod.title, question] = error
+                continue
+            by_agent.setdefault(agent.title, (agent, []))[1].append((pod, question))
+        calls = [(("exec", "-i", *_words(agent)), "".join(map(_write_question, questions))) for agent, questions in by_agent.values()]
+        extra = SECONDS_OF_A_QUESTION * max((len(questions) for _, questions in by_agent.values()), default=0)
+        for (agent, questions), done in zip(by_agent.values(), self.kubectl.ask_all(calls, extra=extra), strict=True):
+            listed = done.output.splitlines()
+            for number, (pod, question) in enumerate(questions):
+                line = listed[number] if number < len(listed) else ""
+                self._answers[pod.title, question] = _read_answer(agent, line, describe_failure(done) if done.status else "")
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """ClusterError where there is no agent, or no right to ask it."""
-        agent = self._find(pod.node)
-        done = self.kubectl.ask("exec", *self._words(agent, pod, question))
-        if done.status:
-            raise ClusterError(f"the node agent {agent.title}: {describe_failure(done)}")
-        try:
-            tree = mapping(json.loads(done.output))
-            code = int(string(tree["code"]))
-        except (ValueError, KeyError, RecursionError):
-            raise ClusterError(f"the node agent {agent.title} gave no answer that can be read; is it another version?") from None
-        source = f"live rules, read through the node agent {agent.title}"
-        return PodAnswer(code, string(tree.get("answer")), _notes(string(tree.get("notes"))), source)
+        if (pod.title, question) not in self._answers:
+            self.prepare([(pod, question)])
+        found = self._answers.pop((pod.title, question))  # asked again, it is another answer
+        if isinstance(found, ClusterError):
+            raise found
+        return found
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
         """The same for a command that goes on. ClusterError."""
-        agent = self._find(pod.node)
-        followed = self.kubectl.follow("exec", "-i", *self._words(agent, pod, question))
+        agent = self.find(pod.node)
+        about = [f"--uid={uid}" for uid in pod.uids]
+        about += [f"--env={name}={value}" for name, value in question.options.to_environ().items()]
+        followed = self.kubectl.follow("exec", "-i", *_words(agent), *about, "--", *question.live)
         answered = next(followed.lines(), "") == json.dumps({"following": question.verb})
         if not answered:
             followed.finish()
             raise ClusterError(f"the node agent {agent.title}: {describe_errors(followed.errors, followed.status)}")
         return LiveAnswer(followed, f"live, through the node agent {agent.title}")
 
-    def _words(self, agent: ClusterPod, pod: ClusterPod, question: PodQuestion) -> list[str]:
-        """The words behind `kubectl exec` that ask the agent."""
-        words = ["-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--", "netinit", "node", "run"]
-        words += [f"--address={address}" for address in pod.addresses]
-        words += [f"--env={name}={value}" for name, value in question.options.to_environ().items()]
-        return [*words, "--", *question.live]
+    def base(self, node: str) -> Options:
+        """What the configuration of a node's agent says of all pods; the defaults where there is none that can be read."""
+        try:
+            containers = sequence(mapping(self.find(node).tree.get("spec")).get("containers"))
+            words = next(sequence(mapping(one).get("args")) for one in containers if mapping(one).get("name") == AGENT_CONTAINER)
+            settings = AgentSettings.from_argv([string(word) for word in words[2:]], {"NODE_NAME": node})
+        except (ClusterError, OptionError, StopIteration):
+            return Options()
+        return settings.base.replace(reconcile=False)
 
-    def _find(self, node: str) -> ClusterPod:
+    def find(self, node: str) -> ClusterPod:
+        """The agent of a node. ClusterError where there is none that can be trusted."""
         if self._agents is None:
-            self._agents = {}
-            for one in read_pods(self.kubectl.get("pods", *self.where, "-l", AGENT_LABEL)):
-                if one.phase == RUNNING and _is_of_a_daemonset(one.tree):
-                    self._agents.setdefault(one.node, []).append(one)
-        found = self._agents.get(node, [])
-        if not found:
+            where = ("-n", self.namespace) if self.namespace else ("-A",)
+            found = read_pods(self.kubectl.get("pods", *where, "-l", AGENT_LABEL))
+            accounts = None if self.namespace else self._read_accounts()
+            running = [one for one in found if one.phase == RUNNING and _is_of_a_daemonset(one.tree)]
+            self._agents = {one.node: one for one in running if accounts is None or _account(one) in accounts}
+        if node not in self._agents:
             raise ClusterError(f"no node agent runs on the node {quote(node)}")
-        if len({one.namespace for one in found}) > 1:
-            names = " and ".join(sorted(one.title for one in found))
-            raise ClusterError(f"{names} both say that they are the node agent: choose with --agent-namespace")
-        return found[0]
+        return self._agents[node]
+
+    def _read_accounts(self) -> set[tuple[str, str]]:
+        """Namespace and name of the service accounts that the chart's ClusterRoleBindings name."""
+        try:
+            tree = self.kubectl.get("clusterrolebindings", "-l", AGENT_LABEL)
+        except ClusterError as error:
+            raise ClusterError(f"which node agent to trust is not known, name its namespace with --agent-namespace: {error}") from None
+        subjects = [mapping(one) for item in sequence(tree.get("items")) for one in sequence(mapping(item).get("subjects"))]
+        return {(string(one.get("namespace")), string(one.get("name"))) for one in subjects if one.get("kind") == "ServiceAccount"}
+
+
+def _account(agent: ClusterPod) -> tuple[str, str]:
+    return agent.namespace, string(mapping(agent.tree.get("spec")).get("serviceAccountName"))
+
+
+def _words(agent: ClusterPod) -> list[str]:
+    """The words behind `kubectl exec` that ask the agent."""
+    return ["-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--", "netinit", "node", "run"]
+
+
+def _write_question(asked: tuple[ClusterPod, PodQuestion]) -> str:
+    pod, question = asked
+    tree = {"uids": pod.uids, "title": pod.title, "environ": question.options.to_environ(), "words": question.live}
+    return json.dumps(tree) + "\n"
+
+
+def _read_answer(agent: ClusterPod, line: str, failure: str) -> PodAnswer | ClusterError:
+    """What the agent answered in a line; `failure` is why kubectl failed."""
+    try:
+        tree = mapping(json.loads(line))
+    except (ValueError, RecursionError):
+        tree = {}
+    code = tree.get("code")
+    if not isinstance(code, int):
+        return ClusterError(f"the node agent {agent.title}: {failure or 'gave no answer that can be read; is it another version?'}")
+    if tree.get("error"):
+        return ClusterError(f"the node agent {agent.title}: {shorten(string(tree['error']))}")
+    source = f"live rules, read through the node agent {agent.title}"
+    return PodAnswer(code, string(tree.get("answer")), _notes(string(tree.get("notes"))), source)
 
 
 def _is_of_a_daemonset(tree: Tree) -> bool:

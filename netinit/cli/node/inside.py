@@ -1,66 +1,156 @@
-"""`netinit node run`: a command about one pod of this node, which `kubectl netinit` runs in the agent's container."""
+"""`netinit node run`: commands about pods of this node, which `kubectl netinit` runs in the agent's container."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
-from netinit.base.errors import NamespaceError, OptionError
-from netinit.base.net import parse_address
-from netinit.base.output import show_artefact, to_json
+from netinit.base.errors import NamespaceError, NetinitError, OptionError
+from netinit.base.output import show_artefact
 from netinit.base.shown import shorten
-from netinit.cli.flags import HELP_NAMES, read_value
+from netinit.base.tree import mapping, sequence, string, strings
+from netinit.cli.flags import HELP_NAMES
 from netinit.cli.itself import become_netinit, run_netinit
+from netinit.kernel import children, preload
+from netinit.node.attachments import Attachments
+from netinit.node.pod_namespaces import find_namespaces
+from netinit.node.settings import RECORDS, SOCKET
 from netinit.options import Options
 from netinit.options.kinds import quote_value
-from netinit.pods.outside import list_addresses
+from netinit.serving.resources import count_cores
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these go on until somebody ends them
 CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
 ENDLESS = "--watch"  # of a reading command: its answer would never come
-MOST = 1 << 20
+MOST = 1 << 20  # bytes of an answer
+MOST_ASKED = 16 << 20  # bytes of all questions
+SECONDS = 60.0  # for one answer
 
 
 @click.command("run", context_settings=HELP_NAMES)
-@click.option("--address", "addresses", multiple=True, required=True, metavar="ADDRESS", help="An address of the pod; repeatable.")
+@click.option("--uid", "uids", multiple=True, metavar="UID", help="The pod's uid, as the runtime knows it; repeatable.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
 @click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
-@click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
-def command(addresses: tuple[str, ...], variables: tuple[str, ...], folder: str, words: tuple[str, ...]) -> int:
-    """Run explain, audit, verify, draw, doctor, watch or trace for the pod of this node with these addresses; or repair it.
+@click.option("--recordsFolder", "records", default=RECORDS, show_default=True, help="Where the runtime has the results of plugins.")
+@click.option("--socket", default=SOCKET, show_default=True, help="The agent's socket, beside which it keeps what it programmed.")
+@click.argument("words", nargs=-1, metavar="COMMAND...")
+def command(
+    *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, socket: str, words: tuple[str, ...]
+) -> int:
+    """Run explain, audit, verify, draw, doctor, watch or trace for pods of this node; or repair them.
 
-    Prints an object with the exit code of the command, its answer and its notes; ends with 0 where there is one. watch and
-    trace print their own lines as they come, until the standard input ends. The one command that changes rules is apply
-    --reconcile, for `kubectl netinit fix`. `kubectl netinit` runs it in the agent's container.
+    Without COMMAND the questions come on the standard input, a JSON object a line with the members uids, title, environ and words.
+    The answers are printed in the same order, an object a line with the exit code of the command, its answer and its notes. With
+    COMMAND, watch or trace, its own lines are printed as they come, until the standard input ends. The one command that changes rules
+    is apply --reconcile, for `kubectl netinit fix`. `kubectl netinit` runs it in the agent's container.
     """
-    known = (*READING, *FOLLOWING, CHANGING)
-    if words[0] not in known:
-        raise OptionError(f"{quote_value(words[0])} is not run for a pod; commands: {', '.join(known)}")
-    if ENDLESS in words:
-        raise OptionError(f"{ENDLESS}: goes on until Ctrl-C; run netinit {words[0]} {ENDLESS} on the node itself")
-    wanted = {read_value(address, parse_address, "--address") for address in addresses}
-    environ = dict(one.split("=", 1) for one in _check(variables))
-    if words[0] == CHANGING:
-        _check_repair(Options.from_argv(words[1:], environ))
-    asked = (*words, "--netns", find_namespace(folder, wanted))
-    if words[0] in FOLLOWING:
-        show_artefact(json.dumps({"following": words[0]}) + "\n", now=True)
-        become_netinit((*asked, "--until-input"), environ=environ)
-    done = run_netinit(asked, environ=environ)
-    show_artefact(to_json({"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}))
+    attachments = Attachments(Path(socket).parent / "attachments")
+
+    def find(wanted: Iterable[str]) -> dict[str, str]:
+        return find_namespaces(wanted, attachments=attachments, records=Path(records), folder=Path(folder))
+
+    if not words:
+        _answer_all([_read_question(line) for line in sys.stdin.read(MOST_ASKED).splitlines()], find)
+        return 0
+    if words[0] not in FOLLOWING:
+        raise OptionError(f"{quote_value(words[0])} ends by itself: ask on the standard input; to follow: {', '.join(FOLLOWING)}")
+    environ = dict(one.split("=", 1) for one in variables if "=" in one)
+    check(words, environ)
+    asked = (*words, "--netns", _choose(find(uids), uids))
+    show_artefact(json.dumps({"following": words[0]}) + "\n", now=True)
+    become_netinit((*asked, "--until-input"), environ=environ)
     return 0
 
 
-def _check(variables: tuple[str, ...]) -> tuple[str, ...]:
+class _Question:
+    """One pod, and a command about it."""
+
+    def __init__(self, uids: tuple[str, ...], title: str, environ: dict[str, str], words: tuple[str, ...]) -> None:
+        self.uids, self.title, self.environ, self.words = uids, title, environ, words
+
+
+def _read_question(line: str) -> _Question:
+    try:
+        tree = mapping(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        raise OptionError(f"the standard input: a question is not JSON: {error}") from None
+    uids, words = ([string(one) for one in sequence(tree.get(key))] for key in ("uids", "words"))
+    question = _Question(tuple(uids), string(tree.get("title")), strings(tree.get("environ")), tuple(words))
+    known = (*READING, *FOLLOWING, CHANGING)
+    if not words or words[0] not in known or words[0] in FOLLOWING:
+        raise OptionError(f"{quote_value(''.join(words[:1]))} is not run for a pod; commands: {', '.join(known)}")
+    check(question.words, question.environ)
+    if words[0] == CHANGING:
+        _check_repair(Options.from_argv(words[1:], question.environ))
+    return question
+
+
+def check(words: tuple[str, ...], environ: dict[str, str]) -> None:
+    """Nothing; OptionError for a command that would not end, and for a variable that is none of netinit's."""
+    if ENDLESS in words:
+        raise OptionError(f"{ENDLESS}: goes on until Ctrl-C; run netinit {words[0]} {ENDLESS} on the node itself")
     known = {name for flag in Options.flags for name in flag.variables}
-    for one in variables:
-        name, equals, _ = one.partition("=")
-        if not equals or name not in known:
-            raise OptionError(f"--env: {quote_value(one)} does not set a variable of an option")
-    return variables
+    for name in environ:
+        if name not in known:
+            raise OptionError(f"{quote_value(name)} is not a variable of an option")
+
+
+def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str, str]]) -> None:
+    """Answers each in a child of its own, which has all modules already, some at a time, and prints the answers in order."""
+    found = find({uid for one in questions for uid in one.uids})
+    preload.load_all(str(Path(__file__).parents[2]))
+    from netinit.cli import start  # what it imports late stays with this process
+
+    def ask(question: _Question) -> dict[str, Any]:
+        path = _choose(found, question.uids)
+        if question.words[0] == CHANGING:  # a program of its own: it has locks, signals and an end of its own
+            done = run_netinit((*question.words, "--netns", path), environ=question.environ)
+            return {"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            environ = {"PATH": os.environ.get("PATH", ""), **question.environ}
+            code = start.run(["netinit", *question.words, "--netns", path], environ)
+        texts = [shorten(text.getvalue(), MOST).replace(path, question.title or path) for text in (out, err)]
+        return {"code": code, "answer": texts[0], "notes": texts[1]}
+
+    for answer in _in_children(questions, ask):
+        show_artefact(json.dumps(answer) + "\n", now=True)
+
+
+def _in_children(questions: list[_Question], ask: Callable[[_Question], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What `ask` returned for each, in their order; an error is an answer too."""
+    most = 2 * count_cores()
+    begun: list[children.Child] = []
+
+    def begin(question: _Question) -> children.Child:
+        return children.start(lambda _: ask(question), seconds=SECONDS, what="the answer", kept=None)
+
+    for position, _ in enumerate(questions):
+        while len(begun) < len(questions) and len(begun) - position < most:
+            begun.append(begin(questions[len(begun)]))
+        with begun[position] as child:
+            try:
+                yield child.receive()
+            except (NetinitError, children.ChildError, OSError) as error:
+                yield {"code": NetinitError.exit_code, "error": str(error)}
+
+
+def _choose(found: dict[str, str], uids: tuple[str, ...]) -> str:
+    """The namespace of the pod with one of these uids. NamespaceError."""
+    path = next((found[uid] for uid in uids if uid in found), "")
+    if not path:
+        named = " or ".join(map(quote_value, uids))
+        raise NamespaceError(f"the runtime has no record of a network namespace of the pod with the uid {named}")
+    return path
 
 
 def _check_repair(options: Options) -> None:
@@ -70,17 +160,3 @@ def _check_repair(options: Options) -> None:
     for field in ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config"):
         if getattr(options, field) != Options.flag(field).default:
             raise OptionError(f"{Options.flag(field).label}: is not taken for a pod of the node; leave it out")
-
-
-def find_namespace(folder: str, wanted: set[str]) -> str:
-    """The path of the one namespace that has all of these addresses. NamespaceError."""
-    found = []
-    for path in sorted(Path(folder).glob("*")):
-        try:
-            if wanted <= set(list_addresses(Options(netns=str(path)))):
-                found.append(str(path))
-        except NamespaceError:  # it went meanwhile, or is no namespace
-            continue
-    if len(found) != 1:
-        raise NamespaceError(f"{len(found)} network namespaces in {folder} have the address {' and '.join(sorted(wanted))}")
-    return found[0]

@@ -30,8 +30,8 @@ _SIGNS = {ERROR: "✘"}
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
     """Find what is wrong with an installation of a sidecar injector, ours or Istio's.
 
-    Looks at MutatingWebhookConfigurations, Services, EndpointSlices, Deployments, PodDisruptionBudgets, namespaces and
-    certificates, of files or of a cluster. Each finding has its remedy.
+    Looks at MutatingWebhookConfigurations, Services, EndpointSlices, Deployments, PodDisruptionBudgets, namespaces,
+    certificates and the templates of ConfigMaps istio-sidecar-injector…, of files or of a cluster. Each finding has its remedy.
 
     Exit codes: 0 nothing is wrong that stops pods, 1 something is.
     """

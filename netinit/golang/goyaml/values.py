@@ -10,7 +10,7 @@ import functools
 import re
 from typing import Any, Final
 
-from netinit.golang.gojson import json_float, json_name
+from netinit.golang.gojson import json_float
 from netinit.golang.goyaml.text import go_text
 from netinit.golang.goyaml.writer import write
 from netinit.golang.template.floats import format_float
@@ -34,8 +34,8 @@ def pairs_of(value: Any) -> list[tuple[str, Any]]:
     """The keys and values that are written for a map or struct, in their order; none for anything else."""
     if isinstance(value, dict):
         found = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, Struct) and not value.nil:
-        found = [(json_name(name), item) for name, item in value.fields.items() if item]
+    elif isinstance(value, Struct) and isinstance(plain := value.go_json(), dict):
+        found = list(plain.items())
     else:
         return []
     return sorted(found, key=lambda pair: _order(pair[0]))
@@ -83,7 +83,9 @@ def _compare_numbers(left: str, right: str, at: int) -> int:
 
 
 def _scalar(value: Any, indent: str) -> str:
-    if value is None or value is NO_VALUE or (isinstance(value, Struct) and value.nil):
+    if isinstance(value, Struct):
+        return _scalar(value.go_json(), indent)
+    if value is None or value is NO_VALUE or getattr(value, "nil", False):
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -98,7 +100,7 @@ def _scalar(value: Any, indent: str) -> str:
         if not value.isprintable() and re.search(_REFUSED, value):
             raise FunctionError("yaml: control characters are not allowed")
         return go_text(value, indent)
-    if isinstance(value, (dict, Struct)):
+    if isinstance(value, dict):
         return "{}"
     if isinstance(value, (list, tuple)):
         return "[]"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import binascii
+from collections.abc import Callable
 from typing import Any, Final
 
-from netinit.golang.template.limits import check_size
+from netinit.golang.template.limits import check_size, measure_all
 from netinit.golang.template.literals import quote as quote_text
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
     SLICE,
+    Function,
     FunctionError,
     Shaped,
     StringMap,
@@ -17,6 +18,7 @@ from netinit.golang.template.values import (
     from_bytes,
     kind_of,
     to_bytes,
+    typed,
 )
 
 
@@ -32,6 +34,11 @@ def texts_of(values: Any) -> list[str]:
     if kind_of(values) == SLICE and not isinstance(values, bytes):
         return [text_of(value) for value in values if value is not None]
     return [] if values is None else [text_of(values)]
+
+
+def to_strings(values: Any) -> TypedList:
+    """The elements as text."""
+    return TypedList(texts_of(values), go_type="[]string")
 
 
 def quote(*values: Any) -> str:
@@ -169,75 +176,33 @@ def trim_suffix(suffix: str, text: str) -> str:
     return trimmed
 
 
-def title(text: str) -> str:
-    """The text with the first letter of every word in title case."""
-    parts: list[str] = []
-    inside = False
-    for character in text:
-        parts.append(character if inside else _title_letter(character))
-        inside = character.isalnum() or character == "_" or (inside and character == "'")
-    return "".join(parts)
+_ANY: Final = "interface {}"
+_TEXT: Final = "string"
+_TRIM_ALL: Final = typed(trim_all, _TEXT, _TEXT, cost=trim_all_cost)
 
-
-def _title_letter(character: str) -> str:
-    titled = character.title()
-    return titled if len(titled) == 1 else character
-
-
-def upper(text: str) -> str:
-    """The text in upper case, letter by letter."""
-    return text.upper() if text.isascii() else "".join(_one(c, c.upper()) for c in text)
-
-
-def lower(text: str) -> str:
-    """The text in lower case, letter by letter."""
-    return text.lower() if text.isascii() else "".join(_one(c, c.lower()) for c in text)
-
-
-def _one(character: str, changed: str) -> str:
-    return changed if len(changed) == 1 else character
-
-
-def untitle(text: str) -> str:
-    """The text with the first letter of every blank-separated word in lower case."""
-    parts = ["" if not part else part[0].lower() + part[1:] for part in text.split(" ")]
-    return " ".join(parts)
-
-
-def encode_base64(text: str) -> str:
-    """The text in base64."""
-    return binascii.b2a_base64(to_bytes(text), newline=False).decode()
-
-
-def decode_base64(text: str) -> str:
-    """What the base64 text says; where it is none, the text of Go's complaint."""
-    raw = text.replace("\r", "").replace("\n", "")
-    try:
-        return from_bytes(binascii.a2b_base64(raw, strict_mode=True))
-    except (binascii.Error, ValueError):
-        return f"illegal base64 data at input byte {_first_bad_byte(text)}"
-
-
-_BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
-
-
-def _first_bad_byte(text: str) -> int:
-    """Where Go finds that the text is no base64: at a foreign character, or where the last group of four begins."""
-    for place, character in enumerate(text):
-        if character not in _BASE64 and character not in "\r\n":
-            return len(to_bytes(text[:place]))
-    return len(text) - len(text.replace("\r", "").replace("\n", "")) % 4
-
-
-def sha1sum(text: str) -> str:
-    """The SHA-1 of the text in hexadecimal."""
-    import hashlib
-
-    return hashlib.sha1(to_bytes(text), usedforsecurity=False).hexdigest()
-
-
-def sha256sum(text: str) -> str:
-    """The SHA-256 of the text in hexadecimal."""
-    import hashlib
-
-    return hashlib.sha256(to_bytes(text)).hexdigest()
+FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+    "cat": cat,
+    "contains": typed(lambda needle, text: needle in text, _TEXT, _TEXT),
+    "hasPrefix": typed(lambda prefix, text: text.startswith(prefix), _TEXT, _TEXT),
+    "hasSuffix": typed(lambda suffix, text: text.endswith(suffix), _TEXT, _TEXT),
+    "hello": lambda: "Hello!",
+    "indent": typed(indent, "int", _TEXT),
+    "join": typed(join, _TEXT, _ANY, cost=measure_all),
+    "nindent": typed(nindent, "int", _TEXT),
+    "quote": quote,
+    "repeat": typed(repeat, "int", _TEXT),
+    "replace": typed(replace, _TEXT, _TEXT, _TEXT),
+    "split": typed(split, _TEXT, _TEXT),
+    "splitList": typed(split_list, _TEXT, _TEXT),
+    "splitn": typed(splitn, _TEXT, "int", _TEXT),
+    "squote": squote,
+    "substr": typed(substr, "int", "int", _TEXT),
+    "toString": text_of,
+    "toStrings": typed(to_strings, _ANY, cost=measure_all),
+    "trim": typed(trim, _TEXT),
+    "trimAll": _TRIM_ALL,
+    "trimPrefix": typed(lambda prefix, text: text.removeprefix(prefix), _TEXT, _TEXT),
+    "trimSuffix": typed(trim_suffix, _TEXT, _TEXT),
+    "trimall": _TRIM_ALL,
+    "trunc": typed(trunc, "int", _TEXT),
+}

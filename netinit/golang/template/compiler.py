@@ -38,7 +38,9 @@ class Body:
     Threads that come first together compile them twice, which harms nobody.
     """
 
-    def __init__(self, nodes: Sequence[Node], compiler: _Compiler, visible: Sequence[Slot], dot_holder: int = 0) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], compiler: _Compiler, visible: Sequence[Slot], dot_holder: int = 0
+    ) -> None:
         self.nodes, self.compiler, self.visible, self.dot_holder = nodes, compiler, visible, dot_holder
         self.compiled: tuple[Step, ...] | None = None if nodes else ()
 
@@ -165,7 +167,8 @@ class _Compiler:
         frame = self.frame
         mark, holder = len(frame.visible), frame.dot_holder
         branches = [
-            (compile_pipe(frame, branch.pipe, keep_nil=True), self.body(branch.body, holder)) for branch in node.branches
+            (compile_pipe(frame, branch.pipe, keep_nil=True), self.body(branch.body, holder))
+            for branch in node.branches
         ]
         otherwise = self.body(node.otherwise, holder)
         del frame.visible[mark:]

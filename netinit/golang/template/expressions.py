@@ -198,7 +198,9 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
     return fields
 
 
-def _method_call(frame: Frame, node: Field | FieldChain | Variable, arguments: list[Expression], final: Expr | None) -> Expr:
+def _method_call(
+    frame: Frame, node: Field | FieldChain | Variable, arguments: list[Expression], final: Expr | None
+) -> Expr:
     """The function for a chain that ends in a method with arguments."""
     *names, last = node.names
     base, holder = _base(frame, node)

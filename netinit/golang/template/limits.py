@@ -127,4 +127,5 @@ def _children(item: Any) -> Sequence[Any]:
         return item
     if isinstance(item, dict):
         return [*item.keys(), *item.values()]
-    return list(getattr(item, "fields", {}).values())
+    tree = getattr(item, "tree", None)  # what a struct was made of, where its fields are made when they are asked for
+    return [tree] if tree is not None else list(getattr(item, "fields", {}).values())

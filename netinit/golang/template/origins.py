@@ -3,7 +3,8 @@
 Two kinds of data meet in a template: what its operator set (values, mesh settings) and what somebody else wrote (the
 pod). The root's fields are of one kind or the other; variables, the dot and arguments of templates carry the kind on; a
 function's result is foreign when any argument is. What is not known is foreign. A condition makes nothing foreign:
-what stands in its branches is the author's.
+what stands in its branches is the author's. Where a function that changes its argument (set, merge) gets something foreign,
+it may be in every map that the template made: then only constants and the root's trusted fields themselves are the operator's.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
 
 _CONSTANT = frozenset((Bool, Identifier, Nil, NumberLiteral, StringLiteral))
 """What is the operator's wherever it stands."""
+CHANGING = frozenset(("merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "set"))
+"""Functions that put a value into a map that they are given."""
 _OWN, _ROOT, _FOREIGN = 0, 1, 2
 """A value may be the root itself (1), foreign (2), either (3), or neither: the operator's."""
 
@@ -47,19 +50,20 @@ _OWN, _ROOT, _FOREIGN = 0, 1, 2
 def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> frozenset[Action]:
     """The printing actions whose text may come from a field that is not trusted, when `name` gets the root."""
     walk = _OriginWalk(trusted)
-    walk.call(name, _ROOT)
-    while walk.todo:
-        name = walk.todo.pop()
-        if name in trees:  # else rendering will fail
-            walk.tree(trees[name])
+    walk.run(trees, name)
+    if walk.is_changed:
+        walk = _OriginWalk(trusted, is_changed=True)
+        walk.run(trees, name)
     return frozenset(walk.found)
 
 
 class _OriginWalk:
     """Walks over the trees that are called with what is not the operator's, until nothing new is learned of one."""
 
-    def __init__(self, trusted: Trusted) -> None:
+    def __init__(self, trusted: Trusted, *, is_changed: bool = False) -> None:
         self.trusted = trusted
+        self.is_changed = is_changed
+        """Whether something foreign is put into maps that the template made."""
         self.dots: dict[str, int] = {}
         self.variables: dict[Variable, int] = {}
         self.asked: set[Variable] = set()
@@ -67,6 +71,14 @@ class _OriginWalk:
         self.todo: set[str] = set()
         self.visible: list[Variable] = []
         self.name, self.root = "", _OWN
+
+    def run(self, trees: Mapping[str, Tree], name: str) -> None:
+        """Walks over all that the template of that name calls, itself called with the root."""
+        self.call(name, _ROOT)
+        while self.todo:
+            name = self.todo.pop()
+            if name in trees:  # else rendering will fail
+                self.tree(trees[name])
 
     def call(self, name: str, dot: int) -> None:
         """Note that a template is called with such a dot."""
@@ -111,6 +123,8 @@ class _OriginWalk:
         origin, *piped = [self.command(command.args, dot) for command in pipe.commands]
         for more in piped:
             origin = _within(origin | more)
+        if origin and any(_changes(command.args) for command in pipe.commands):
+            self.is_changed = True
         if elements:
             origin = _within(origin)
         for variable in pipe.variables:
@@ -132,7 +146,7 @@ class _OriginWalk:
 
     def operand(self, node: Expression, dot: int) -> int:
         if isinstance(node, Field):
-            return self.fields(dot, node.names)
+            return self.fields(self.held(dot), node.names)
         if isinstance(node, Pipe):
             return self.pipe(node, dot)
         if isinstance(node, Variable):
@@ -140,10 +154,14 @@ class _OriginWalk:
             if cell is not None:
                 self.asked.add(cell)
             origin = self.root if node.name == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN)
-            return self.fields(origin, node.names)
+            return self.fields(self.held(origin), node.names)
         if isinstance(node, FieldChain):
             return self.fields(self.operand(node.base, dot), node.names)
-        return dot if isinstance(node, Dot) else _OWN
+        return self.held(dot) if isinstance(node, Dot) else _OWN
+
+    def held(self, origin: int) -> int:
+        """The origin of what a variable or the dot holds, which may be a map that was changed."""
+        return origin if origin or not self.is_changed else _FOREIGN
 
     def fields(self, origin: int, names: tuple[str, ...]) -> int:
         """The origin of a chain of fields of such a value."""
@@ -156,6 +174,10 @@ class _OriginWalk:
 
     def find(self, name: str) -> Variable | None:
         return next((variable for variable in reversed(self.visible) if variable.name == name), None)
+
+
+def _changes(args: Sequence[Expression]) -> bool:
+    return isinstance(args[0], Identifier) and args[0].name in CHANGING
 
 
 def _within(origin: int | bool) -> int:

@@ -37,7 +37,9 @@ def sprintf(template: str, *values: Any) -> str:
         found = _VERB.match(template, percent)
         if found is None or (found[4] and found[4] not in _VERBS):
             shown = template[percent:][:12]
-            raise FunctionError(f"{shown!r} is not supported; use %s %d %v %q %t %x %c %f %g %T, with - + 0, a width, a precision")
+            raise FunctionError(
+                f"{shown!r} is not supported; use %s %d %v %q %t %x %c %f %g %T, with - + 0, a width, a precision"
+            )
         at = found.end()
         if not found[4]:
             buffer.add("%")

@@ -10,7 +10,7 @@ from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, compile_trees, enter
 from netinit.golang.template.limits import Limits, Run
 from netinit.golang.template.literals import quote
-from netinit.golang.template.nodes import Action, Tree
+from netinit.golang.template.nodes import Action, Identifier, Tree
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
@@ -72,6 +72,20 @@ class Template:
     def names(self) -> tuple[str, ...]:
         """The names of the templates that the text defines, its own among them."""
         return tuple(sorted(self._trees))
+
+    def called(self) -> Mapping[str, int]:
+        """The functions that the text names, each with the place of its first use in the text."""
+        found: dict[str, int] = {}
+        todo: list[Any] = list(self._trees.values())
+        while todo:
+            node = todo.pop()
+            if isinstance(node, Identifier):
+                found[node.name] = min(node.pos, found.get(node.name, node.pos))
+            elif isinstance(node, list | tuple):
+                todo += node
+            elif hasattr(node, "__dict__"):
+                todo += vars(node).values()
+        return found
 
     def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
         """The text that the template, or the one of that name which it defines, makes of the data.

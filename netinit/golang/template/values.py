@@ -8,6 +8,7 @@
 | `Int32`, `Int64`, `Uint8`, `Uint32`, `Uint64` | the sized integers (a byte is a `Uint8`) |
 | `Enum` | a named int32 with a String method, as protobuf makes them |
 | `dict` | map[string]interface {} |
+| `OwnMap` | the same, made by the rendering itself: functions such as sprig's set may change it |
 | `TypedMap`, `StringMap` | map[K]V, map[string]string |
 | `list`, `tuple` | []interface {} |
 | `TypedList` | []T |
@@ -130,13 +131,20 @@ class Enum(int):
         return self
 
 
+class OwnMap(dict[str, Any]):
+    """A map that this rendering made, so that it may be changed: the data of a template may be shared by threads."""
+
+    go_kind, go_type = MAP, "map[string]interface {}"
+
+
 class TypedMap(dict[Any, Any]):
-    """A map whose values have one type: `index` of a missing key gives `zero`, not nil."""
+    """A map whose values have one type: `index` of a missing key gives `zero`, not nil. JSON has null for a `nil` one."""
 
     go_kind = MAP
 
-    def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any) -> None:
+    def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any, nil: bool = False) -> None:
         super().__init__(data or {})
+        self.nil = nil
         self.go_type = go_type
         self.zero = zero
 
@@ -149,17 +157,18 @@ class TypedMap(dict[Any, Any]):
 class StringMap(TypedMap):
     """A map[string]string, such as labels and annotations."""
 
-    def __init__(self, data: Mapping[str, str] | None = None) -> None:
-        super().__init__(data, go_type="map[string]string", zero="")
+    def __init__(self, data: Mapping[str, str] | None = None, *, nil: bool = False) -> None:
+        super().__init__(data, go_type="map[string]string", zero="", nil=nil)
 
 
 class TypedList(list[Any]):
-    """A slice whose elements have one type, such as the containers of a pod."""
+    """A slice whose elements have one type, such as the containers of a pod. JSON has null for a `nil` one."""
 
     go_kind = SLICE
 
-    def __init__(self, items: Iterable[Any] = (), *, go_type: str) -> None:
+    def __init__(self, items: Iterable[Any] = (), *, go_type: str, nil: bool = False) -> None:
         super().__init__(items)
+        self.nil = nil
         self.go_type = go_type
 
 
@@ -169,8 +178,14 @@ class Struct:
     `fields` are the exported fields in Go's order; `methods` are Python callables, called with the template's
     arguments (a plain method has none). A method named String gives what is printed. `nil=True` makes a nil pointer:
     its fields are errors, its methods can be called, as protobuf's getters are; name its fields all the same, so
-    that an unknown field is told from a nil one.
+    that an unknown field is told from a nil one. A subclass whose JSON is not simply its fields has `go_json`.
     """
+
+    def go_json(self) -> Any:
+        """What JSON has for the value: its fields that are not empty, under their names with a small first letter."""
+        if self.nil:
+            return None
+        return {name[:1].lower() + name[1:]: item for name, item in self.fields.items() if item}
 
     def __init__(
         self,
@@ -305,6 +320,7 @@ _KINDS: Final[dict[type, str]] = {
     str: STRING,
     Shaped: STRING,
     dict: MAP,
+    OwnMap: MAP,
     list: SLICE,
     tuple: SLICE,
     bytes: SLICE,
@@ -319,6 +335,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     str: "string",
     Shaped: "string",
     dict: "map[string]interface {}",
+    OwnMap: "map[string]interface {}",
     list: "[]interface {}",
     tuple: "[]interface {}",
     bytes: "[]uint8",

@@ -34,13 +34,16 @@ TCP = inbound.TCP
 def plan(options: Interception) -> Plan:
     """The plan of the classic layout.
 
-    With IPv6 off, IPv6 that is not loopback is refused instead of left uncaptured. TPROXY is IPv4's alone.
+    With IPv6 off, IPv6 that is not loopback is refused instead of left uncaptured. TPROXY is IPv4's alone: inbound IPv6 is
+    redirected, as in the script.
     """
     builder = Builder(FAMILIES if options.captures_ipv6 else (IPV4,))
     inbound.define_redirects(builder, options)
     transparent = options.inbound_mode == TPROXY and bool(options.inbound_ports)
     if options.inbound_mode != NONE and options.inbound_ports:
-        _capture_inbound(builder, options, transparent)
+        _capture_inbound(builder.within((IPV4,)) if transparent else builder, options, transparent)
+        if transparent and options.captures_ipv6 and not options.istio_exact:
+            _capture_inbound(builder.within((IPV6,)), options, transparent=False)
     _exclude_outbound(builder, options)
     outbound.exclude_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
@@ -59,26 +62,22 @@ def plan(options: Interception) -> Plan:
 
 
 def _capture_inbound(builder: Builder, options: Interception, transparent: bool) -> None:
-    table, families = (MANGLE, (IPV4,)) if transparent else (NAT, FAMILIES)
-    ports = "inbound_ports"
+    table, ports = MANGLE if transparent else NAT, "inbound_ports"
     if transparent:
-        tproxy.define_chains(builder, options, options.outbound_port, "outbound_port", families)
-    builder.append(
-        table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
-        why="inbound connections are looked at", origin=ports, families=families,
-    )  # fmt: skip
+        tproxy.define_chains(builder, options, options.outbound_port, "outbound_port")
+    builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
     chosen: Match = TCP
     if options.inbound_ports == ALL:
-        inbound.exclude_ports(builder, table, (refuse.SSH_PORT,), "", families)
+        inbound.exclude_ports(builder, table, (refuse.SSH_PORT,), "")
         if options.exclude_inbound_ports:
-            inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports", families)
+            inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports")
     else:
         chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
     if transparent:
-        tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
+        tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
-        why="these inbound connections go to the proxy", origin=ports, families=families,
+        why="these inbound connections go to the proxy", origin=ports,
     )  # fmt: skip
 
 

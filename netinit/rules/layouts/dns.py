@@ -7,7 +7,7 @@ query that the proxy's resolver makes to the same server (Istio's reason, istio/
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
-from netinit.options import DNS_LISTENER, DNS_PORT, DOCKER_RESOLVER, Interception
+from netinit.options import DNS_LISTENER, DNS_PORT, DOCKER_RESOLVER, INET, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Owner, Port, Source
@@ -30,7 +30,8 @@ def wanted(options: Interception, warnings: list[str]) -> bool:
 def capture(builder: Builder, options: Interception) -> None:
     """Sends queries to the listener and separates the zones."""
     scopes = _scopes(options)
-    served = FAMILIES if options.capture_all_dns else tuple([families[0] for families, _, _ in scopes])
+    everywhere = options.capture_all_dns or options.ipv6 == INET  # Istio's nft tables jump for both families
+    served = FAMILIES if everywhere else tuple([families[0] for families, _, _ in scopes])
     builder.append(
         RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
         why="DNS queries get zones of their own", origin=ORIGIN,

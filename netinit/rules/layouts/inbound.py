@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.base.net import IPV4, Family, Network
 from netinit.options import Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, by_family
@@ -79,13 +79,13 @@ def enter(builder: Builder, options: Interception, table: str) -> tuple[Match, s
 
 
 def exclude_ports(
-    builder: Builder, table: str, ports: tuple[int | tuple[int, int], ...], origin: str, families: tuple[Family, ...] = FAMILIES
+    builder: Builder, table: str, ports: tuple[int | tuple[int, int], ...], origin: str
 ) -> None:
     """Inbound connections to these ports go to the application."""
     port = Port(protocol="tcp", ports=ports)
     builder.append(
         table, ISTIO_INBOUND, port, to=Return(),
-        why="these inbound ports are not captured", origin=origin, families=families,
+        why="these inbound ports are not captured", origin=origin,
     )  # fmt: skip
 
 

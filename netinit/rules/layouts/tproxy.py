@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Family, Network
+from netinit.base.net import FAMILIES, Network
 from netinit.options import LOOP_MARK, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
@@ -20,7 +20,7 @@ NOT_OPENING = BARE_SYN.replace(negated=True)
 
 
 def divert(
-    builder: Builder, options: Interception, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
+    builder: Builder, options: Interception, chosen: Match, known: Match, *, paired: bool
 ) -> None:
     """Packets of connections that the proxy has accepted already skip TPROXY.
 
@@ -37,28 +37,26 @@ def divert(
     for matches in allowed:
         builder.append(
             MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
-            why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
+            why="the proxy has this connection already", origin="inbound_mode", paired=paired,
         )  # fmt: skip
 
 
-def define_chains(
-    builder: Builder, options: Interception, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
-) -> None:
+def define_chains(builder: Builder, options: Interception, port: int, origin: str) -> None:
     """The chains that hand connections to a transparent socket."""
     mode = "inbound_mode"
     why = "the policy route delivers marked packets here"
     builder.append(
         MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark),
-        why=why, origin="tproxy_mark", families=families,
+        why=why, origin="tproxy_mark",
     )  # fmt: skip
     builder.append(
         MANGLE, ISTIO_DIVERT, to=Accept(),
-        why="nothing else is to happen to them", origin=mode, families=families,
+        why="nothing else is to happen to them", origin=mode,
     )  # fmt: skip
-    for family in families:
+    for family in FAMILIES:
         builder.append(
             MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,
-            to=Tproxy(port=port, mark=options.tproxy_mark),
+            to=Tproxy(port=port, mark=options.tproxy_mark, closes=not options.istio_exact),
             why="new connections go to the proxy, both addresses kept", origin=origin, families=(family,),
         )  # fmt: skip
 

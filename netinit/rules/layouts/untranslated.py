@@ -11,12 +11,12 @@ The chains in the filter table are derived from those of nat, so that exactly wh
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV6, Family, Network
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.options import AMBIENT, AMBIENT_MASK, CURRENT, DNS_PORT, NODE_PROXY_MARK, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
-from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
     FORWARD,
@@ -45,6 +45,8 @@ CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # that the rules
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothing else
 ON_LOOPBACK = OutInterface(names=("lo",))
 NOT_LO = InInterface(names=("lo",), negated=True)
+NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
+_LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
 WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # nft's status, unlike iptables', says nothing of these
 # What a conntrack helper expects is translated like the connection that announced it, without asking nat (nf_nat_follow_master).
@@ -53,6 +55,7 @@ INVALID = ConnectionState(states=("INVALID",))
 # A FIN whose entry is gone is INVALID too. Both ends of an excluded connection and the proxy must still see it, and no match tells
 # these from a captured one.
 NOT_CLOSING = TcpFlags(mask=("FIN", "RST"), flags=())
+SYN_AND_FIN = TcpFlags(mask=("FIN", "SYN"), flags=("FIN", "SYN"))  # closes nothing; a socket that waits for an answer takes it
 NOT_OPENING = BARE_SYN.replace(negated=True)
 NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may answer a client whose port is 53
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
@@ -68,20 +71,16 @@ def guard(builder: Builder, options: Interception) -> None:
     """Adds the rules of the filter table that hold what nat and TPROXY leave open; call it when nat's rules are collected."""
     if options.istio_exact:
         return
-    dropped: tuple[Family, ...] = ()
     if options.layout == CURRENT:
-        dropped = (IPV6,)
         builder.append(
             FILTER, INPUT, Source(networks=(Network.parse(IPV6.passthrough),)), NOT_LO, NOT_OPENING,
-            to=Jump(chain=ISTIO_DROP), families=dropped,
+            to=Jump(chain=ISTIO_DROP), families=(IPV6,),
             why="the proxy alone speaks from this address, through lo", origin="istio_exact",
         )  # fmt: skip
     refuse(builder)
     if builder.rules_of(NAT, PREROUTING) or builder.rules_of(MANGLE, PREROUTING):
-        dropped = FAMILIES
         _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
-        dropped = FAMILIES
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
         builder.append(
             FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Jump(chain=ISTIO_DROP),
@@ -91,6 +90,9 @@ def guard(builder: Builder, options: Interception) -> None:
             FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
             why="connections that nat has not redirected are looked at again", origin=origin,
         )  # fmt: skip
+    rules = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook)]
+    dropping = [rule for rule in rules if rule.target.calls == ISTIO_DROP]
+    dropped = tuple([family for family in FAMILIES if any(family in rule.families for rule in dropping)])
     builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin="istio_exact")
 
 
@@ -121,12 +123,15 @@ def refuse(builder: Builder) -> None:
         if not families:
             continue
         others = beside
-        if hook == PREROUTING and (ports := {_port(builder, decisions[index][1]) for index in redirecting}):
-            others = (*beside, Port(protocol="tcp", ports=tuple(sorted(ports)), negated=True))
+        unasked = [(*beside, NOT_CLOSING, INVALID)]
+        if hook == PREROUTING:
+            unasked.append((*beside, SYN_AND_FIN, INVALID))
+            ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
+            others = (*beside, Port(protocol="tcp", ports=ports, negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
         looked_at: list[tuple[Match, ...]] = [
-            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), (*others, NOT_CLOSING, INVALID),
+            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), *unasked,
         ]  # fmt: skip
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
@@ -137,6 +142,12 @@ def refuse(builder: Builder) -> None:
             )  # fmt: skip
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
+        for family in families if hook == OUTPUT else ():
+            builder.append(
+                FILTER, OUTPUT, Destination(networks=(_LOOPBACK[family],)), NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED,
+                to=Jump(chain=ISTIO_DROP), families=(family,),
+                why="a socket bound to a device takes it to the loopback address of another host", origin="istio_exact",
+            )  # fmt: skip
 
 
 def _repeat(

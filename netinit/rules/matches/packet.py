@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import Network, bounds_of, join_ranges, merge_networks, spell_intervals
+from netinit.base.net import FULL_MASK, Network, bounds_of, join_ranges, merge_networks, spell_intervals
 from netinit.rules.matches import (
     DESTINATION,
     EXTENSION,
@@ -235,7 +235,9 @@ class Owner(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        text = f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self._spell('-')}"
+        anybody = self.kind == "uid" and (self.number, self.last) == (0, FULL_MASK)
+        what = "--socket-exists" if anybody else f"--{self.kind}-owner {self._spell('-')}"
+        text = f"-m owner {'! ' if self.negated else ''}{what}"
         return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from struct import unpack_from
 
-from netinit.base.net import MAX_PORT
+from netinit.base.net import FULL_MASK, MAX_PORT
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
     AddressType,
@@ -92,9 +92,11 @@ def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
 
 def _read_owner(info: bytes, _: str) -> list[Match] | None:
     first_user, last_user, first_group, last_group, asked, inverted = unpack_from(structs.OWNER, info)
-    if asked & ~3 or inverted & ~asked:
+    if asked & ~7 or inverted & ~asked:
         return None
     found: list[Match] = []
+    if asked & structs.OWNER_SOCKET:  # whoever owns it
+        found.append(Owner(kind="uid", number=0, last=FULL_MASK, negated=bool(inverted & structs.OWNER_SOCKET)))
     for kind, low, high in (("uid", first_user, last_user), ("gid", first_group, last_group)):
         bit = structs.OWNER_BITS[kind]
         if asked & bit:

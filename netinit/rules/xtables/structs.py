@@ -44,6 +44,7 @@ MULTIPORT, MULTIPORT_NUMBERS, MULTIPORT_RANGES, MULTIPORT_INVERTED = "=2B", 2, 3
 MULTIPORT_SIDES = (True, False)  # XT_MULTIPORT_SOURCE, XT_MULTIPORT_DESTINATION
 OWNER = "=4I2B"
 OWNER_BITS = {"uid": 1, "gid": 2}
+OWNER_SOCKET = 4  # XT_OWNER_SOCKET
 MARK = "=2IB"  # mark and connmark: value, mask, whether it is inverted
 CONNTRACK, CONNTRACK_AT = "=3H", 146  # what is asked, what of it is inverted, bits of states
 STATE, DIRECTION, STATE_ALIAS = 1, 1 << 12, 1 << 13  # XT_CONNTRACK_*: inverted, a direction is REPLY; the alias is `-m state`

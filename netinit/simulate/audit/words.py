@@ -29,6 +29,7 @@ from netinit.simulate.symbolic.space import (
     Dimension,
     Space,
     conntrack_state,
+    intervals_of,
     join,
 )
 
@@ -101,9 +102,11 @@ def _few(here: list[str], others: list[str]) -> str:
 
 
 def _destination(space: Space, region: Region) -> tuple[str, Region]:
-    own = local(space, DESTINATION)
+    own, outbound = local(space, DESTINATION), space.direction != INBOUND
+    heard = within(space, DESTINATION, intervals_of(space.around.heard))
+    if not outbound and region & own and region & heard:
+        own |= heard
     values, whole = _reach(space, region, DESTINATION)
-    outbound = space.direction != INBOUND
     if not region & own:
         beside = _reach(space, region | own, DESTINATION)[0]  # what is left out of most addresses; the pod's own are another line
         text = _spell_addresses(space, beside if _is_most(space, values) else values)

@@ -11,25 +11,25 @@ from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import Host
-from netinit.simulate.lint.finding import ERROR, NO_EFFECT, WARNING, Finding, shadowed
+from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding
 from netinit.simulate.lint.options import look_at, look_at_tunnel
-from netinit.simulate.lint.rules import find_unreachable
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
 
+OF_EFFECT = (NO_EFFECT, SHADOWED)
 _POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 
 
 def lint(
-    options: Options, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None
+    options: Options, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None, proved: bool = True
 ) -> tuple[Finding, ...]:
     """Everything that is wrong with options and their plan (made of them where none is given), errors first.
 
     `given` are the options before they were settled for a pod, `has_tunnel` says whether its proxy listens on the tunnel's
-    port, where that is known. What an option's own finding says is not said again of
-    the rules that it makes.
+    port, where that is known. `proved`: options without effect are found by comparing all packets, which takes a tenth of a
+    second; without it only those are found that need another option.
     """
     made = plan or plan_for(options)
     rulesets = {family: load_plan(made, family) for family in made.families}
@@ -40,8 +40,10 @@ def lint(
         *_loops(options, rulesets),
         *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
     ]
-    told = {finding.option for finding in found}
-    found += [finding for finding in find_unreachable(rulesets) if finding.option not in told]
+    if proved:
+        from netinit.simulate.lint.proof import find_idle  # the symbolic engine, which apply does without
+
+        found += find_idle(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
 
@@ -56,9 +58,8 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
-        yield shadowed(
-            "--redirect-dns", "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured"
-        )
+        message = "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured"
+        yield Finding(WARNING, SHADOWED, "--redirect-dns", message)
     for server in options.dns_servers:
         if server.startswith("127.") or server == "::1":
             yield Finding(

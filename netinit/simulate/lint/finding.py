@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ERROR, WARNING = "error", "warning"  # traffic is lost or loops; something has no effect or another one than it seems
-NO_EFFECT, SHADOWED, REDUNDANT, CONTRADICTION, UNREACHABLE = (
-    "no-effect",
-    "shadowed",
-    "redundant",
-    "contradiction",
-    "unreachable",
-)
+NO_EFFECT, SHADOWED, REDUNDANT, CONTRADICTION = "no-effect", "shadowed", "redundant", "contradiction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +24,3 @@ class Finding:
 def idle(option: str, message: str) -> Finding:
     """An option without effect."""
     return Finding(WARNING, NO_EFFECT, option, message)
-
-
-def shadowed(option: str, message: str) -> Finding:
-    """An option, or a value of it, before which another one stands."""
-    return Finding(WARNING, SHADOWED, option, message)

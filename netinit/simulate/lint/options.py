@@ -1,41 +1,44 @@
-"""Options that contradict each other or have no effect, found by looking at them."""
+"""What is wrong with options that no packet shows, or not by itself: found by looking at them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from netinit.base.net import FAMILIES, IPV6, Network, Ports, bounds_of, covers, find_common_ports, lists_port
-from netinit.options import AMBIENT, AUTO, CLASSIC, CURRENT, DNS_LISTENER, INET, NONE, OFF, REDIRECT, TPROXY, Options
+from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
+from netinit.options import (
+    AMBIENT,
+    AUTO,
+    BACKENDS,
+    CLASSIC,
+    CURRENT,
+    DNS_LISTENER,
+    INET,
+    LIBIPTC,
+    NONE,
+    OFF,
+    REDIRECT,
+    TPROXY,
+    Options,
+)  # fmt: skip
+from netinit.options.interception import PROXY_PORTS
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
-from netinit.simulate.lint.finding import CONTRADICTION, ERROR, REDUNDANT, WARNING, Finding, idle, shadowed
-from netinit.simulate.lint.peers import look_at_peers
+from netinit.simulate.lint.finding import CONTRADICTION, ERROR, WARNING, Finding, idle
 
-PROXY_PORTS = (15090, 15021, 15020)  # metrics and health of the proxy and its agent
-MOST_NAMED = 5
-_DEFAULTS = {flag.field: flag.default for flag in Options.flags}
-_WITHOUT_SETS = ("nftables", "libiptc")
+HTTPS = 443
 
 
 def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
-    """Everything that is wrong with options beside each other; `given` are those before a pod settled them."""
+    """What is wrong with options beside each other; `given` are those before a pod settled them."""
+    yield from _without_its_switch(options)
+    yield from _of_the_run(options)
+    yield from _own_ports(options)
     if options.layout == AMBIENT:
-        yield from _of_another_backend(options)
-        yield from _own_ports(options)
-        yield from _idle_probes(options)
         return
     yield from _captures_nothing(options)
-    yield from _ignored_by_mode(options)
-    yield from _ignored_lists(options)
-    yield from look_at_peers(options)
-    yield from _ignored_exceptions(options)
-    yield from _of_another_backend(options)
-    yield from _without_its_switch(options)
-    yield from _shadowed_includes(options)
     yield from _idle_family(options, made)
-    yield from _own_ports(options)
     yield from _captured_health(options)
-    yield from _taken_twice(options)
+    yield from _of_virtual_machines(options)
     yield from _escaping_proxy(options)
     if given and given.dual_stack and given.ipv6 != AUTO:
         yield idle(
@@ -44,59 +47,76 @@ def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Fin
         )
 
 
-def _idle_probes(options: Options) -> Iterator[Finding]:
-    """Probes' addresses that have no rule."""
-    addresses = options.host_probe_addresses
-    if options.ipv6 in (INET, OFF) and addresses and all(":" in address for address in addresses):
-        yield idle("--host-probe-address", "names no IPv4 address, and IPv6 is off: the kubelet's probes are captured; add one")
+def _without_its_switch(options: Options) -> Iterator[Finding]:
+    """Options that refine what was not asked for."""
+    for flag in Options.flags:
+        if flag.needs and not getattr(options, flag.needs) and getattr(options, flag.field) != flag.default:
+            yield idle(flag.label, f"counts only with {options.flag(flag.needs).label}")
+
+
+def _of_the_run(options: Options) -> Iterator[Finding]:
+    """What the backend does not do, and attempts without time."""
+    backend = BACKENDS.get(options.wanted_backend)
+    if backend and not backend.with_sets and options.ipset_threshold != options.flag("ipset_threshold").default:
+        yield idle("--ipset-threshold", f"{backend.name} makes no address sets; use an iptables backend, or leave it out")
+    if options.log_rules and options.log_group and options.backend == LIBIPTC:
+        yield Finding(ERROR, "backend", "--log-group", "libiptc cannot make NFLOG rules; leave it out, or use another backend")
+    if options.retries and options.retry_delay >= options.lock_timeout:
+        yield idle("--retries", "--retry-delay is not shorter than --lock-timeout, which ends all attempts; shorten it")
 
 
 def _captures_nothing(options: Options) -> Iterator[Finding]:
     """Options under which the rules let everything pass."""
     inbound = options.inbound_ports and options.inbound_mode != NONE
-    if not (
-        inbound or options.outbound_cidrs or options.outbound_ports or options.redirect_dns or options.cleanup_only
-    ):
+    if not (inbound or options.outbound_cidrs or options.outbound_ports or options.redirect_dns or options.cleanup_only):
         yield idle(
             "-b and -i",
-            "neither inbound ports nor outbound networks are given, so no connection is captured; add -b '*' and -i '*'",
+            "neither inbound ports nor outbound networks are given, so no connection of an application is captured; add -b '*' and"
+            " -i '*'",
         )
+    if options.inbound_mode == TPROXY and not options.inbound_ports:
+        message = "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports"
+        yield idle("--istio-inbound-interception-mode", message)
 
 
-def _ignored_exceptions(options: Options) -> Iterator[Finding]:
-    """Networks that are excepted from what is not captured anyway."""
+def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
+    """A family that is on without anything to do."""
     included = options.outbound_cidrs
-    if not isinstance(included, tuple) or not included or options.outbound_ports or options.redirect_dns:
+    if IPV6 not in made.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
         return
-    outside = [
-        network
-        for network in options.exclude_outbound_cidrs
-        if not any(covers(one, network) or covers(network, one) for one in included if isinstance(one, Network))
-    ]
-    if outside:
-        listed = ", ".join(map(str, outside[:MOST_NAMED])) + (" and more" if len(outside) > MOST_NAMED else "")
-        yield idle(
-            "--istio-service-exclude-cidr",
-            f"{listed}: outside of --istio-service-cidr, which captures nothing there; leave it out",
-        )
+    for family in FAMILIES if not options.outbound_ports else ():
+        if all(getattr(network, "family", None) is not family for network in included):
+            yield Finding(
+                WARNING, "idle-family", "--istio-service-cidr",
+                f"lists no {family.name} network, so no outbound {family.name} is captured; add one, or accept it",
+            )  # fmt: skip
 
 
-def _of_another_backend(options: Options) -> Iterator[Finding]:
-    """Options that the chosen backend does not look at."""
-    chosen = "nftables" if options.native_nftables else options.backend
-    if chosen in _WITHOUT_SETS and options.ipset_threshold != _DEFAULTS["ipset_threshold"]:
-        yield idle("--ipset-threshold", f"{chosen} makes no address sets; use an iptables backend, or leave it out")
+def _of_virtual_machines(options: Options) -> Iterator[Finding]:
+    """What becomes of a VM behind the pod.
 
-
-def _without_its_switch(options: Options) -> Iterator[Finding]:
-    """Options that refine what was not asked for."""
-    if options.dns_servers and not options.redirect_dns:
-        yield idle("--dns-servers", "counts only with --redirect-dns")
-    elif options.dns_servers and options.capture_all_dns:
-        yield idle("--dns-servers", "--capture-all-dns captures queries to every server already")
-    for field, label in (("probe_port", "--iptables-probe-port"), ("probe_timeout", "--probe-timeout")):
-        if getattr(options, field) != _DEFAULTS[field] and not options.run_validation:
-            yield idle(label, "counts only with --run-validation")
+    In the classic layout's TPROXY, REDIRECT gives its connection another address; `-m socket` then finds no socket for the
+    packets behind the first, which TPROXY takes for new ones.
+    """
+    for name in options.virtual_interfaces:
+        if name in options.exclude_interfaces:
+            yield Finding(
+                WARNING, CONTRADICTION, "--istio-exclude-interfaces",
+                f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them",
+            )  # fmt: skip
+    if options.layout == CLASSIC and options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces:
+        yield Finding(
+            WARNING, CONTRADICTION, "--kube-virt-interfaces",
+            "with TPROXY in the classic layout, a VM's connections to captured inbound ports are taken twice and never answered;"
+            " use --layout current, or -m REDIRECT",
+        )  # fmt: skip
+    captures = lists_port(options.outbound_ports, HTTPS) or options.outbound_cidrs
+    if options.reject_quic and options.virtual_interfaces and captures and not lists_port(options.exclude_outbound_ports, HTTPS):
+        yield Finding(
+            WARNING, "quic-passes", "--reject-quic",
+            f"what a VM behind {', '.join(options.virtual_interfaces)} sends is forwarded, and no rule refuses QUIC there; "
+            "refuse it in the VM",
+        )  # fmt: skip
 
 
 def look_at_tunnel(options: Options) -> Iterator[Finding]:
@@ -122,9 +142,9 @@ def _captured_health(options: Options) -> Iterator[Finding]:
         return
     if options.inbound_ports == ALL:  # a proxy need not have all of them: who excludes one has thought of them
         thought_of = any(lists_port(options.exclude_inbound_ports, port) for port in PROXY_PORTS)
-        captured = [] if thought_of else list(PROXY_PORTS)
+        captured = [] if thought_of else list(reversed(PROXY_PORTS))
     else:
-        captured = [port for port in PROXY_PORTS if lists_port(_listed(options.inbound_ports), port)]
+        captured = [port for port in reversed(PROXY_PORTS) if lists_port(_listed(options.inbound_ports), port)]
     if captured:
         verb = "is" if len(captured) == 1 else "are"
         yield Finding(
@@ -132,140 +152,6 @@ def _captured_health(options: Options) -> Iterator[Finding]:
             f"{_ports(captured)} {verb} captured, where Istio's proxy answers probes and metrics itself; exclude"
             f" {'it' if len(captured) == 1 else 'them'} with -d {','.join(map(str, captured))}",
         )  # fmt: skip
-
-
-def _taken_twice(options: Options) -> Iterator[Finding]:
-    """A VM's connections to captured inbound ports, which no other layout loses.
-
-    REDIRECT gives the connection another address; the classic layout's `-m socket` then finds no socket for the packets behind
-    the first, which TPROXY takes for new ones.
-    """
-    if options.layout == CLASSIC and options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces:
-        yield Finding(
-            WARNING, "contradiction", "--kube-virt-interfaces",
-            "with TPROXY in the classic layout, a VM's connections to captured inbound ports are taken twice and never answered;"
-            " use --layout current, or -m REDIRECT",
-        )  # fmt: skip
-
-
-def _ignored_by_mode(options: Options) -> Iterator[Finding]:
-    """Options that the interception mode leaves without meaning."""
-    if options.inbound_mode == NONE:
-        for option, value in (
-            ("--istio-inbound-ports", options.inbound_ports),
-            ("--istio-local-exclude-ports", options.exclude_inbound_ports),
-        ):
-            if value:
-                yield idle(
-                    option,
-                    "--istio-inbound-interception-mode NONE programs nothing inbound; leave it out, or use REDIRECT",
-                )
-    if options.inbound_mode != TPROXY:
-        for option, number, default in (
-            ("--istio-inbound-tproxy-mark", options.tproxy_mark, 1337),
-            ("--istio-inbound-tproxy-route-table", options.tproxy_table, 133),
-        ):
-            if number != default:
-                yield idle(option, "only --istio-inbound-interception-mode TPROXY uses it")
-    elif not options.inbound_ports:
-        yield idle(
-            "--istio-inbound-interception-mode",
-            "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports",
-        )
-
-
-def _ignored_lists(options: Options) -> Iterator[Finding]:
-    """Lists of exceptions without a rule to be excepted from."""
-    if options.exclude_inbound_ports and options.inbound_ports != ALL and options.inbound_mode != NONE:
-        both = find_common_ports(options.exclude_inbound_ports, _listed(options.inbound_ports))
-        listed = f" ({_ports(both)} stay captured, since --istio-inbound-ports lists them)" if both else ""
-        yield idle("--istio-local-exclude-ports", f"counts only with --istio-inbound-ports '*'{listed}")
-    captures = bool(options.outbound_cidrs or options.outbound_ports)
-    for option, value in (
-        ("--istio-service-exclude-cidr", options.exclude_outbound_cidrs),
-        ("--istio-local-outbound-ports-exclude", options.exclude_outbound_ports),
-        ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", options.exclude_owner_groups),
-    ):
-        if value and not captures and not options.redirect_dns:
-            yield idle(option, "nothing outbound is captured; add -i '*', networks, or --istio-outbound-ports")
-    if options.exclude_owner_groups and options.owner_groups != ALL:
-        yield idle(
-            "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
-            "ISTIO_OUTBOUND_OWNER_GROUPS names the groups already, so exceptions do not count",
-        )
-    if options.outbound_ports and options.outbound_cidrs == ALL:
-        yield idle("--istio-outbound-ports", "--istio-service-cidr '*' captures every port already")
-    if options.capture_all_dns and not options.redirect_dns:
-        yield idle("--capture-all-dns", "counts only with --redirect-dns")
-
-
-def _shadowed_includes(options: Options) -> Iterator[Finding]:
-    """What is included and excluded at once: the exclusion stands first."""
-    included = options.outbound_cidrs if isinstance(options.outbound_cidrs, tuple) else ()
-    for network in included:
-        cover = next((other for other in options.exclude_outbound_cidrs if covers(other, network)), None)
-        if cover is not None:
-            yield shadowed(
-                "--istio-service-cidr",
-                f"{network} is never captured, since --istio-service-exclude-cidr {cover} stands before it",
-            )
-        wider = next((other for other in included if other != network and covers(other, network)), None)
-        if wider is not None and cover is None:
-            yield Finding(
-                WARNING,
-                REDUNDANT,
-                "--istio-service-cidr",
-                f"{network} lies in {wider}, which is listed too; one of them is enough",
-            )
-    for port in options.outbound_ports:
-        low, high = bounds_of(port)
-        if any(first <= low and high <= last for first, last in map(bounds_of, options.exclude_outbound_ports)):
-            yield shadowed(
-                "--istio-outbound-ports",
-                f"{port} is never captured, since --istio-local-outbound-ports-exclude lists it too",
-            )
-    wide = [network for network in options.exclude_outbound_cidrs if network.length == 0]
-    for network in wide:
-        if options.outbound_cidrs == ALL:
-            yield shadowed(
-                "--istio-service-cidr",
-                f"'*' captures no {network.family.name}, since --istio-service-exclude-cidr {network} excludes all of it",
-            )
-    for name in options.virtual_interfaces:
-        if name in options.exclude_interfaces:
-            yield Finding(
-                WARNING, CONTRADICTION, "--istio-exclude-interfaces",
-                f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them",
-            )  # fmt: skip
-
-
-def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
-    """Values of a family that is off, and a family that is on without anything to do."""
-    lists = (
-        ("--istio-service-cidr", options.outbound_cidrs),
-        ("--istio-service-exclude-cidr", options.exclude_outbound_cidrs),
-        ("--exclude-inbound-cidrs", options.exclude_inbound_cidrs),
-    )
-    if IPV6 not in made.families or options.ipv6 in (INET, OFF):
-        why = "since IPv6 is off" if options.ipv6 == OFF else "since --ipv6 inet has no rule that names an IPv6 address"
-        for option, value in lists:
-            sixes = [network for network in value if isinstance(network, Network) and network.family is IPV6]
-            if sixes:
-                yield idle(
-                    option,
-                    f"{', '.join(map(str, sixes))} has no effect, {why}; use --ipv6 on, or leave it out",
-                )
-        if any(":" in server for server in options.dns_servers):
-            yield idle("--dns-servers", f"IPv6 servers have no effect, {why}")
-        return
-    included = options.outbound_cidrs if isinstance(options.outbound_cidrs, tuple) else ()
-    for family in FAMILIES:
-        other = [network for network in included if network.family is not family]
-        if included and len(other) == len(included) and not options.outbound_ports:
-            yield Finding(
-                WARNING, "idle-family", "--istio-service-cidr",
-                f"lists no {family.name} network, so no outbound {family.name} is captured; add one, or accept it",
-            )  # fmt: skip
 
 
 def _own_ports(options: Options) -> Iterator[Finding]:

@@ -138,12 +138,14 @@ class Among:
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
         """Those of TCP with these flags: a new connection begins with a SYN alone, and nothing else is a bare SYN.
 
-        Of what belongs to no connection it is known whether FIN or RST is set.
+        Of what belongs to no connection it is known whether FIN or RST is set. SYN and FIN together are no packet of the space.
         """
         nobody, all_of_them = nothing(self._space), everything(self._space)
         begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
         if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
             return self._exactly(begins)
+        if {"SYN", "FIN"} <= set(flags):
+            return self._exactly(nobody)
         if set(mask) == {"FIN", "RST"}:
             closing = self._named(STATE, lambda value: value == INVALID_CLOSING).certain
             unset = begins | self._named(STATE, lambda value: value == INVALID).certain

@@ -124,10 +124,19 @@ class _Travellers:
             return
         yield local.certain, here
         yield local.possible - local.certain, None
-        rest = self._everything - local.possible
+        heard = self._heard(condition) - local.possible
+        yield heard, here
+        rest = self._everything - local.possible - heard
         routed = self._routed_here(condition)
         yield rest & routed, replace(here, policy_routed=True)
         yield rest - routed, condition
+
+    def _heard(self, condition: Condition) -> Region:
+        """What comes in for a broadcast address or a multicast group, but TCP."""
+        if condition.destination is not KEPT:
+            return nothing(self._space)
+        heard = within(self._space, DESTINATION, intervals_of(self._space.around.heard))
+        return heard - Among(self._space, condition).of_protocol("tcp").certain
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """The interface that packets of this host leave through."""

@@ -60,6 +60,7 @@ def kubectl(run, tmp_path):
     def ask(line, *answers, files=None):
         done = run(["netinit", "kubectl", *line.split()], prepare(*answers, files=files))
         ask.calls = list(read_calls(tmp_path / "log"))
+        ask.questions = [json.loads(words[1]) for words in ask.calls if words[0] == "asked"]
         return done
 
     ask.calls = []

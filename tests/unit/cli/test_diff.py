@@ -273,3 +273,14 @@ def test_a_side_may_begin_with_variables_as_audit_prints_them(run):
     assert run(["netinit", "diff", one, one]).code == 0
     done = run(["netinit", "diff", one, other])
     assert (done.code, "by gid any but" in done.out) == (3, True), done
+
+
+def test_an_example_is_of_the_packets_that_it_stands_for_and_of_no_others(run):
+    """Packets that differ in what conntrack says, in a mark or in their way out are told apart; each does as it is said to."""
+    _, tree = ask(run, "apply -i '*' -b '*' --ipv6 off --istio-exact", "apply -i '*' -b '*' --ipv6 off -c cni0", "--full", "--json")
+    (pair,) = tree["compared"]
+    examples = [one["example"] for one in pair["differences"]]
+    assert len(set(examples)) == len(examples) >= 7
+    assert any("leaving through cni0" in one for one in examples)
+    assert any("in the state INVALID" in one for one in examples)
+    assert any("a SYN on an old conntrack entry" in one for one in examples)

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from kubectl_calls import AGENTS, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, WEB
+from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, UID, WEB
 from netinit.cli import start
 from netinit.kernel.run import Finished
 from schemas import check_schema
@@ -42,14 +42,16 @@ def read(name):
 
 
 def test_a_pod_is_explained_by_the_agent_of_its_node(kubectl):
-    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": f"{ON_AGENT}explain *", "file": "explain-agent.json"}]
+    answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": f"{ASKED}explain*", "file": "explain-agent.json"}]
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443 --uid 1000", *answers)
     assert done.code == 0, done
     assert f"shop/{WEB}: live rules, read through the node agent mesh/netinit-node-4fj2k" in done.out
     assert "    captured: goes to the proxy on 15001" in done.out
-    (asked,) = [words for words in kubectl.calls if words[0] == "exec"]
-    assert asked[asked.index("explain") + 1 :][-5:] == ["--live", "--to", "203.0.113.7:443", "--uid", "1000"]
-    assert "*" in asked, "the options of the pod's init container go along"
+    assert [words[:2] for words in kubectl.calls if words[0] == "exec"] == [["exec", "-i"]]
+    (question,) = kubectl.questions
+    assert question["uids"] == [UID]
+    assert question["words"][-5:] == ["--live", "--to", "203.0.113.7:443", "--uid", "1000"]
+    assert "*" in question["words"], "the options of the pod's init container go along"
 
 
 def test_without_an_agent_an_ephemeral_container_reads_the_rules_and_the_answer_says_what_stays(kubectl):
@@ -147,8 +149,8 @@ def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubect
 
 
 def test_an_agent_s_answer_that_is_no_json_is_none_and_the_notes_say_why(kubectl):
-    answer = json.dumps({"code": "1", "answer": "", "notes": "netinit: the rules cannot be read\n"})
-    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": f"{ON_AGENT}verify *--json", "stdout": answer}]
+    answer = json.dumps({"code": 1, "answer": "", "notes": "netinit: the rules cannot be read\n"})
+    answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": f"{ASKED}verify*--json*", "stdout": answer}]
     done = kubectl(f"verify {WEB} -n shop -o json", *answers)
     (pod,) = json.loads(done.out)["pods"]
     assert (done.code, pod["answers"]) == (1, [{"to": None, "of": None, "code": 1, "answer": None}])
@@ -157,10 +159,10 @@ def test_an_agent_s_answer_that_is_no_json_is_none_and_the_notes_say_why(kubectl
 
 def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl):
     answers = [
-        {"words": PODS, "file": "pods.json"}, {"words": "get namespace shop *", "file": "namespace-shop.json"}, AGENTS,
-        {"words": "exec *--address=10.244.1.7 -- verify *", "file": "verify-ok.json"},
-        {"words": "exec *--address=10.244.1.8 -- verify *", "file": "verify-bad.json"},
-        {"words": "exec *--address=10.244.1.8 -- audit *", "file": "audit-bad.json"},
+        {"words": PODS, "file": "pods.json"}, {"words": "get namespace shop *", "file": "namespace-shop.json"}, *AGENTS,
+        {"words": "asked *2xk9p*verify*", "file": "verify-ok.json"},
+        {"words": "asked *7hq4t*verify*", "file": "verify-bad.json"},
+        {"words": "asked *7hq4t*audit*", "file": "audit-bad.json"},
     ]  # fmt: skip
     done = kubectl("check -n shop -o json", *answers)
     assert done.code == 3, done
@@ -181,7 +183,7 @@ def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl)
 
 def test_what_a_cluster_says_commands_no_terminal_and_is_cut(kubectl):
     hostile = {"code": 0, "answer": "captured\x1b]0;owned\x07\u202e\n" * 3000, "notes": "\x1b[2J\r"}
-    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": "exec *", "file": "hostile.json"}]
+    answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": "exec *", "file": "hostile.json"}]
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"hostile.json": hostile})
     assert done.code == 0
     assert not {"\x1b", "\x07", "\r", "\u202e"} & set(done.out)
@@ -196,7 +198,7 @@ def test_what_a_cluster_says_commands_no_terminal_and_is_cut(kubectl):
 @pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("answer", ["", "[]", "null", "{", "[" * 100000, '{"code": 1e999}', '{"code": [1]}', '{"answer": "x"}'])
 def test_an_agent_that_says_nothing_that_can_be_read_is_passed_over(answer, kubectl):
-    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": "exec *", "stdout": answer}]
+    answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": "exec *", "stdout": answer}]
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers)
     assert done.code == 0, done.err
     assert "gave no answer that can be read" in done.out
@@ -219,16 +221,33 @@ def test_names_that_no_cluster_has_never_become_words_of_kubectl(name, kubectl):
 def test_a_pod_that_only_says_that_it_is_the_agent_is_not_asked(kubectl):
     false = read("agents.json")
     false["items"][0]["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet"
-    answers = [{"words": POD, "file": "pod-web.json"}, {**AGENTS, "file": "false.json"}]
+    answers = [{"words": POD, "file": "pod-web.json"}, {**AGENTS[0], "file": "false.json"}, AGENTS[1]]
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"false.json": false})
     assert "no node agent runs on the node" in done.out
     assert not [words for words in kubectl.calls if words[0] == "exec"]
-    two = read("agents.json")
-    two["items"].append(json.loads(json.dumps(two["items"][0])))
-    two["items"][1]["metadata"]["namespace"] = "evil"
-    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"false.json": two})
-    assert "both say that they are the node agent: choose with --agent-namespace" in done.out
-    assert not [words for words in kubectl.calls if words[0] == "exec"]
+
+
+@pytest.mark.usefixtures("within")
+@pytest.mark.parametrize(("field", "value"), [("namespace", "evil"), ("serviceAccountName", "default")])
+def test_an_agent_of_another_namespace_or_account_than_the_charts_roles_name_is_not_asked(field, value, kubectl):
+    """Whoever may make a DaemonSet could say that all pods of the mesh are as planned."""
+    forged = read("agents.json")
+    forged["items"][0]["metadata" if field == "namespace" else "spec"][field] = value
+    answers = [{"words": POD, "file": "pod-web.json"}, {**AGENTS[0], "file": "forged.json"}, AGENTS[1]]
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"forged.json": forged})
+    assert "no node agent runs on the node" in done.out
+    assert not kubectl.questions
+
+
+@pytest.mark.usefixtures("within")
+def test_without_the_right_to_see_roles_the_agents_namespace_has_to_be_named(kubectl):
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS[0], {"words": f"{ASKED}explain*", "file": "explain-agent.json"}]
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers)
+    assert "name its namespace with --agent-namespace" in done.out
+    assert not kubectl.questions
+    named = {"words": "get pods -n mesh -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"}
+    kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443 --agent-namespace mesh", answers[0], named, answers[2])
+    assert kubectl.questions
 
 
 def test_kubectl_is_asked_with_the_context_that_was_chosen(kubectl):
@@ -265,27 +284,35 @@ def test_what_the_agent_is_sent_is_what_its_command_takes(kubectl, run, monkeypa
     tree = read("pod-web.json")
     tree["spec"]["initContainers"][0]["args"] += ["--run-validation", "--log_output_level", "debug"]
     tree["spec"]["initContainers"][0]["env"] = [{"name": "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", "value": "true"}]
-    answers = [{"words": POD, "file": "env.json"}, AGENTS, {"words": "exec *", "file": "explain-agent.json"}]
+    answers = [{"words": POD, "file": "env.json"}, *AGENTS, {"words": f"{ASKED}explain*", "file": "explain-agent.json"}]
     kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"env.json": tree})
-    (asked,) = [words for words in kubectl.calls if words[0] == "exec"]
-    assert "--env=DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK=1" in asked
-    assert asked[asked.index("-u") + 1] == "1337"
-    assert not {"--run-validation", "--log_output_level"} & set(asked), "what is about that run alone"
-    begun = []
-    monkeypatch.setattr("netinit.cli.node.inside.find_namespace", lambda folder, wanted: f"{folder}/cni-{'-'.join(wanted)}")
-    monkeypatch.setattr(
-        "netinit.cli.node.inside.run_netinit",
-        lambda words, environ: begun.append((words, environ)) or Finished(program="netinit", status=3, output="captured\n", errors="note: x"),
-    )
-    done = run(asked[asked.index("--") + 1 :])
-    assert done.code == 0, done
-    assert json.loads(done.out) == {"code": 3, "answer": "captured\n", "notes": "note: x"}
-    ((words, environ),) = begun
-    assert words[0] == "explain"
-    assert words[-2:] == ("--netns", "/run/netns/cni-10.244.1.7")
+    (question,) = kubectl.questions
+    words = question["words"]
+    assert question["environ"] == {"DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK": "1"}
+    assert words[words.index("-u") + 1] == "1337"
+    assert not {"--run-validation", "--log_output_level"} & set(words), "what is about that run alone"
+    begun, run_it = [], start.run
+
+    def answer(argv, environ):
+        if "--netns" not in argv:
+            return run_it(argv, environ)
+        begun.append((argv, environ))
+        print(f"captured in {argv[-1]}")
+        return 3
+
+    monkeypatch.setattr("netinit.cli.node.inside.find_namespaces", lambda uids, **_: {uid: f"/run/netns/cni-{uid}" for uid in uids})
+    monkeypatch.setattr("netinit.cli.start.run", answer)
+    monkeypatch.setattr("netinit.cli.node.inside._in_children", lambda questions, ask: map(ask, questions))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(question) + "\n"))
+    done = run(["netinit", "node", "run"])
+    assert json.loads(done.out) == {"code": 3, "answer": f"captured in shop/{WEB}\n", "notes": ""}
+    ((argv, environ),) = begun
+    assert (argv[1], argv[-2:]) == ("explain", ["--netns", f"/run/netns/cni-{UID}"])
+    assert environ.pop("PATH")
     assert environ == {"DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK": "1"}
-    refused = run(["netinit", "node", "run", "--address=10.1.1.1", "--env=LD_PRELOAD=x", "--", "verify"])
-    assert (refused.code, "does not set a variable of an option" in refused.err) == (2, True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({**question, "environ": {"LD_PRELOAD": "x"}}) + "\n"))
+    refused = run(["netinit", "node", "run"])
+    assert (refused.code, "is not a variable of an option" in refused.err) == (2, True)
 
 
 LOOK = {
@@ -295,15 +322,14 @@ LOOK = {
          "added": 3, "since_start": 3, "per_second": 3.0},
     ],
 }  # fmt: skip
-ON_AGENT_LIVE = ON_AGENT.replace("exec -n", "exec -i -n")
 
 
 def following(verb, *told):
-    return {"words": f"{ON_AGENT_LIVE}{verb} *", "stdout": "".join(f"{line}\n" for line in (json.dumps({"following": verb}), *told))}
+    return {"words": f"{ON_AGENT} --uid={UID} -- {verb} *", "stdout": "".join(f"{line}\n" for line in (json.dumps({"following": verb}), *told))}
 
 
 def test_a_watch_through_the_agent_is_shown_in_the_form_that_is_wanted_here(kubectl):
-    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, following("watch", json.dumps(LOOK))]
+    answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, following("watch", json.dumps(LOOK))]
     done = kubectl(f"watch {WEB} -n shop --interval 2 --all", *answers)
     assert (done.code, done.out) == (0, "captured out to 15001: 3 connections, 3.0 a second; all \\x1b[2J\n")
     assert f"note: shop/{WEB}: live, through the node agent mesh/netinit-node-4fj2k" in done.err
@@ -325,19 +351,19 @@ def test_without_the_agent_an_ephemeral_container_is_followed_and_says_how_it_en
 
 
 def test_an_agent_that_does_not_follow_is_not_believed_and_the_next_is_asked(kubectl):
-    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": "exec *", "stdout": "what?\n", "stderr": "no such command", "status": 2}]
+    answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": "exec *", "stdout": "what?\n", "stderr": "no such command", "status": 2}]
     done = kubectl(f"watch {WEB} -n shop", *answers)
     assert done.code == 1
     assert "note: the node agent mesh/netinit-node-4fj2k: no such command\n" in done.err
     assert 'kubectl debug: Error from server (Forbidden): User "ann" cannot do this' in done.err
-    bad = kubectl(f"watch {WEB} -n shop", *answers[:2], following("watch", '{"fates": [{}]}'))
+    bad = kubectl(f"watch {WEB} -n shop", *answers[:3], following("watch", '{"fates": [{}]}'))
     assert (bad.code, "gave a line that cannot be read" in bad.err) == (1, True)
 
 
 def test_a_pod_has_to_be_named_and_a_service_is_asked_about_by_its_cluster_ip(kubectl):
     done = kubectl("watch deploy/web -n shop", *DEPLOYMENT)
     assert (done.code, "deploy/web has 3 pods; name one of them: web-6d4cf56db6-2xk9p, " in done.err) == (2, True), done.err
-    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, *SERVICE, following("trace", "captured")]
+    answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, *SERVICE, following("trace", "captured")]
     done = kubectl(f"trace {WEB} -n shop --to db:5432", *answers)
     assert done.out == "captured\n", done
     (asked,) = [words for words in kubectl.calls if words[0] == "exec"]
@@ -346,7 +372,7 @@ def test_a_pod_has_to_be_named_and_a_service_is_asked_about_by_its_cluster_ip(ku
 
 def test_ctrl_c_ends_what_runs_in_the_cluster_and_shows_its_last_words(kubectl):
     told = {**following("trace", "first"), "waits": "says"}
-    environ = kubectl.prepare({"words": POD, "file": "pod-web.json"}, AGENTS, told)
+    environ = kubectl.prepare({"words": POD, "file": "pod-web.json"}, *AGENTS, told)
     command = [sys.executable, "-m", "netinit", "kubectl", "trace", WEB, "-n", "shop", "--to", "203.0.113.7:443"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, start_new_session=True) as begun:
         assert begun.stdout.readline() == "first\n"

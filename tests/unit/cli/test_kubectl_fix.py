@@ -7,42 +7,40 @@ import re
 
 import pytest
 
-from kubectl_calls import AGENTS, DEPLOYMENT, FAKE, POD, WEB
+from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, POD, WEB
 from netinit.cli.kubectl.redaction import redact
-
-ON_POD = "exec -n mesh netinit-node-4fj2k -c agent -- netinit node run --address=10.244.1.7 -- "
 
 
 def reply(code, answer, notes=""):
     return json.dumps({"code": code, "answer": answer, "notes": notes})
 
 
-OK = {"words": f"{ON_POD}verify *", "file": "verify-ok.json"}
-BAD = {"words": f"{ON_POD}verify *", "file": "verify-bad.json"}
-APPLIED = {"words": f"{ON_POD}apply *", "stdout": reply(0, "", "info: programmed by nftables")}
+OK = {"words": f"{ASKED}verify*", "file": "verify-ok.json"}
+BAD = {"words": f"{ASKED}verify*", "file": "verify-bad.json"}
+APPLIED = {"words": f"{ASKED}apply*", "stdout": reply(0, "", "info: programmed by nftables")}
 WEB_POD = {"words": POD, "file": "pod-web.json"}
 
 
 def asked(kubectl, verb):
     """The words of each question to the agent that is this command."""
-    return [words for words in kubectl.calls if words[0] == "exec" and verb in words]
+    return [question["words"] for question in kubectl.questions if question["words"][0] == verb]
 
 
 def test_a_pod_that_is_as_planned_is_left_alone(kubectl):
-    done = kubectl(f"fix {WEB} -n shop", WEB_POD, AGENTS, OK)
+    done = kubectl(f"fix {WEB} -n shop", WEB_POD, *AGENTS, OK)
     assert (done.code, done.out) == (0, f"shop/{WEB}: as planned, nothing to do\n"), done
     assert asked(kubectl, "apply") == []
 
 
 def test_a_dry_run_shows_the_difference_and_changes_nothing(kubectl):
-    done = kubectl(f"fix {WEB} -n shop --dry-run", WEB_POD, AGENTS, BAD)
+    done = kubectl(f"fix {WEB} -n shop --dry-run", WEB_POD, *AGENTS, BAD)
     assert done.code == 3
     assert done.out == f"shop/{WEB}: 1 difference from the plan\n  missing: nat ISTIO_OUTPUT -j ISTIO_REDIRECT\n"
     assert asked(kubectl, "apply") == []
 
 
 def test_with_yes_the_rules_are_reconciled_and_compared_once_more(kubectl):
-    done = kubectl(f"fix {WEB} -n shop --yes", WEB_POD, AGENTS, BAD, APPLIED)
+    done = kubectl(f"fix {WEB} -n shop --yes", WEB_POD, *AGENTS, BAD, APPLIED)
     (words,) = asked(kubectl, "apply")
     assert words[words.index("apply") + 1 :][-1] == "--reconcile"
     assert "*" in words, "the options of the pod's init container go along"
@@ -52,14 +50,14 @@ def test_with_yes_the_rules_are_reconciled_and_compared_once_more(kubectl):
 
 
 def test_who_cannot_be_asked_has_to_say_yes_beforehand(kubectl):
-    done = kubectl(f"fix {WEB} -n shop", WEB_POD, AGENTS, BAD)
+    done = kubectl(f"fix {WEB} -n shop", WEB_POD, *AGENTS, BAD)
     assert (done.code, asked(kubectl, "apply")) == (2, [])
     assert "--yes: nobody can be asked here" in done.err
 
 
 def test_a_failed_change_is_an_error_with_its_reason(kubectl):
-    failed = {"words": f"{ON_POD}apply *", "stdout": reply(1, "", "error: the lock is held by pid 7")}
-    done = kubectl(f"fix {WEB} -n shop -y", WEB_POD, AGENTS, BAD, failed)
+    failed = {"words": f"{ASKED}apply*", "stdout": reply(1, "", "error: the lock is held by pid 7")}
+    done = kubectl(f"fix {WEB} -n shop -y", WEB_POD, *AGENTS, BAD, failed)
     assert done.code == 1
     assert f"shop/{WEB}: the rules stay as they were: error: the lock is held by pid 7" in done.err
 
@@ -76,7 +74,7 @@ def test_every_pod_of_a_deployment_is_looked_at(kubectl):
     (agent,) = [one for one in tree["items"] if one["spec"]["nodeName"] == "worker-1"]
     other = json.loads(json.dumps(agent))
     other["spec"]["nodeName"] = "worker-2"
-    agents = [AGENTS, {"words": "exec -n mesh netinit-node-* verify *", "file": "verify-bad.json"}]
+    agents = [*AGENTS, {"words": "asked *verify*", "file": "verify-bad.json"}]
     done = kubectl("fix deploy/web -n shop --dry-run", *DEPLOYMENT, *agents, files={"agents.json": {**tree, "items": [agent, other]}})
     assert done.code == 3, done
     assert done.out.count("1 difference from the plan") > 1
@@ -86,9 +84,9 @@ def test_a_report_has_everything_and_no_name_of_the_cluster(kubectl):
     rules = "chain nat OUTPUT\n 1 -d 10.9.8.7/32 -j RETURN\n 2 -d 10.244.1.7/32 -j RETURN\n 3 -d 127.0.0.1/32 -j RETURN"
     node = {"status": {"nodeInfo": {"kernelVersion": "6.18.0", "osImage": "Debian", "machineID": "secret-id"}}}
     answers = [
-        WEB_POD, AGENTS, BAD, {"words": "get node worker-1 *", "stdout": json.dumps(node)},
-        {"words": f"{ON_POD}draw *", "stdout": reply(0, rules)}, {"words": f"{ON_POD}audit *", "stdout": reply(0, f"shop/{WEB} on worker-1")},
-        {"words": f"{ON_POD}doctor *", "stdout": reply(0, "pods will work")},
+        WEB_POD, *AGENTS, BAD, {"words": "get node worker-1 *", "stdout": json.dumps(node)},
+        {"words": f"{ASKED}draw*", "stdout": reply(0, rules)}, {"words": f"{ASKED}audit*", "stdout": reply(0, f"shop/{WEB} on worker-1")},
+        {"words": f"{ASKED}doctor*", "stdout": reply(0, "pods will work")},
     ]  # fmt: skip
     done = kubectl(f"report {WEB} -n shop", *answers)
     assert done.code == 0, done

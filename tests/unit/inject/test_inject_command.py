@@ -551,4 +551,22 @@ def test_a_broken_template_hinders_only_the_pods_that_ask_for_it(folder):
     assert isinstance(result.exception, InjectionError)
     assert str(result.exception).startswith(f'{folder}/a.yaml: document 2: Pod "shop/p": template \'other\' cannot be parsed: template: other:1')
     refused = run(check.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
-    assert isinstance(refused.exception, ConfigError), "the check tells about every template"
+    assert "template 'other' cannot be parsed: template: other:1" in refused.stderr, "the check tells about every template"
+
+
+def test_a_configuration_is_checked_without_manifests(folder):
+    def checked():
+        words = ["--check-config", "--injectConfigFile", str(folder / "config")]
+        return CliRunner().invoke(inject.command, words, standalone_mode=False)
+
+    (folder / "config").write_text(CONFIG + "  other: '{{ if }}'\n  third: 'labels: {a: {{ uuidv4 }}}'\n")
+    result = checked()
+    assert result.return_value == 1
+    assert "3 templates, 1 broken; a pod was injected with the default: sidecar" in result.stdout
+    assert "error: template 'other' cannot be parsed: template: other:1" in result.stderr
+    assert "warning: template 'third': line 1 names uuidv4, which is refused when it is called" in result.stderr
+    (folder / "config").write_text(CONFIG)
+    assert checked().return_value == 0
+    both = run(inject.command, "--check-config", "-f", folder / "a.yaml")
+    assert isinstance(both.exception, OptionError)
+    assert "--check-config: needs no manifests" in str(both.exception)

@@ -8,6 +8,7 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
+from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.defaults import default_config
 
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -74,8 +75,8 @@ def test_a_bad_selector_is_left_out_with_a_warning():
         ("[1]", "must be a mapping"),
         ("a: [", "injector configuration: "),
         ("policy: enabled", "neither 'templates' .* nor 'template'"),
-        ({"templates": {"a": "{{ if }}"}}, "template 'a' cannot be parsed: template: a:1"),
-        ({"templates": {"a": "ok", "b": "{{ nope }}"}}, "template 'b' .*function \"nope\" not defined"),
+        ({"templates": {"a": "{{ if }}"}, "defaultTemplates": ["a"]}, "template 'a' cannot be parsed: template: a:1"),
+        ({"templates": {"a": "ok", "b": "{{ nope }}"}, "defaultTemplates": ["a", "b"]}, "template 'b' .*function \"nope\" not defined"),
         ({"templates": {"a": 5}}, "template 'a' must be a text"),
         ({"templates": {"a": ""}, "defaultTemplates": "a"}, "defaultTemplates must be a list"),
         ({"templates": {"a": ""}, "aliases": {"b": "a"}}, "aliases must map"),
@@ -94,18 +95,58 @@ def test_a_bad_configuration_is_refused_as_a_whole(source, message):
         load_config(source)
 
 
-def test_a_lazy_configuration_refuses_a_broken_template_when_a_pod_asks_for_it():
-    source = {"templates": {"sidecar": "", "other": "{{ if }}"}, "aliases": {"both": ["sidecar", "other"]}}
-    with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
-        load_config(source)
-    config = load_config(source, lazily=True)
+@pytest.mark.parametrize("lazily", [False, True])
+def test_a_broken_template_refuses_the_pods_that_ask_for_it_and_no_others(lazily):
+    source = {"templates": {"sidecar": "", "other": "\n{{ if }}"}, "aliases": {"both": ["sidecar", "other"]}}
+    config = load_config(source, lazily=lazily)
+    assert config.broken == (() if lazily else ("other",))
+    warned = [line for line in config.warnings if "'other' cannot be parsed: template: other:2: missing value" in line]
+    assert len(warned) == (0 if lazily else 1)
     assert inject_pod(POD, config)["spec"]["containers"][0]["name"] == "c"
     assert (list(config.templates), len(config.templates), "other" in config.templates) == (["sidecar", "other"], 2, True)
     for asked in ("other", "both"):
-        with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
+        with pytest.raises(ConfigError, match="template 'other' cannot be parsed: template: other:2: missing value for if"):
             inject_pod({**POD, "metadata": {"annotations": {"inject.istio.io/templates": asked}}}, config)
     with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
-        load_config({**source, "defaultTemplates": ["both"]}, lazily=True)
+        load_config({**source, "defaultTemplates": ["both"]}, lazily=lazily)
+
+
+CHECKED = {"sidecar": "{}", "mine": 'metadata:\n  name: {{ uuidv4 }}{{ env "A" "" }}', "bad": "{{ nope }}"}
+
+
+def test_what_is_wrong_with_templates_is_found_before_a_pod_asks():
+    found = list(find_template_problems(load_config({"templates": CHECKED}), Settings()))
+    assert [(one.template, one.stops_pods) for one in found] == [("mine", False), ("bad", True)]
+    assert found[0].message == "template 'mine': line 2 names uuidv4, which is refused when it is called: its result is random"
+    assert 'function "nope" not defined' in found[1].message
+
+
+def test_fields_that_no_pod_has_are_left_out_of_it_and_found_before():
+    source = {"templates": {"sidecar": "labels: {a: b}\nmetadata: {labels: {c: d}}\nzone: 1"}}
+    config = load_config(source)
+    injected = inject_pod(POD, config)
+    assert (injected.keys() - POD.keys(), injected["metadata"]["labels"]) == (set(), {"c": "d"})
+    found = [one.message for one in find_template_problems(config, Settings())]
+    assert [line.partition(" at ")[0] for line in found] == ["template 'sidecar': renders labels", "template 'sidecar': renders zone"]
+
+
+def test_an_empty_type_of_the_image_counts():
+    source = {"templates": {"sidecar": "metadata: {annotations: {a: {{ .ProxyImage }}, b: {{ .ProxyInitImage }}}}"}}
+    values = {"global": {"hub": "h", "tag": "latest", "variant": "distroless"}}
+
+    def images(**annotations):
+        injected = inject_pod({**POD, "metadata": {"annotations": annotations}}, load_config(source, values=values))
+        return [injected["metadata"]["annotations"][name] for name in "ab"]
+
+    assert images() == ["h/proxyv2:latest-distroless"] * 2
+    assert images(**{"sidecar.istio.io/proxyImageType": ""}) == ["h/proxyv2:latest"] * 2
+    assert images(**{"sidecar.istio.io/proxyImageType": "debug"}) == ["h/proxyv2:latest-debug"] * 2
+
+
+def test_a_default_template_that_fails_for_every_pod_is_found_by_a_canary():
+    try_canary(load_config({"templates": {"sidecar": "{}"}}), Settings())
+    with pytest.raises(ConfigError, match=r"a canary pod cannot be injected with it: .*error calling fail: never"):
+        try_canary(load_config({"templates": {"sidecar": '{{ fail "never" }}'}}), Settings())
 
 
 def templates(**sources):

@@ -83,7 +83,7 @@ def test_one_manifest_may_be_given_as_a_text(given):
 
 def test_check_inject_has_the_same_flags_without_those_that_write():
     own = {flag.field for flag in InjectFlags.flags} - {flag.field for flag in CheckFlags.flags}
-    assert own == {"output", "explain"}
+    assert own == {"output", "explain", "check_config"}
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("--valueFile", "--valuesFile"), ("--namespace-label", "--namespace-labels")])

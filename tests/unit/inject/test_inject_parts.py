@@ -74,8 +74,8 @@ def test_the_images_are_put_together_as_istio_does(tag, variant, annotated, conf
             "proxy_init": {"image": "proxyv2"},
         }
     }
-    assert proxy_image(values, annotated, configured) == f"hub/proxyv2:{tags[0]}"
-    assert init_image(values, annotated) == f"hub/proxyv2:{tags[1]}"
+    assert proxy_image(values, annotated or None, configured) == f"hub/proxyv2:{tags[0]}"
+    assert init_image(values, annotated or None) == f"hub/proxyv2:{tags[1]}"
 
 
 def probed(**probes):

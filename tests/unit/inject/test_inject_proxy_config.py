@@ -9,8 +9,8 @@ import pytest
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, inject_pod, load_config
 from netinit.inject.meshconfig import MeshConfig
+from netinit.inject.message_schema import enum_names, fields_of
 from netinit.inject.protojson import duration, has_presence, read_message
-from netinit.inject.proxy_schema import ENUMS, fields_of
 
 CONFIG = load_config(
     {"templates": {"sidecar": "metadata: {annotations: {out: {{ protoToJSON .ProxyConfig | quote }}}}"}}
@@ -142,19 +142,32 @@ def test_durations_are_read_as_go_reads_them(text, nanoseconds):
 
 
 def test_every_type_that_a_message_names_is_known():
-    scalars = {"string", "bool", "int32", "uint32", "double", "Duration", "BoolValue", "Int32Value", "Int64Value"}
-    waiting, seen = ["ProxyConfig"], set()
+    scalars = {
+        "string",
+        "bool",
+        "int32",
+        "uint32",
+        "double",
+        "Duration",
+        "Struct",
+        "BoolValue",
+        "Int32Value",
+        "Int64Value",
+    }
+    scalars |= {"UInt32Value", "UInt64Value"}
+    waiting, seen = ["ProxyConfig", "MeshConfig"], set()
     while waiting:
         message = waiting.pop()
         if message in seen:
             continue
         seen.add(message)
-        for kind, _ in fields_of(message).values():
+        for kind, *_ in fields_of(message).values():
             plain = kind.removeprefix("[]").removeprefix("map:")
-            assert plain in scalars or plain.removeprefix("enum:") in ENUMS or fields_of(plain) is not None, plain
+            is_enum = plain.startswith("enum:") and 0 in enum_names(plain[5:])
+            assert plain in scalars or is_enum or fields_of(plain) is not None, plain
             if fields_of(plain) is not None:
                 waiting.append(plain)
-    assert len(seen) > 20
+    assert len(seen) > 70
 
 
 def test_an_error_names_the_whole_path():

@@ -120,6 +120,25 @@ def test_uninstalling_gives_back_what_was_there(place):
     assert made(place).uninstall() is False
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(LIST), json.dumps(LIST, indent=4) + "\n\n", json.dumps(LIST, separators=(",", ":")),
+        json.dumps(LIST, indent=1).replace("\n", "\r\n").replace('"disableCheck": true', '"disableCheck": false,\r\n"disableCheck": true'),
+        json.dumps({**LIST, "after": [[], "]", {"plugins": []}], "x-odd": "\\ud800 \u00fc"}, ensure_ascii=False, indent="\t"),
+        json.dumps({"plugins": [{"type": "bridge", "ipam": {"ranges": [[{"subnet": "10.0.0.0/8"}]]}}], "name": "n", "cniVersion": "1.1.0"}),
+    ],
+    ids=["plain", "indented", "compact", "carriage returns", "odd members", "other order"],
+)  # fmt: skip
+def test_what_nobody_changed_since_is_byte_for_byte_as_before(place, text):
+    path = write(place, LIST)
+    path.write_bytes(text.encode())
+    made(place).install()
+    assert read(path)["plugins"][-1] == ENTRY
+    made(place).uninstall()
+    assert path.read_bytes() == text.encode()
+
+
 def test_a_single_plugin_becomes_a_list_and_one_again(place):
     path = write(place, SINGLE, "10-bridge.conf", mode=0o600)
     before = everything(place)

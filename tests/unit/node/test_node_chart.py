@@ -63,7 +63,7 @@ def test_the_containers_flags_are_those_of_the_agent(given):
     assert settings.daemon_set == daemon_set(*given)["metadata"]["name"]
     assert settings.watch == ("node.watch=false" not in given)
     mounts = {mount["mountPath"] for mount in container(*given)["volumeMounts"]}
-    assert {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.socket.rpartition("/")[0]} == mounts
+    assert {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.records_folder, settings.socket.rpartition("/")[0]} == mounts
 
 
 @pytest.mark.parametrize(("given", "dual_stack", "ipv6"), [((), False, "auto"), (("dualStack=true",), True, "auto"), (("ipv6=reject",), False, "reject")])
@@ -91,16 +91,28 @@ def test_each_platforms_folders_are_mounted(platform):
     assert ("--standalone" in words) is (platform == "openshift")
 
 
-def test_it_has_three_capabilities_a_seccomp_profile_and_nothing_of_the_host_but_four_folders():
+def test_it_has_three_capabilities_a_seccomp_profile_and_nothing_of_the_host_but_five_folders_and_its_network():
     spec = daemon_set()["spec"]["template"]["spec"]
     own = container()["securityContext"]
     assert own["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN", "NET_ADMIN", "NET_RAW"]}
     assert (own["privileged"], own["readOnlyRootFilesystem"], spec["securityContext"]["seccompProfile"]) == (False, True, {"type": "RuntimeDefault"})
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert not {"hostPID", "hostIPC"} & spec.keys()
     assert (spec["priorityClassName"], spec["tolerations"]) == ("system-node-critical", [{"operator": "Exists"}])
     (netns,) = [mount for mount in container()["volumeMounts"] if mount["name"] == "netns"]
     assert (netns["readOnly"], netns["mountPropagation"]) == (True, "HostToContainer")
-    assert len(spec["volumes"]) == 4
+    (records,) = [mount for mount in container()["volumeMounts"] if mount["name"] == "records"]
+    assert records["readOnly"]
+    assert len(spec["volumes"]) == 5
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_the_next_version_starts_before_the_present_one_ends(on_host):
+    tree = daemon_set(f"node.hostNetwork={str(on_host).lower()}")
+    assert tree["spec"]["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    (own,) = tree["spec"]["template"]["spec"]["containers"]
+    assert tree["spec"]["template"]["spec"]["hostNetwork"] is on_host
+    assert ("ports" in own) is not on_host, "a port of the node would keep the second agent from being scheduled"
+    assert {own[f"{name}Probe"]["httpGet"]["port"] for name in ("startup", "readiness", "liveness")} == {15014}
 
 
 def rights(*given):

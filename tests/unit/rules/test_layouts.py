@@ -10,6 +10,7 @@ from netinit.rules.layouts import untranslated
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import ALWAYS
+from netinit.rules.targets import Tproxy
 from strategies import made_options
 
 SOME = settings(max_examples=80)
@@ -161,14 +162,18 @@ def without_deviations(made):
     added = ConnectionState(states=("DNAT",))
     deviations = (BARE_SYN.replace(negated=True), ConnectionDirection(direction="REPLY"))
     found = {}
+    classic_tproxy = made.layout == "classic" and any(table.name == "mangle" for table in made.tables)
     for table, one, rule in rules_of(made):
         chains = {*untranslated.CHAINS, "ISTIO_DROP"}
+        if classic_tproxy and table.name == "nat" and rule.families == (IPV6,) and one.name in ("PREROUTING", "ISTIO_INBOUND"):
+            continue  # inbound IPv6, which Istio's rules leave alone there
         if not {BARE_SYN, added} & set(rule.matches) and not (table.name == "filter" and {one.name, rule.target.calls} & chains):
             refusing = one.name.startswith("ISTIO_REFUSE")  # of --ipv6 reject, which is no deviation
             matches = rule.matches if refusing else tuple(match for match in rule.matches if match not in deviations)
             if table.name == "mangle" and one.name == "ISTIO_INBOUND" and len(matches) < len(rule.matches) and Protocol(name="tcp") not in matches and not any(isinstance(match, Port) for match in matches):
                 matches = (Protocol(name="tcp"), *matches)  # implied by the flags
-            found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches))
+            target = rule.target.replace(closes=False) if isinstance(rule.target, Tproxy) else rule.target
+            found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches, target=target))
     return found
 
 

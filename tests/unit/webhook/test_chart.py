@@ -15,13 +15,15 @@ import pytest
 from helm import HELM, needs_helm, render_chart
 from inject_data import DATA, needs_data
 from netinit.base.errors import ConfigError
+from netinit.base.version import __version__
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
+from netinit.inject.configuration_check import CANARY
 from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
 from netinit.options.argv import take_flags
 from netinit.webhook.chart import merge_values, set_value
-from netinit.webhook.configuration import CANARY, Texts, load
+from netinit.webhook.configuration import Texts, load
 from netinit.webhook.settings import ServeSettings
 
 VALUES = (
@@ -142,7 +144,7 @@ def test_selectors_of_service_budget_policy_and_deployment_mean_the_same_pods():
 
 def policies(*given):
     """The ingress rules of webhook and agent, each its port and who may come."""
-    found = [tree["spec"] for tree in made("node.enabled=true", *given) if tree["kind"] == "NetworkPolicy"]
+    found = [tree["spec"] for tree in made("node.enabled=true", "node.hostNetwork=false", *given) if tree["kind"] == "NetworkPolicy"]
     assert all(spec["policyTypes"] == ["Ingress"] for spec in found)
     return [[(rule["ports"][0]["port"], rule.get("from")) for rule in spec.get("ingress", [])] for spec in found]
 
@@ -153,9 +155,42 @@ def test_network_policies_admit_whom_the_values_name_and_keep_strangers_from_the
     given = (f"networkPolicy.reviewsFrom={json.dumps(server)}", f"networkPolicy.monitoringFrom={json.dumps(monitoring)}")
     assert policies(*given) == [[(15017, server), (15014, monitoring)], [(15014, monitoring)]]
     assert policies("networkPolicy.enabled=false") == []
-    agent = next(tree for tree in made("node.enabled=true") if tree["kind"] == "DaemonSet")["spec"]["template"]["metadata"]["labels"]
-    selector = next(tree for tree in made("node.enabled=true") if tree["kind"] == "NetworkPolicy" and "ingress" not in tree["spec"])["spec"]["podSelector"]
+    agent = next(tree for tree in made("node.enabled=true", "node.hostNetwork=false") if tree["kind"] == "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    selector = next(tree for tree in made("node.enabled=true", "node.hostNetwork=false") if tree["kind"] == "NetworkPolicy" and "ingress" not in tree["spec"])["spec"]["podSelector"]
     assert selector["matchLabels"].items() <= agent.items()
+
+
+def test_a_changed_value_of_the_templates_is_a_new_pod():
+    """So that it is in use when `helm upgrade --wait` returns, not when a kubelet has renewed the mounted ConfigMap."""
+
+    def checksum(*given):
+        (tree,) = [tree for tree in made(*given) if tree["kind"] == "Deployment"]
+        return tree["spec"]["template"]["metadata"]["annotations"]["checksum/values"]
+
+    changes = ((), ("node.enabled=true",), ("injection.values={global: {proxy: {image: x}}}",), ("initImage.tag=v2",))
+    assert len({checksum(*given) for given in changes}) == len(changes)
+    assert checksum() == checksum("webhook.failurePolicy=Ignore")
+
+
+@pytest.mark.parametrize(
+    ("given", "image"),
+    [
+        ((), f"netinit:{__version__}"),
+        (("image.repository=registry.example/mesh/netinit-webhook",), f"registry.example/mesh/netinit:{__version__}"),
+        (("initImage.repository=registry.example/init", "initImage.tag=v7"), "registry.example/init:v7"),
+        (("injection.values={global: {proxy_init: {image: mine, resources: {}}, meshID: m}, other: 1}",), "mine"),
+    ],
+)
+def test_pods_get_the_init_image_beside_the_webhooks_or_the_one_that_is_named(given, image):
+    (values,) = [json.loads(tree["data"]["values"]) for tree in made(*given) if tree["kind"] == "ConfigMap"]
+    assert values["global"]["proxy_init"]["image"] == image
+    if image == "mine":
+        assert values == {"global": {"proxy_init": {"image": "mine", "resources": {}}, "meshID": "m"}, "other": 1}
+
+
+def test_an_init_image_that_nobody_can_tell_has_to_be_named():
+    with pytest.raises(ConfigError, match=r"initImage\.repository: name the image"):
+        made("image.repository=registry.example/other")
 
 
 NAMESPACES = [

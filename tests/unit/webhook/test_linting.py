@@ -20,7 +20,7 @@ PAIR = make_pair(("x",), now=NOW, seconds=90 * 86400)
 
 def installed(*given):
     """The chart's objects as a cluster has them: with caBundles, endpoints and a namespace that is labelled."""
-    trees = render_chart(*given)
+    trees = render_chart("image.repository=registry.example/netinit-webhook", *given)
     for tree in trees:
         for hook in tree.get("webhooks", ()):
             hook["clientConfig"]["caBundle"] = base64.b64encode(PAIR.authority.encode()).decode()
@@ -39,6 +39,7 @@ def installed(*given):
     trees += [
         {"kind": "Namespace", "metadata": {"name": f"n{number}", "labels": one}} for number, one in enumerate(labels)
     ]
+    trees += [{"kind": "ConfigMap", "metadata": {"name": "istio-ca-root-cert", "namespace": f"n{number}"}} for number in range(3)]
     return trees
 
 
@@ -58,7 +59,7 @@ def test_our_own_installation_is_sound(given):
 
 
 def test_the_manifests_alone_are_sound():
-    assert kinds(render_chart(), whole=False) == []
+    assert kinds(render_chart("image.repository=registry.example/netinit-webhook"), whole=False) == []
 
 
 def test_nothing_installed():
@@ -72,6 +73,18 @@ def without_exclusion(trees):
             one for one in expressions if one["key"] != "kubernetes.io/metadata.name"
         ]
         hook["objectSelector"] = {}
+
+
+def without_authority(trees):
+    trees[:] = [tree for tree in trees if tree["metadata"] != {"name": "istio-ca-root-cert", "namespace": "n0"}]
+
+
+def short_image(kind):
+    def change(trees):
+        (at,) = [at for at, tree in enumerate(trees) if tree["kind"] == kind and "labels" in tree["metadata"]]
+        trees[at] = json.loads(json.dumps(trees[at]).replace("registry.example/", ""))
+
+    return change
 
 
 def one_replica(trees):
@@ -154,6 +167,9 @@ def second_injector(trees):
     ("change", "wanted"),
     [
         (without_exclusion, ["own-namespace", "system-namespace"]),
+        (without_authority, ["no-authority"]),
+        (short_image("Deployment"), ["short-image"]),
+        (short_image("ConfigMap"), ["short-image"]),
         (one_replica, ["one-replica"]),
         (remove("PodDisruptionBudget"), ["no-disruption-budget"]),
         (remove("Service"), ["no-service"]),
@@ -183,6 +199,30 @@ def test_one_thing_that_is_wrong_is_found_and_nothing_else(change, wanted):
     assert kinds(trees) == wanted
 
 
+def test_a_webhook_whose_own_pods_it_leaves_out_by_their_labels_can_start_in_a_labelled_namespace():
+    """As istiod's, whose webhooks know nothing of its namespace's name."""
+    trees = installed()
+    labels = {"app": "istiod", "sidecar.istio.io/inject": "false"}
+    trees += [
+        {"kind": "Service", "metadata": {"name": "istiod", "namespace": "istio-system"}, "spec": {"selector": {"app": "istiod"}}},
+        {"kind": "Deployment", "metadata": {"name": "istiod", "namespace": "istio-system"},
+         "spec": {"replicas": 2, "template": {"metadata": {"labels": labels}}}},
+    ]  # fmt: skip
+    for hook in hooks(trees):
+        hook["clientConfig"]["service"] |= {"name": "istiod", "namespace": "istio-system"}
+        rest = [one for one in hook["namespaceSelector"]["matchExpressions"] if one["key"] != "kubernetes.io/metadata.name"]
+        hook["namespaceSelector"]["matchExpressions"] = rest
+    assert "own-namespace" not in kinds(trees)
+    del labels["sidecar.istio.io/inject"]
+    assert "own-namespace" in kinds(trees)
+
+
+def test_single_configurations_are_said_to_match_nothing_and_not_each_webhook_of_a_sound_one():
+    trees = installed()
+    trees[:] = [tree for tree in trees if tree["metadata"].get("labels") != {"istio.io/rev": "default"}]
+    assert kinds(trees) == [], "a webhook for istio.io/rev waits for whoever wants it"
+
+
 def test_selectors_that_match_nothing():
     trees = installed()
     unlabelled(trees)
@@ -199,7 +239,8 @@ def test_revisions_do_not_get_in_each_others_way():
     for hook in hooks(canary):
         hook["clientConfig"] = {"url": "https://canary/inject", "caBundle": bundled}
     canary_namespace = {"kind": "Namespace", "metadata": {"name": "c", "labels": {"istio.io/rev": "canary"}}}
-    assert kinds([*installed(), *canary, canary_namespace]) == []
+    authority = {"kind": "ConfigMap", "metadata": {"name": "istio-ca-root-cert", "namespace": "c"}}
+    assert kinds([*installed(), *canary, canary_namespace, authority]) == []
 
 
 def test_two_servers_of_one_revision_are_told_with_an_example():
@@ -251,7 +292,7 @@ def test_the_command_tells_findings_with_their_remedies(tmp_path):
 
 def test_the_command_finds_nothing_in_what_manifests_prints(tmp_path):
     printed = subprocess.run(
-        [sys.executable, "-m", "netinit", "webhook", "manifests"],
+        [sys.executable, "-m", "netinit", "webhook", "manifests", "--set", "image.repository=registry.example/netinit-webhook"],
         capture_output=True,
         text=True,
         check=True,
@@ -274,3 +315,42 @@ def test_what_it_cannot_look_at_is_told(words, said):
     done = run(*words)
     assert done.returncode in {1, 2}
     assert said in done.stderr
+
+
+CONFIG = """
+templates:
+  sidecar: |
+    metadata: {annotations: {a: b}}
+  mine: |
+    {{ nope }}
+  random: |
+    metadata: {name: {{ uuidv4 }}}
+"""
+
+
+def injector_map(config):
+    return {"kind": "ConfigMap", "metadata": {"name": "istio-sidecar-injector", "namespace": "istio-system"}, "data": {"config": config}}
+
+
+def test_templates_that_would_not_work_are_found():
+    found = [one for one in lint([*installed(), injector_map(CONFIG)], now=NOW) if one.kind == "template"]
+    assert [(one.severity, one.subject) for one in found] == [
+        ("error", "ConfigMap istio-system/istio-sidecar-injector"),
+        ("warning", "ConfigMap istio-system/istio-sidecar-injector"),
+    ]
+    assert "template 'mine' cannot be parsed: template: mine:1: function \"nope\" not defined" in found[0].message
+    assert "template 'random': line 1 names uuidv4" in found[1].message
+    whole = lint([*installed(), injector_map(CONFIG.replace("sidecar: |", "other: |"))], now=NOW)
+    assert [one.kind for one in whole if one.severity == "error"] == ["configuration"]
+    assert kinds([*installed(), injector_map("templates: {sidecar: '{}'}")]) == []
+
+
+def test_the_configuration_alone_is_looked_at_in_files():
+    assert kinds([injector_map(CONFIG)], whole=False) == ["template"]
+
+
+def test_proxy_config_resources_are_warned_about_where_our_webhook_is():
+    resource = {"kind": "ProxyConfig", "metadata": {"name": "p", "namespace": "shop"}, "spec": {"concurrency": 0}}
+    assert kinds([*installed(), resource]) == ["proxy-config"]
+    others = [tree for tree in installed() if tree["kind"] != "Deployment"]
+    assert "proxy-config" not in kinds([*others, resource])

@@ -184,6 +184,26 @@ def test_a_configuration_is_swapped_and_a_bad_one_keeps_the_old(tmp_path):
         server.until(lambda: "[!]" not in server.get("/readyz?verbose")[1], "the bad one is forgotten")
 
 
+def test_a_template_that_cannot_be_parsed_hurts_those_who_ask_for_it_alone(tmp_path):
+    broken = {**CONFIG, "templates": {**CONFIG["templates"], "mine": "metadata:\n  name: {{ nope }}"}}
+    with Server(tmp_path, config=broken) as server:  # also the start of one whose configuration is like that
+        assert release(server) == "first"
+        assert "netinit_webhook_broken_templates 1.0" in server.monitor("/metrics")[1]
+        response = server.review(make_pod(annotations={"inject.istio.io/templates": "sidecar,mine"}))
+        assert not response["allowed"]
+        assert "template 'mine' cannot be parsed: template: mine:2: function \"nope\" not defined" in response["status"]["message"]
+        assert release(server) == "first"
+
+
+def test_without_a_configuration_reviews_are_answered_503_at_once(tmp_path):
+    with Server(tmp_path, config={"templates": {"sidecar": "{{ bad"}}, wait=False) as server:
+        server.until(lambda: "[!]configuration: " in server.monitor("/readyz?verbose")[1], "the bad one is told")
+        began = time.monotonic()
+        assert server.get("/readyz")[0] == 503
+        assert server.post(json.dumps(make_review(make_pod())).encode())[0] == 503
+        assert time.monotonic() - began < 4
+
+
 def test_a_file_that_is_away_for_a_while_is_a_problem_for_that_while_alone(tmp_path):
     with Server(tmp_path) as server:
         values = tmp_path / "config" / "config"

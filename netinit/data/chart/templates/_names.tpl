@@ -3,3 +3,12 @@
 {{- define "netinit.labels" }}{app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}, app.kubernetes.io/component: sidecar-injector, app.kubernetes.io/part-of: netinit, app.kubernetes.io/managed-by: {{ .Release.Service | quote }}, {{ template "netinit.selector" . }}}{{ end }}
 {{- define "netinit.secret" }}{{ if eq .Values.revision "default" }}{{ .Values.certificate.secret }}{{ else }}{{ .Values.certificate.secret }}-{{ .Values.revision }}{{ end }}{{ end }}
 {{- define "netinit.configurations" }}{{ template "netinit.name" . }}-sidecar-injector{{ $name := . }}{{ range .Values.tags }},{{ template "netinit.name" $name }}-tag-{{ . }}{{ end }}{{ end }}
+{{- /* The values of the webhook's own templates, a text of JSON: those that are given, with the init container's image, and the plugin
+       where the node's agent is there. */}}
+{{- define "netinit.initImage" }}{{ if .Values.initImage.repository }}{{ .Values.initImage.repository }}{{ else if hasSuffix "netinit-webhook" .Values.image.repository }}{{ trimSuffix "-webhook" .Values.image.repository }}{{ else }}{{ fail "initImage.repository: name the image that programs the rules of pods, which cannot be told from image.repository" }}{{ end }}:{{ .Values.initImage.tag | default .Chart.AppVersion }}{{ end }}
+{{- define "netinit.values" }}
+  {{- $given := .Values.injection.values }}
+  {{- $global := get $given "global" | default dict }}
+  {{- $init := get $global "proxy_init" | default dict }} |-
+    { {{- range $key, $value := $given }}{{ if not (or (eq $key "global") (and $.Values.node.enabled (eq $key "istio_cni"))) }}{{ toJson $key }}: {{ toJson $value }}, {{ end }}{{ end }}{{ if .Values.node.enabled }}"istio_cni": {"enabled": true}, {{ end }}"global": { {{- range $key, $value := $global }}{{ if ne $key "proxy_init" }}{{ toJson $key }}: {{ toJson $value }}, {{ end }}{{ end }}"proxy_init": { {{- range $key, $value := $init }}{{ if ne $key "image" }}{{ toJson $key }}: {{ toJson $value }}, {{ end }}{{ end }}"image": {{ if get $init "image" }}{{ toJson (get $init "image") }}{{ else }}"{{ template "netinit.initImage" . }}"{{ end -}} }}}
+{{- end }}

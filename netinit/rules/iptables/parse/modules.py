@@ -150,6 +150,8 @@ def _read_multiport(option: str, values: list[str], negated: bool, protocol: str
 
 
 def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    if option == "--socket-exists" and not values:
+        return Owner(kind="uid", number=0, last=FULL_MASK, negated=negated)
     if option not in ("--uid-owner", "--gid-owner") or len(values) != 1:
         return None
     kind = option[2:5]

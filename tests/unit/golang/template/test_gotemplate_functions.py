@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from netinit.golang import sprig
 from netinit.golang.goyaml.values import to_yaml
+from netinit.golang.sprig import refused, regexes
 from netinit.golang.template import StringMap, Struct, Template, TemplateError, TypedList
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.values import Function, Int32, Int64
@@ -21,6 +24,10 @@ from netinit.inject import istio_functions
 
 RECORDED = json.loads((Path(__file__).parent / "sprig_answers.json").read_text())
 """What sprig 3.2.3 and sigs.k8s.io/yaml 1.3 answered to random arguments: function, arguments, printed as %v|%T|%q."""
+
+TEMPLATES = json.loads((Path(__file__).parent / "sprig_templates.json").read_text())
+"""What Go 1.27 gave for templates that call functions of sprig 3.3.0: the template, "output" or "error", and the text."""
+NIL_POINTER = "runtime error: invalid memory address or nil pointer dereference"
 
 FUNCTIONS = istio_functions.functions(
     environment={"SET": "yes"},
@@ -57,6 +64,84 @@ def test_sprig_and_yaml_answer_as_they_do_in_go():
             wrong.append(f"{name} {args}\n  Go:   {wanted!r}\n  ours: {answer!r}")
     assert len(RECORDED) > 400
     assert not wrong, "\n".join(wrong[:5])
+
+
+def test_templates_that_call_sprig_give_what_they_give_in_go():
+    wrong = []
+    for template, *wanted in TEMPLATES:
+        try:
+            answer = ["output", Template.parse("t", template, sprig.FUNCTIONS).render({})]
+        except TemplateError as error:
+            answer = ["error", str(error)]
+        # where Go crashes on nil, we have words for it
+        if answer != wanted and not (wanted[1].endswith(NIL_POINTER) and answer[0] == "error"):
+            wrong.append(f"{template}\n  Go:   {wanted}\n  ours: {answer}")
+    assert len(TEMPLATES) > 150
+    assert not wrong, "\n".join(wrong[:5])
+
+
+def test_every_function_of_sprig_is_called_in_a_template_that_go_rendered():
+    called = {name for template, *_ in TEMPLATES for name in re.findall(r"[A-Za-z_0-9]+", template)}
+    called |= {name for name, *_ in RECORDED}
+    assert set(sprig.FUNCTIONS) - set(refused.REFUSED) - called == set()
+
+
+@pytest.mark.parametrize("name", sorted(refused.REFUSED))
+def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then(name):
+    assert (
+        Template.parse("t", f'{{{{ if false }}}}{{{{ {name} "x" 1 }}}}{{{{ end }}}}fine', sprig.FUNCTIONS).render({})
+        == "fine"
+    )
+    with pytest.raises(TemplateError, match=f"{name} is not available in injection: it") as caught:
+        Template.parse("t", f'{{{{ {name} "x" 1 }}}}', sprig.FUNCTIONS).render({})
+    assert refused.REFUSED[name] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ('{{ set .own "a" 1 }}', "set would change the template's data; change a copy of it, made by deepCopy"),
+        ('{{ unset .own "a" }}', "unset would change the template's data"),
+        ('{{ merge .own (dict "b" 1) }}', "merge would change the template's data"),
+        ('{{ mergeOverwrite .own (dict "b" 1) }}', "mergeOverwrite would change the template's data"),
+        ('{{ $d := dict "in" .own }}{{ set $d.in "a" 1 }}', "set would change the template's data"),
+        ('{{ $d := dict }}{{ set $d "self" (list $d) }}', "a map cannot hold itself"),
+        ('{{ $d := dict "a" (dict) }}{{ set $d.a "up" $d }}', "a map cannot hold itself"),
+        ('{{ $d := dict "a" (dict "x" 1) }}{{ merge $d (dict "a" (dict "up" $d)) }}', "a map cannot hold itself"),
+        ('{{ date "2006" "now" }}', "the clock, which sprig asks then, differs for every pod"),
+        ('{{ dateInZone "2006" 0 "Nowhere/None" }}', 'time zone "Nowhere/None" is not known on this system'),
+        ('{{ durationRound (toDate "2006" "2001") }}', "depends on the time of day"),
+        ("{{ date `2006` 999999999999999 }}", "the time is outside the years 1 to 9999"),
+        ("{{ chunk 0 (list 1) }}", "chunk needs a size of 1 or more"),
+        ('{{ mustFromJson "{" }}', "error calling mustFromJson: the text is not JSON"),
+        ("{{ untilStep 0 9000000 1 }}", "the value would be longer than"),
+        ("{{ seq 9000000 }}", "the value would be longer than"),
+        ('{{ regexReplaceAll "a" (trunc 999 .long) (repeat 9999 "x") }}', "the value would be longer than"),
+        ('{{ regexFindAll "a*b|a" .long -1 }}', "the text is too long for so many matches of a regular expression"),
+        ('{{ range until 999 }}{{ regexMatch "(a|b)*c(a*)d" $.long }}{{ end }}', "rendering takes more than 1000000 steps"),
+    ],
+)  # fmt: skip
+def test_what_sprig_would_do_and_an_injector_must_not(template, message):
+    data = {"own": {"a": {"b": 1}}, "long": "a" * 200_000}
+    with pytest.raises(TemplateError) as caught:
+        Template.parse("t", template, sprig.FUNCTIONS).render(data)
+    assert message in str(caught.value)
+    assert data["own"] == {"a": {"b": 1}}
+
+
+def test_merging_copies_the_data_that_it_changes():
+    data = {"own": {"a": {"b": 1}}}
+    text = '{{ $d := dict "own" .own }}{{ $_ := merge $d (dict "own" (dict "a" (dict "c" 2))) }}{{ $d | toJson }}'
+    assert Template.parse("t", text, sprig.FUNCTIONS).render(data) == '{"own":{"a":{"b":1,"c":2}}}'
+    assert data == {"own": {"a": {"b": 1}}}
+
+
+def test_regular_expressions_without_their_library_name_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "re2", None)
+    regexes._compiled.cache_clear()
+    with pytest.raises(TemplateError, match=r"regular expressions need the package google-re2: pip install"):
+        Template.parse("t", '{{ regexMatch "never asked for" "x" }}', sprig.FUNCTIONS).render({})
+    regexes._compiled.cache_clear()
 
 
 META = Struct("v1.ObjectMeta", {"Annotations": StringMap({"a": "x", "empty": ""}), "Labels": StringMap()})
@@ -148,7 +233,7 @@ def test_istios_functions_do_what_their_table_says(text, wanted):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ('{{ dig "a" "b" "none" (dict "a" (dict "b" 1)) }} {{ dig "a" "x" "none" (dict "a" 1) }}', "1 none"),
+        ('{{ dig "a" "b" "none" (dict "a" (dict "b" 1)) }} {{ dig "a" "x" "none" (dict "a" dict) }}', "1 none"),
         ('{{ pick (dict "a" 1 "b" 2) "a" "z" }} {{ omit (dict "a" 1 "b" 2) "a" }}', "map[a:1] map[b:2]"),
         ('{{ keys (dict "b" 1 "a" 2) | join "," }} {{ values (dict "b" 1 "a" 2) }}', "a,b [2 1]"),
         ('{{ get (dict "a" 1) "a" }}{{ get (dict) "a" }} {{ hasKey (dict "a" 1) "a" }}', "1 true"),
@@ -269,7 +354,9 @@ class Sample:
 def test_a_function_has_the_parameters_that_its_signature_tells(call):
     types = {"int": "int", "str": "string", "float": "float64", "bool": "bool"}
     parameters = inspect.signature(call).parameters.values()
-    wanted = [parameter for parameter in parameters if parameter.kind in (0, 1) and parameter.default is parameter.empty]
+    wanted = [
+        parameter for parameter in parameters if parameter.kind in (0, 1) and parameter.default is parameter.empty
+    ]
     rest = [parameter for parameter in parameters if parameter.kind == parameter.VAR_POSITIONAL]
     found = Function.of(call)
     assert len(found.params) == len(wanted)

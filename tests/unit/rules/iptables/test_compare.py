@@ -153,7 +153,7 @@ def test_differences_of_every_table_are_told_and_comments_apart_from_rules():
     )
     assert differences(text) == [
         'extra: IPv4 nat ISTIO_REDIRECT rule 1: `-p udp -j RETURN` with comment "why"',
-        "extra: IPv4 filter INPUT rule 4: -p tcp -j ISTIO_DROP",
+        "extra: IPv4 filter INPUT rule 5: -p tcp -j ISTIO_DROP",
         'extra: IPv4 filter ISTIO_DROP rule 2: `-j DROP` with comment "a b"',
     ]
 

@@ -495,6 +495,7 @@ def test_all_signs_of_today_s_layouts():
         "mangle ISTIO_TPROXY --tproxy-mark -j TPROXY: the mark",
         "filter ISTIO_INBOUND -i -j DROP: an interface of a VM",
         "filter ISTIO_INBOUND -i -j REJECT: an interface of a VM",
+        "filter ISTIO_INBOUND -i -j RETURN: an interface of a VM",
         "filter FORWARD -i -j ISTIO_DROP: an interface of a VM",
         "filter FORWARD -i -j ISTIO_INBOUND: an interface of a VM",
         "filter ISTIO_OUTPUT -o -j RETURN: an excluded interface",

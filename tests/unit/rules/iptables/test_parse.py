@@ -266,7 +266,7 @@ UNREAD = [
     "-m tcp --tcp-option 5", "-m tcp --syn now", "-m tcp --tcp-flags SYN", "-m tcp --tcp-flags SYN,XXX SYN", "-m tcp --tcp-flags SYN ECE",
     "-m tcp --dport 80 90", "-m tcp --dport 90:80", "-m tcp --dport 65536", "-m tcp --dport 1:65536", "-m tcp --dport x:1", "-m tcp --dport 1:x",
     "-m tcp --sport 1,2", "-m multiport --ports 1,2", "-m multiport --dports 1,,2", "-m multiport --dports 1 2", "-m multiport --dports 1,x",
-    "-m owner --uid-owner 7-5", "-m owner --uid-owner 5-", "-m owner --uid-owner -5", "-m owner --socket-exists", "-m owner --uid-owner 5 6",
+    "-m owner --uid-owner 7-5", "-m owner --uid-owner 5-", "-m owner --uid-owner -5", "-m owner --uid-owner 5 6",
     "-m mark --mark x", "-m mark --mark 1 2", "-m mark --mark 1/x", "-m connmark --mark x",
     "-m conntrack --ctstate NEW,OTHER", "-m conntrack --ctstate NEW OLD", "-m conntrack --ctdir OTHER", "-m state --state SOME",
     "-m socket --transparent", "-m addrtype --limit-iface-in", "-m addrtype --dst-type LOCAL UNICAST", "-m addrtype --src-type",

@@ -1,23 +1,25 @@
-"""Sprig's functions on lists and maps. They make new ones and never change the data."""
+"""Sprig's functions on lists. They make new ones and never change the data."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-from netinit.golang.gojson import from_json, to_json
+from netinit.golang.sprig.numbers import to_int
+from netinit.golang.sprig.reflection import deep_equal
 from netinit.golang.sprig.text import text_of, texts_of
-from netinit.golang.template.limits import check_size, measure
+from netinit.golang.template.limits import check_size, measure, measure_all, size_of
 from netinit.golang.template.values import (
     FLOAT,
     MAP,
-    NO_VALUE,
     SLICE,
+    Function,
     FunctionError,
-    Shaped,
     Struct,
     TypedList,
     kind_of,
     type_name,
+    typed,
 )
 
 
@@ -96,7 +98,7 @@ def uniq(values: Any) -> list[Any]:
     seen: set[tuple[str, Any]] = set()
     for item in _items(values, "find uniq"):
         if isinstance(item, list | tuple | dict | Struct):
-            if any(_equal(item, known) for known in trees):
+            if any(deep_equal(item, known) for known in trees):
                 continue
             trees.append(item)
         elif (key := (type_name(item), item)) in seen:
@@ -115,15 +117,11 @@ def uniq_cost(values: Any) -> int:
     return len(values) + measure(trees) * len(trees)
 
 
-def _equal(left: Any, right: Any) -> bool:
-    return type_name(left) == type_name(right) and bool(left == right)
-
-
 def has(needle: Any, values: Any) -> bool:
     """Whether the list holds the value."""
     if values is None:
         return False
-    return any(_equal(item, needle) for item in _items(values, "find has"))
+    return any(deep_equal(item, needle) for item in _items(values, "find has"))
 
 
 def has_cost(needle: Any, values: Any) -> int:
@@ -147,7 +145,7 @@ def _comparisons(values: Any, *wanted: Any) -> int:
 def without(values: Any, *unwanted: Any) -> list[Any]:
     """A new list without these elements."""
     items = _items(values, "find without")
-    return [item for item in items if not any(_equal(item, bad) for bad in unwanted)]
+    return [item for item in items if not any(deep_equal(item, bad) for bad in unwanted)]
 
 
 def sort_alpha(values: Any) -> TypedList:
@@ -156,96 +154,56 @@ def sort_alpha(values: Any) -> TypedList:
     return TypedList(sorted(texts), go_type="[]string")
 
 
-def to_strings(values: Any) -> TypedList:
-    """The elements as text."""
-    return TypedList(texts_of(values), go_type="[]string")
-
-
-def make_dict(*pairs: Any) -> dict[str, Any]:
-    """A map of the keys and values that follow each other; a key without a value has ""."""
-    values = [*pairs[1::2], *([""] if len(pairs) % 2 else [])]
-    return {text_of(key): value for key, value in zip(pairs[::2], values, strict=True)}
-
-
-def get(mapping: dict[str, Any], key: str) -> Any:
-    """The value of the key, or ""."""
-    return mapping.get(key, "")
-
-
-def has_key(mapping: dict[str, Any], key: str) -> bool:
-    """Whether the key is there."""
-    return key in mapping
-
-
-def keys(*mappings: dict[str, Any]) -> TypedList:
-    """The keys of the maps, sorted (sprig gives them in no order)."""
-    return TypedList([key for mapping in mappings for key in sorted(mapping)], go_type="[]string")
-
-
-def keys_cost(*mappings: dict[str, Any]) -> int:
-    """The steps of sorting the keys."""
-    return sum(map(len, mappings))
-
-
-def values_of(mapping: dict[str, Any]) -> list[Any]:
-    """The values in the order of their keys (sprig gives them in no order)."""
-    return [mapping[key] for key in sorted(mapping)]
-
-
-def pick(mapping: dict[str, Any], *names: str) -> dict[str, Any]:
-    """A map of these keys alone."""
-    return {name: mapping[name] for name in names if name in mapping}
-
-
-def omit(mapping: dict[str, Any], *names: str) -> dict[str, Any]:
-    """A map without these keys."""
-    return {name: value for name, value in mapping.items() if name not in names}
-
-
-def dig(*path: Any) -> Any:
-    """The value at the path of keys in the map, which comes last; the default, which comes before it, if missing."""
-    if len(path) < 3:  # noqa: PLR2004 - key, default and map
-        raise FunctionError("dig needs at least three arguments")
-    *names, fallback, found = path
-    for name in names:
-        if not isinstance(found, dict) or name not in found:
-            return fallback
-        found = found[name]
-    return found
-
-
-def kind_is(kind: str, value: Any) -> bool:
-    """Whether the value is of that Go kind."""
-    return go_kind(value) == kind
-
-
-def go_kind(value: Any) -> str:
-    """The Go kind of the value."""
-    if value is None or value is NO_VALUE:
-        return "invalid"
-    kind = kind_of(value)
-    named = {MAP: "map", SLICE: "slice", "struct": "struct", "pointer": "ptr", "func": "func"}
-    return named.get(kind, type_name(value))
-
-
-def type_of(value: Any) -> str:
-    """The Go type of the value."""
-    return "<nil>" if value is None else type_name(value)
-
-
-def parse_json(text: str) -> Any:
-    """The value of the JSON text."""
-    try:
-        return from_json(text)
-    except ValueError:
+def part(values: Any, *bounds: Any) -> Any:
+    """The elements from the first bound up to the second."""
+    if kind_of(values) != SLICE:
+        raise FunctionError(f"list should be type of slice or array but {_kind_word(values)}")
+    if not values:
         return None
+    start = to_int(bounds[0]) if bounds else 0
+    end = to_int(bounds[1]) if len(bounds) > 1 else len(values)
+    if not 0 <= start <= end <= len(values):
+        raise FunctionError("reflect.Value.Slice: slice index out of bounds")
+    found = values[start:end]
+    return TypedList(found, go_type=values.go_type) if isinstance(values, TypedList) else found
 
 
-def compact_json(value: Any) -> str:
-    """The value as JSON."""
-    return Shaped(to_json(value), form="json", tree=value)
+def chunk(size: int, values: Any) -> TypedList:
+    """The elements in lists of that size."""
+    if kind_of(values) != SLICE:
+        raise FunctionError(f"Cannot chunk type {_kind_word(values)}")
+    items = list(values)
+    if size <= 0:
+        raise FunctionError("chunk needs a size of 1 or more")
+    parts = [items[at : at + size] for at in range(0, len(items), size)]
+    return TypedList(parts, go_type="[][]interface {}")
 
 
-def pretty_json(value: Any) -> str:
-    """The value as JSON, an element a line."""
-    return Shaped(to_json(value, indent="  "), form="json", tree=value)
+_ANY: Final = "interface {}"
+
+_WITH_MUST: Final[dict[str, Callable[..., Any] | Function]] = {
+    "Append": append,
+    "Chunk": typed(chunk, "int", _ANY),
+    "Compact": typed(compact, _ANY, cost=size_of),
+    "First": first,
+    "Has": typed(has, _ANY, _ANY, cost=has_cost),
+    "Initial": initial,
+    "Last": last,
+    "Prepend": prepend,
+    "Push": append,
+    "Rest": rest,
+    "Reverse": reverse,
+    "Slice": part,
+    "Uniq": typed(uniq, _ANY, cost=uniq_cost),
+    "Without": typed(without, _ANY, variadic=_ANY, cost=without_cost),
+}
+"""Functions that sprig has twice, also with must before the name: what fails fails in both with the same words."""
+
+FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+    **{name[0].lower() + name[1:]: call for name, call in _WITH_MUST.items()},
+    **{f"must{name}": call for name, call in _WITH_MUST.items()},
+    "concat": concat,
+    "list": make_list,
+    "sortAlpha": typed(sort_alpha, _ANY, cost=measure_all),
+    "tuple": make_list,
+}

@@ -1,0 +1,29 @@
+"""`netinit inject --check-config`: what is wrong with a configuration before a webhook or this command uses it."""
+
+from __future__ import annotations
+
+from netinit.base.output import show_artefact, show_lines
+from netinit.base.shown import shorten, split_message
+from netinit.cli.inject import inputs as inject_inputs
+from netinit.cli.inject.flags import CheckFlags
+from netinit.inject.configuration_check import find_template_problems, try_canary
+
+__all__ = ["check_config"]
+
+
+def check_config(flags: CheckFlags) -> int:
+    """Print what is wrong with the configuration; 1 where pods would be refused. Raises ConfigError where none would be injected."""
+    config = inject_inputs.read_config(flags)
+    settings = inject_inputs.settings_of(flags)
+    try_canary(config, settings)
+    problems = list(find_template_problems(config, settings))
+    known = {problem.message for problem in problems}
+    others = [line for line in config.warnings if not any(line.startswith(message) for message in known)]
+    show_lines([f"warning: {line}" for line in others])
+    for problem in problems:
+        ending = "; pods that ask for it are refused" if problem.stops_pods else ""
+        show_lines([f"{'error' if problem.stops_pods else 'warning'}: {line}" for line in split_message(problem.message + ending)])
+    broken = sum(problem.stops_pods for problem in problems)
+    defaults = ", ".join(map(shorten, config.default_templates))
+    show_artefact(f"{len(config.sources)} templates, {broken} broken; a pod was injected with the default: {defaults}\n")
+    return 1 if broken else 0

@@ -1,0 +1,68 @@
+"""Durations in Go's words: 45s, 1h0m0s, 500ms."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from netinit.golang.template.values import FunctionError
+
+__all__ = ["NANOSECONDS", "format_duration", "parse_duration"]
+
+NANOSECONDS: Final = 1_000_000_000
+"""Nanoseconds of a second."""
+_SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
+_UNITS: Final = {
+    "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": NANOSECONDS, "m": 60 * NANOSECONDS, "h": 3600 * NANOSECONDS,
+}  # fmt: skip
+_PART: Final = "([0-9]*)(?:\\.([0-9]*))?([^0-9.]+)"
+_LIMIT: Final = 1 << 63
+_LONGEST: Final = 256
+
+
+def format_duration(nanoseconds: int) -> str:
+    """The duration as Go prints it."""
+    sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if rest == 0:
+        return "0s"
+    if rest < NANOSECONDS:
+        for size, unit in _SMALL_UNITS:
+            if rest >= size:
+                return f"{sign}{_decimal(rest, size)}{unit}"
+        return f"{sign}{rest}ns"
+    minutes, rest = divmod(rest, 60 * NANOSECONDS)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{_decimal(rest, NANOSECONDS)}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return sign + (f"{hours}h{text}" if hours else text)
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    fraction = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
+    return f"{whole}.{fraction}" if fraction else str(whole)
+
+
+def parse_duration(text: str) -> int:
+    """The nanoseconds of a duration as Go reads it. Raises FunctionError with Go's words."""
+    from netinit.golang.template.literals import quote
+
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if body == "0":
+        return 0
+    total, at = 0, 0
+    pattern = re.compile(_PART)
+    while at < len(body) or not body:
+        found = pattern.match(body, at)
+        if len(text) > _LONGEST or found is None or not (found[1] or found[2]):
+            missing = re.fullmatch(r"[0-9]+\.?[0-9]*", body[at:]) and len(text) <= _LONGEST
+            raise FunctionError(f"time: {'missing unit in' if missing else 'invalid'} duration {quote(text)}")
+        if found[3] not in _UNITS:
+            raise FunctionError(f"time: unknown unit {quote(found[3])} in duration {quote(text)}")
+        unit, digits = _UNITS[found[3]], found[2] or ""
+        total += int(found[1] or 0) * unit + int(digits or 0) * unit // 10 ** len(digits)
+        at = found.end()
+    if total > _LIMIT - (text[:1] != "-"):
+        raise FunctionError(f"time: invalid duration {quote(text)}")
+    return -total if text[:1] == "-" else total

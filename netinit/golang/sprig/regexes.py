@@ -1,0 +1,231 @@
+"""Sprig's regular expressions, which are RE2's in Go too, by the library RE2 itself: its time grows with the text alone.
+
+Templates decide on the expression and pods on the text, so Python's own engine, which goes back and tries again, will
+not do. Where the package google-re2 (extra `webhook`) is not installed, the functions fail when they are called.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from netinit.golang.template.limits import check_size
+from netinit.golang.template.values import Function, FunctionError, TypedList, from_bytes, to_bytes, typed
+
+__all__ = ["FUNCTIONS"]
+
+_TEXT: Final = "string"
+_MEMORY: Final = 1 << 20
+"""Bytes that RE2 may use for one expression; its default is eight times that."""
+_MOST_WORK: Final = 1 << 26
+"""Bytes that the searches of one call may look at, weighted: a tenth of a second where RE2 has its automaton ready."""
+_WORK_PER_STEP: Final = 7
+_PLAIN_SIZE: Final = 8
+"""Instructions of a simple expression; larger ones count as many times a byte as they are larger."""
+_INSIDE: Final = frozenset(bytes([code]) for code in range(0x80, 0xC0))
+"""The second and later bytes of a character."""
+_SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_WORDS: Final = {
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid repetition size": "invalid repeat count",
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "pattern too large": "expression too large",
+}
+"""RE2's words for what is wrong with an expression, and Go's."""
+
+
+@functools.lru_cache(maxsize=128)
+def _compiled(expression: str) -> Any:
+    """The expression, ready to be used. Raises FunctionError with Go's words."""
+    try:
+        import re2
+    except ImportError:
+        raise FunctionError("regular expressions need the package google-re2: pip install 'netinit[webhook]'") from None
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    try:
+        return re2.compile(to_bytes(expression), options)
+    except re2.error as error:
+        raise FunctionError(f"error parsing regexp: {_in_go(from_bytes(error.args[0]))}") from None
+
+
+def _in_go(message: str) -> str:
+    if message.startswith("trailing \\"):
+        return "trailing backslash at end of expression: ``"
+    words, _, part = message.partition(": ")
+    return f"{_WORDS.get(words, words)}: `{part}`"
+
+
+def _must_compile(expression: str) -> Any:
+    """The expression, ready to be used. Raises FunctionError with the words of Go's MustCompile."""
+    try:
+        return _compiled(expression)
+    except FunctionError as error:
+        if not str(error).startswith("error parsing"):
+            raise
+        quoted = f"`{expression}`" if "`" not in expression else f'"{expression}"'
+        raise FunctionError(f"regexp: Compile({quoted}): {error}") from None
+
+
+def _matches(pattern: Any, text: bytes) -> Iterator[Any]:
+    """All matches, without the empty ones that follow another at once or stand within a character, which Go leaves out."""
+    work, end, weight = 0, -1, _weight(pattern)
+    for match in pattern.finditer(text):
+        work += (len(text) - match.start()) * weight
+        if work > _MOST_WORK:
+            raise FunctionError("the text is too long for so many matches of a regular expression")
+        if match.end() > end and not (
+            match.start() == match.end() and text[match.start() : match.end() + 1] in _INSIDE
+        ):
+            yield match
+        end = match.end()
+
+
+def matches(expression: str, text: str) -> bool:
+    """Whether the expression matches anywhere in the text; not where it is invalid."""
+    try:
+        return must_match(expression, text)
+    except FunctionError as error:
+        if str(error).startswith("error parsing"):
+            return False
+        raise
+
+
+def must_match(expression: str, text: str) -> bool:
+    """Whether the expression matches anywhere in the text."""
+    return _compiled(expression).search(to_bytes(text)) is not None
+
+
+_Compile = Callable[[str], Any]
+
+
+def _find(compiled: _Compile, expression: str, text: str) -> str:
+    found = compiled(expression).search(to_bytes(text))
+    return from_bytes(found[0]) if found else ""
+
+
+def _find_all(compiled: _Compile, expression: str, text: str, count: int) -> TypedList:
+    found: list[str] = []
+    for match in _matches(compiled(expression), to_bytes(text)):
+        if len(found) == count:
+            break
+        found.append(from_bytes(match[0]))
+    return TypedList(found, go_type="[]string")
+
+
+def _replace(compiled: _Compile, expression: str, text: str, replacement: str) -> str:
+    pattern, names = compiled(expression), _references(to_bytes(replacement))
+    index = pattern.groupindex
+
+    def expand(match: Any) -> bytes:
+        parts = []
+        for literal, name in names:
+            number = int(name) if name.isdigit() else index.get(name, -1) if name else -1
+            group = match[number] if 0 <= number <= pattern.groups else None
+            parts += [literal, group or b""]
+        return b"".join(parts)
+
+    return _substituted(pattern, to_bytes(text), expand)
+
+
+def _replace_literal(compiled: _Compile, expression: str, text: str, replacement: str) -> str:
+    raw = to_bytes(replacement)
+    return _substituted(compiled(expression), to_bytes(text), lambda _match: raw)
+
+
+def _substituted(pattern: Any, text: bytes, expand: Callable[[Any], bytes]) -> str:
+    parts, at, size = [], 0, len(text)
+    for match in _matches(pattern, text):
+        put = expand(match)
+        size += len(put)
+        check_size(size)
+        parts += [text[at : match.start()], put]
+        at = match.end()
+    return from_bytes(b"".join([*parts, text[at:]]))
+
+
+_REFERENCE: Final = rb"\$(?:\$|\{(\w+)\}|(\w+))"
+
+
+def _references(replacement: bytes) -> list[tuple[bytes, bytes]]:
+    """The replacement as literal texts, each with the name of the group that follows it; $$ is a dollar."""
+    found: list[tuple[bytes, bytes]] = []
+    at = 0
+    for match in re.finditer(_REFERENCE, replacement, re.ASCII):
+        name = match[1] or match[2] or b""
+        found.append((replacement[at : match.start()] + (b"" if name else b"$"), name))
+        at = match.end()
+    return [*found, (replacement[at:], b"")]
+
+
+def _split(compiled: _Compile, expression: str, text: str, count: int) -> TypedList:
+    pattern, raw = compiled(expression), to_bytes(text)
+    parts: list[bytes] = []
+    begin = end = 0
+    if count != 0 and expression and not raw:
+        parts = [b""]
+    elif count != 0:
+        for match in _matches(pattern, raw):
+            if 0 < count == len(parts) + 1:
+                break
+            end = match.start()
+            if match.end():
+                parts.append(raw[begin:end])
+            begin = match.end()
+        if end != len(raw):
+            parts.append(raw[begin:])
+    return TypedList(map(from_bytes, parts), go_type="[]string")
+
+
+def quote_meta(text: str) -> str:
+    """An expression that matches this very text."""
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def _cost(expression: str, text: str, *_: Any) -> int:
+    """The steps of one search, which looks at every character once."""
+    return 1 + (len(text) * _weight_of(expression) >> _WORK_PER_STEP)
+
+
+def _cost_of_all(expression: str, text: str, *_: Any) -> int:
+    """The steps of a search for all matches, each of which may look at all of the text."""
+    work = len(text) * len(text) * _weight_of(expression) >> 1
+    return 1 + (min(work, _MOST_WORK) >> _WORK_PER_STEP)
+
+
+def _weight(pattern: Any) -> int:
+    return 1 + int(pattern.programsize) // _PLAIN_SIZE
+
+
+def _weight_of(expression: str) -> int:
+    try:
+        return _weight(_compiled(expression))
+    except FunctionError:  # the call will fail with it
+        return 1
+
+
+def _both(name: str, call: Callable[..., Any], *more: str, cost: Callable[..., int]) -> dict[str, Function]:
+    """The function and its form with must: they differ in what they say of an invalid expression."""
+    return {
+        f"regex{name}": typed(functools.partial(call, _must_compile), _TEXT, _TEXT, *more, cost=cost),
+        f"mustRegex{name}": typed(functools.partial(call, _compiled), _TEXT, _TEXT, *more, cost=cost),
+    }
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+    **_both("Find", _find, cost=_cost),
+    **_both("FindAll", _find_all, "int", cost=_cost_of_all),
+    **_both("ReplaceAll", _replace, _TEXT, cost=_cost_of_all),
+    **_both("ReplaceAllLiteral", _replace_literal, _TEXT, cost=_cost_of_all),
+    **_both("Split", _split, "int", cost=_cost_of_all),
+    "mustRegexMatch": typed(must_match, _TEXT, _TEXT, cost=_cost),
+    "regexMatch": typed(matches, _TEXT, _TEXT, cost=_cost),
+    "regexQuoteMeta": typed(quote_meta, _TEXT),
+}

@@ -1,0 +1,145 @@
+"""Sprig's functions on URLs, which are split, joined and escaped as Go's package net/url does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from netinit.golang.sprig.reflection import go_kind
+from netinit.golang.template.limits import text_cost
+from netinit.golang.template.literals import quote
+from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes, typed
+
+__all__ = ["FUNCTIONS"]
+
+_PLAIN: Final = r"A-Za-z0-9_.~\-"
+_KEPT: Final = {
+    "path": rf"{_PLAIN}$&+,/:;=@",
+    "user": rf"{_PLAIN}$&+,;=",
+    "host": rf"{_PLAIN}!$&'()*+,;=:\[\]<>\"",
+    "fragment": rf"{_PLAIN}$&+,/:;=?@!()*",
+}
+"""The characters that each part of a URL keeps; all others are escaped."""
+_USER: Final = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
+_PORT: Final = re.compile(r"(?::[0-9]*)?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class _BadURL(Exception):  # noqa: N818 - a verdict
+    """The text is not a URL; the message has Go's words."""
+
+
+def _escape(text: str, part: str) -> str:
+    escaped = re.sub(
+        rf"[^{_KEPT[part]}]".encode(), lambda found: f"%{found[0][0]:02X}".encode(), to_bytes(text), flags=re.DOTALL
+    )
+    return from_bytes(escaped)
+
+
+def _unescape(text: str, part: str) -> str:
+    raw = to_bytes(text)
+    for found in re.finditer(rb"%(.{0,2})", raw, re.DOTALL):
+        is_escape = re.fullmatch(rb"[0-9A-Fa-f]{2}", found[1])
+        if not is_escape or (part == "host" and found[1][0] < ord("8") and found[1] != b"25"):
+            raise _BadURL(f"invalid URL escape {quote(from_bytes(found[0]))}")
+    if part == "host" and (bad := re.search(rf"[^{_KEPT['host']}%\x80-\xff]".encode(), raw)):
+        raise _BadURL(f"invalid character {quote(from_bytes(bad[0]))} in host name")
+    return from_bytes(re.sub(rb"%(..)", lambda found: bytes.fromhex(found[1].decode()), raw))
+
+
+def parse_url(text: str) -> OwnMap:
+    """The parts of the URL by name. Raises FunctionError where it is none."""
+    try:
+        return OwnMap(_parsed(text))
+    except _BadURL as problem:
+        raise FunctionError(f"unable to parse url: parse {quote(text)}: {problem}") from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    parts = dict.fromkeys(("scheme", "host", "hostname", "path", "query", "opaque", "fragment", "userinfo"), "")
+    before, _, fragment = text.partition("#")
+    if _CONTROL.search(before):
+        raise _BadURL("net/url: invalid control character in URL")
+    if before.startswith(":"):
+        raise _BadURL("missing protocol scheme")
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", before)
+    rest = before[found.end() :] if found else before
+    parts["scheme"] = scheme = found[1].lower() if found else ""
+    rest, _, parts["query"] = rest.partition("?")
+    parts["fragment"] = _unescape(fragment, "fragment")
+    if not rest.startswith("/"):
+        if scheme:
+            return {**parts, "opaque": rest}
+        if ":" in rest.partition("/")[0]:
+            raise _BadURL("first path segment in URL cannot contain colon")
+    if rest.startswith("//") and (scheme or not rest.startswith("///")):
+        authority, slash, rest = rest[2:].partition("/")
+        rest = slash + rest
+        parts["userinfo"], parts["host"] = _authority(authority)
+        parts["hostname"] = _without_port(parts["host"])
+    parts["path"] = _unescape(rest, "path")
+    return parts
+
+
+def _authority(text: str) -> tuple[str, str]:
+    """The user, escaped anew, and the host of an authority."""
+    user, at, host = text.rpartition("@")
+    port = host[host.rfind("]") + 1 :] if host.startswith("[") else host[host.rfind(":") :] if ":" in host else ""
+    if host.startswith("[") and "]" not in host:
+        raise _BadURL("missing ']' in host")
+    if not _PORT.fullmatch(port):
+        raise _BadURL(f"invalid port {quote(port)} after host")
+    host = _unescape(host, "host")
+    if not at:
+        return "", host
+    if not _USER.fullmatch(user):
+        raise _BadURL("net/url: invalid userinfo")
+    name, colon, password = user.partition(":")
+    return _escape(_unescape(name, "user"), "user") + colon + _escape(_unescape(password, "user"), "user"), host
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1 : host.index("]")]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def join_url(parts: dict[str, Any] | None) -> str:
+    """The URL of the parts that the map names, as urlParse gives them. Raises FunctionError."""
+    scheme, host, path, query, opaque, fragment, userinfo = (
+        _text(parts or {}, name) for name in ("scheme", "host", "path", "query", "opaque", "fragment", "userinfo")
+    )
+    user = ""
+    if userinfo:
+        try:
+            user = _authority(f"{userinfo}@host")[0] + "@"
+        except _BadURL as problem:
+            whole = quote(f"proto://{userinfo}@host")
+            raise FunctionError(f"unable to parse userinfo in dict: parse {whole}: {problem}") from None
+    text = f"{scheme}:" if scheme else ""
+    if opaque:
+        text += opaque
+    else:
+        if host or user or (scheme and path):
+            text += f"//{user}{_escape(host, 'host')}"
+        escaped = path if path == "*" else _escape(path, "path")
+        if escaped and not escaped.startswith("/") and host:
+            text += "/"
+        if not text and ":" in escaped.partition("/")[0]:
+            text = "./"
+        text += escaped
+    return text + (f"?{query}" if query else "") + (f"#{_escape(fragment, 'fragment')}" if fragment else "")
+
+
+def _text(parts: dict[str, Any], name: str) -> str:
+    value = parts.get(name, "")
+    if kind_of(value) != STRING:
+        raise FunctionError(f"unable to parse {name} key, must be of type string, but {go_kind(value)} found")
+    return str(value)
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+    "urlJoin": typed(join_url, "map[string]interface {}", cost=lambda parts: text_cost(*(parts or {}).values())),
+    "urlParse": typed(parse_url, "string", cost=text_cost),
+}

@@ -1,0 +1,209 @@
+"""Sprig's semantic versions: values with their parts, and constraints such as `~1.2` or `>=1.2, <2 || 3.x`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from netinit.golang.template.limits import text_cost
+from netinit.golang.template.values import Function, FunctionError, Struct, Uint64, typed
+
+__all__ = ["FUNCTIONS"]
+
+_LARGEST: Final = (1 << 64) - 1
+_EXTRA: Final = r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+(?P<meta>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+_VERSION: Final = re.compile(rf"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?{_EXTRA}")
+_PART: Final = r"[0-9|xX*]+"
+_UNNAMED: Final = re.sub(r"\?P<\w+>", "?:", _EXTRA)
+_PATTERN: Final = rf"v?{_PART}(?:\.{_PART})?(?:\.{_PART})?{_UNNAMED}"
+_RANGE: Final = re.compile(rf"\s*({_PATTERN})\s+-\s+({_PATTERN})\s*", re.ASCII)
+_SPLIT: Final = re.compile(
+    rf"(?P<operator>!=|>=|=>|<=|=<|~>|[=<>~^]|)\s*(?P<text>v?(?P<major>{_PART})(?:\.(?P<minor>{_PART}))?"
+    rf"(?:\.(?P<patch>{_PART}))?{_EXTRA})",
+    re.ASCII,
+)
+_SEPARATOR: Final = re.compile(r"\s*,\s*|\s+", re.ASCII)
+_ANY_NUMBER: Final = ("x", "X", "*", None)
+_LONGEST: Final = 256
+"""Characters of a version or a constraint; real ones have a tenth of that."""
+
+
+class Version(Struct):
+    """A version: three numbers, the identifiers of a pre-release, and metadata, which play no part in comparisons."""
+
+    def __init__(
+        self, numbers: tuple[int, int, int], pre: str, metadata: str, original: str, *, is_pointer: bool = True
+    ) -> None:
+        self.numbers, self.pre, self.metadata, self.original = numbers, pre, metadata, original
+        major, minor, patch = map(Uint64, numbers)
+        of_pointers = {"Original": lambda: original} if is_pointer else {}
+        super().__init__("*" * is_pointer + "semver.Version", {}, {
+            **of_pointers,
+            "Compare": self.compare, "Equal": lambda other: self.compare(other) == 0,
+            "GreaterThan": lambda other: self.compare(other) > 0, "LessThan": lambda other: self.compare(other) < 0,
+            "GreaterThanEqual": lambda other: self.compare(other) >= 0,
+            "LessThanEqual": lambda other: self.compare(other) <= 0,
+            "IncMajor": lambda: self._next((major + 1, 0, 0)), "IncMinor": lambda: self._next((major, minor + 1, 0)),
+            "IncPatch": lambda: self._next((major, minor, patch if pre else patch + 1)),
+            "Major": lambda: major, "Metadata": lambda: metadata, "Minor": lambda: minor,
+            "Patch": lambda: patch, "Prerelease": lambda: pre, "String": self.text,
+        })  # fmt: skip
+
+    def text(self) -> str:
+        """The version as the specification spells it."""
+        numbers = ".".join(map(str, self.numbers))
+        return numbers + f"-{self.pre}" * bool(self.pre) + f"+{self.metadata}" * bool(self.metadata)
+
+    def compare(self, other: Any) -> int:
+        """-1, 0 or 1, as this version comes before the other, is equal to it, or comes after it."""
+        if not isinstance(other, Version):
+            raise FunctionError("a version is compared with a version: make one with semver")
+        mine, theirs = self.order(), other.order()
+        return (mine > theirs) - (mine < theirs)
+
+    def order(self) -> tuple[Any, ...]:
+        """What two versions are compared by."""
+        identifiers = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre.split("."))
+        return self.numbers, not self.pre, identifiers if self.pre else ()
+
+    def _next(self, numbers: tuple[int, int, int]) -> Version:
+        return Version(numbers, "", "", "", is_pointer=False)
+
+
+def parse_version(text: str) -> Version:
+    """The version of the text, in which minor and patch number may be missing. Raises FunctionError."""
+    found = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None or text.endswith("\n"):
+        raise FunctionError("Invalid Semantic Version")
+    numbers = tuple(int(part or 0) for part in found.groups()[:3])
+    for part, number in zip(found.groups(), numbers, strict=False):
+        if number > _LARGEST:
+            raise FunctionError(
+                f'Error parsing version segment: strconv.ParseUint: parsing "{part}": value out of range'
+            )
+    pre = found["pre"] or ""
+    if re.search(r"(?:^|\.)0[0-9]+(?:\.|$)", pre):
+        raise FunctionError("Version segment starts with 0")
+    return Version((numbers[0], numbers[1], numbers[2]), pre, found["meta"] or "", text)
+
+
+class Constraint:
+    """An operator and a version, of which `known` numbers were written and the others stand for any."""
+
+    def __init__(self, text: str) -> None:
+        found = _SPLIT.fullmatch(text.strip())
+        if found is None:
+            raise FunctionError(f"improper constraint: {text}")
+        parts = [found[name] for name in ("major", "minor", "patch")]
+        self.known = next((place for place, part in enumerate(parts) if part in _ANY_NUMBER), 3)
+        numbers = [*parts[: self.known], "0", "0", "0"][:3]
+        try:
+            extra = f"-{found['pre']}" if found["pre"] else ""
+            self.version = parse_version(".".join(numbers) + extra)
+        except FunctionError:
+            raise FunctionError("constraint Parser Error") from None
+        self.test = _TESTS[found["operator"]]
+
+    def admits(self, version: Version) -> bool:
+        """Whether the version satisfies it; a pre-release satisfies only constraints that name one."""
+        return not (version.pre and not self.version.pre) and self.test(self, version)
+
+    def starts(self, version: Version, count: int) -> bool:
+        """Whether the version has the constraint's first numbers, so many of them."""
+        return version.numbers[:count] == self.version.numbers[:count]
+
+    def equal(self, version: Version) -> bool:
+        return self.tilde(version) if self.known < 3 else version.compare(self.version) == 0  # noqa: PLR2004 - all numbers
+
+    def differs(self, version: Version) -> bool:
+        if self.known in (0, 3):
+            return version.compare(self.version) != 0
+        if not self.starts(version, self.known):
+            return True
+        return self.known == 2 and bool(version.pre or self.version.pre) and version.pre != self.version.pre  # noqa: PLR2004
+
+    def above(self, version: Version) -> bool:
+        if self.known in (1, 2):
+            return version.numbers[: self.known] > self.version.numbers[: self.known]
+        return version.compare(self.version) > 0
+
+    def below(self, version: Version) -> bool:
+        return version.compare(self.version) < 0
+
+    def at_least(self, version: Version) -> bool:
+        return version.compare(self.version) >= 0
+
+    def at_most(self, version: Version) -> bool:
+        if self.known in (1, 2):
+            return version.numbers[: self.known] <= self.version.numbers[: self.known]
+        return version.compare(self.version) <= 0 or (self.known == 0 and version.numbers[:2] <= (0, 0))
+
+    def tilde(self, version: Version) -> bool:
+        """Whether the patch number alone, or what was left open, is larger."""
+        if version.compare(self.version) < 0:
+            return False
+        if self.version.numbers == (0, 0, 0) and self.known in (0, 3):
+            return True
+        return self.starts(version, min(max(self.known, 1), 2))
+
+    def caret(self, version: Version) -> bool:
+        """Whether the version is not older and has the first number that is not 0."""
+        if version.compare(self.version) < 0:
+            return False
+        major, minor, _ = self.version.numbers
+        if major > 0 or self.known == 1:
+            return self.starts(version, 1)
+        return self.starts(version, 2 if minor > 0 or self.known == 2 else 3)  # noqa: PLR2004 - major and minor
+
+
+_TESTS: Final[dict[str, Callable[[Constraint, Version], bool]]] = {
+    "": Constraint.equal,
+    "=": Constraint.equal,
+    "!=": Constraint.differs,
+    ">": Constraint.above,
+    "<": Constraint.below,
+    ">=": Constraint.at_least,
+    "=>": Constraint.at_least,
+    "<=": Constraint.at_most,
+    "=<": Constraint.at_most,
+    "~": Constraint.tilde,
+    "~>": Constraint.tilde,
+    "^": Constraint.caret,
+}
+
+
+@functools.lru_cache(maxsize=64)
+def _constraints(text: str) -> list[list[Constraint]]:
+    """The alternatives, each with the constraints that must all hold. Raises FunctionError."""
+    if len(text) > _LONGEST:
+        raise FunctionError(f"a constraint has at most {_LONGEST} characters, not {len(text)}")
+    ranges = _RANGE.sub(r">= \1, <= \2 ", text)
+    found = []
+    for alternative in ranges.split("||"):
+        try:
+            found.append([Constraint(part) for part in _parts(alternative)])
+        except FunctionError as error:
+            if str(error).startswith("improper"):
+                raise FunctionError(f"improper constraint: {alternative}") from None
+            raise
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    """The constraints in a text in which blanks or commas separate them, and blanks may follow an operator."""
+    return _SEPARATOR.split(re.sub(r"([=!<>~^])\s+(?=[v0-9xX*])", r"\1", text.strip()))
+
+
+def satisfies(constraint: str, version: str) -> bool:
+    """Whether the version satisfies the constraint. Raises FunctionError where either is invalid."""
+    alternatives = _constraints(constraint)
+    parsed = parse_version(version)
+    return any(all(part.admits(parsed) for part in alternative) for alternative in alternatives)
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+    "semver": typed(parse_version, "string", cost=text_cost),
+    "semverCompare": typed(satisfies, "string", "string", cost=text_cost),
+}

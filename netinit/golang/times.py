@@ -1,0 +1,226 @@
+"""Go's time.Time: points in time, written and read by layouts, which spell the moment Mon Jan 2 15:04:05 MST 2006.
+
+The local time zone is UTC, as in the container of an injector.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any, Final
+
+from netinit.golang.durations import NANOSECONDS
+from netinit.golang.template.literals import quote
+from netinit.golang.template.values import Enum, FunctionError, Int64, Struct
+
+__all__ = ["Time", "parse_time", "zone"]
+
+_MONTHS: Final = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_ELEMENT: Final = re.compile(
+    r"January|Jan(?![a-z])|Monday|Mon(?![a-z])|MST|2006|002|0[1-6]|__2|_2(?!006)|15|[1-5]|PM|pm"
+    r"|[-Z]07(?:00(?:00)?|:00(?::00)?)?|[.,](?:0+|9+)(?![0-9])"
+)
+_OWN: Final = "2006-01-02 15:04:05.999999999 -0700 MST"
+_FIRST: Final = datetime(1, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Time(Struct):
+    """A moment: a datetime with its time zone, and the nanoseconds of its second."""
+
+    def __init__(self, moment: datetime = _FIRST, nanoseconds: int = 0) -> None:
+        self.moment = moment.replace(microsecond=0)
+        self.nanoseconds = nanoseconds
+        methods: dict[str, Callable[..., Any]] = {
+            "Day": lambda: moment.day, "Format": self.format, "Hour": lambda: moment.hour,
+            "IsZero": lambda: not nanoseconds and moment == _FIRST, "Minute": lambda: moment.minute,
+            "Month": lambda: Enum(moment.month, _MONTHS[moment.month - 1], "time.Month"),
+            "Nanosecond": lambda: nanoseconds, "Second": lambda: moment.second, "String": lambda: self.format(_OWN),
+            "UTC": lambda: self.in_zone(UTC), "Unix": lambda: Int64(self.seconds), "Year": lambda: moment.year,
+            "Weekday": lambda: Enum((moment.weekday() + 1) % 7, _DAYS[moment.weekday()], "time.Weekday"),
+            "YearDay": lambda: moment.timetuple().tm_yday,
+        }  # fmt: skip
+        super().__init__("time.Time", {}, methods)
+
+    @classmethod
+    def at(cls, seconds: int) -> Time:
+        """The moment so many seconds after the beginning of 1970. Raises FunctionError outside the years 1 to 9999."""
+        return cls(_EPOCH).moved(seconds * NANOSECONDS)
+
+    @property
+    def seconds(self) -> int:
+        """The seconds since the beginning of 1970."""
+        return round((self.moment - _EPOCH) / timedelta(seconds=1))
+
+    def moved(self, nanoseconds: int) -> Time:
+        """The moment so much later. Raises FunctionError outside the years 1 to 9999."""
+        seconds, rest = divmod(self.nanoseconds + nanoseconds, NANOSECONDS)
+        try:
+            return Time(self.moment + timedelta(seconds=seconds), rest)
+        except OverflowError:
+            raise FunctionError("the time is outside the years 1 to 9999") from None
+
+    def in_zone(self, place: tzinfo) -> Time:
+        """The same moment on the clocks of that zone."""
+        try:
+            return Time(self.moment.astimezone(place), self.nanoseconds)
+        except OverflowError:
+            raise FunctionError("the time is outside the years 1 to 9999") from None
+
+    def format(self, layout: str) -> str:
+        """The moment in that layout."""
+        return _ELEMENT.sub(lambda found: self._element(found[0]), layout)
+
+    def _element(self, element: str) -> str:
+        if element[0] in ".,":
+            digits = f"{self.nanoseconds:09}"[: len(element) - 1]
+            digits = digits.rstrip("0") if element[1] == "9" else digits.ljust(len(element) - 1, "0")
+            return element[0] + digits if digits else ""
+        if element[0] in "-Z":
+            return self._offset(element)
+        return _WRITERS[element](self.moment)
+
+    def _offset(self, element: str) -> str:
+        offset = round((self.moment.utcoffset() or timedelta()).total_seconds())
+        if element[0] == "Z" and not offset:
+            return "Z"
+        parts = (abs(offset) // 3600, abs(offset) // 60 % 60, abs(offset) % 60)
+        count = len(re.findall("[0-9]{2}", element))
+        return "+-"[offset < 0] + (":" if ":" in element else "").join(f"{part:02}" for part in parts[:count])
+
+
+def _zone_name(moment: datetime) -> str:
+    name = moment.tzname() or ""
+    return name if name and not name.startswith("UTC+") and not name.startswith("UTC-") else moment.strftime("%z")
+
+
+_WRITERS: Final[dict[str, Callable[[datetime], str]]] = {
+    "2006": lambda at: f"{at.year:04}", "06": lambda at: f"{at.year % 100:02}",
+    "January": lambda at: _MONTHS[at.month - 1], "Jan": lambda at: _MONTHS[at.month - 1][:3],
+    "01": lambda at: f"{at.month:02}", "1": lambda at: str(at.month),
+    "Monday": lambda at: _DAYS[at.weekday()], "Mon": lambda at: _DAYS[at.weekday()][:3],
+    "02": lambda at: f"{at.day:02}", "_2": lambda at: f"{at.day:2}", "2": lambda at: str(at.day),
+    "002": lambda at: f"{at.timetuple().tm_yday:03}", "__2": lambda at: f"{at.timetuple().tm_yday:3}",
+    "15": lambda at: f"{at.hour:02}", "03": lambda at: f"{at.hour % 12 or 12:02}", "3": lambda at: str(at.hour % 12 or 12),
+    "04": lambda at: f"{at.minute:02}", "4": lambda at: str(at.minute),
+    "05": lambda at: f"{at.second:02}", "5": lambda at: str(at.second),
+    "PM": lambda at: "PM" if at.hour >= 12 else "AM", "pm": lambda at: "pm" if at.hour >= 12 else "am",  # noqa: PLR2004 - noon
+    "MST": _zone_name,
+}  # fmt: skip
+
+_TWO, _ONE_OR_TWO, _BLANK = "([0-9]{2})", "([0-9]{1,2})", "( ?[0-9]{1,2})"
+_READERS: Final[dict[str, tuple[str, str]]] = {
+    "2006": ("year", "([0-9]{4})"), "06": ("short year", _TWO), "01": ("month", _TWO), "1": ("month", _ONE_OR_TWO),
+    "January": ("month name", f"({'|'.join(_MONTHS)})"), "Jan": ("month name", f"({'|'.join(name[:3] for name in _MONTHS)})"),
+    "Monday": ("", f"({'|'.join(_DAYS)})"), "Mon": ("", f"({'|'.join(name[:3] for name in _DAYS)})"),
+    "02": ("day", _TWO), "_2": ("day", _BLANK), "2": ("day", _BLANK), "15": ("hour", _ONE_OR_TWO), "03": ("hour", _TWO),
+    "3": ("hour", _ONE_OR_TWO), "04": ("minute", _TWO), "4": ("minute", _ONE_OR_TWO), "05": ("second", _TWO),
+    "5": ("second", _ONE_OR_TWO), "PM": ("half", "(AM|PM)"), "pm": ("half", "(am|pm)"), "MST": ("zone", "([A-Z]{3,4})"),
+}  # fmt: skip
+"""For each element what it sets, and what it matches."""
+_RANGES: Final = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
+_CENTURY: Final = 69
+"""Years of two digits from here on are of the twentieth century."""
+
+
+def parse_time(layout: str, text: str) -> Time:
+    """The moment that the text spells in that layout. Raises FunctionError with Go's words."""
+    found: dict[str, Any] = {}
+    rest, at = text, 0
+    for element in [*_ELEMENT.finditer(layout), None]:
+        literal = layout[at : element.start() if element else len(layout)]
+        if not rest.startswith(literal):
+            raise _unreadable(layout, text, rest, literal)
+        rest = rest[len(literal) :]
+        if element is not None:
+            rest = _take(found, element[0], rest, layout, text)
+            at = element.end()
+    if rest:
+        raise FunctionError(f"parsing time {quote(text)}: extra text: {quote(rest)}")
+    return _assembled(found, text)
+
+
+def _unreadable(layout: str, text: str, rest: str, element: str) -> FunctionError:
+    return FunctionError(
+        f"parsing time {quote(text)} as {quote(layout)}: cannot parse {quote(rest)} as {quote(element)}"
+    )
+
+
+def _take(found: dict[str, Any], element: str, rest: str, layout: str, text: str) -> str:
+    """What is left of the text when the element has been read from its beginning."""
+    if element[0] in "-Z":
+        name, pattern = "offset", "(Z)|" * (element[0] == "Z") + _offset_pattern(element)
+    elif element[0] in ".,":
+        name, pattern = "fraction", f"[.,]([0-9]{{{len(element) - 1}}})" if element[1] == "0" else "(?:[.,]([0-9]+))?"
+    elif element in ("002", "__2"):
+        raise FunctionError("the day of the year cannot be read; write month and day")
+    else:
+        name, pattern = _READERS[element]
+    match = re.match(pattern, rest, re.IGNORECASE if name == "month name" or not name else 0)
+    if match is None:
+        raise _unreadable(layout, text, rest, element)
+    value = next((group for group in match.groups() if group is not None), "")
+    found[name] = value
+    if name in _RANGES and not _RANGES[name][0] <= int(value) <= _RANGES[name][1]:
+        raise FunctionError(f"parsing time {quote(text)}: {name} out of range")
+    rest = rest[match.end() :]
+    if name == "second" and (fraction := re.match("[.,]([0-9]+)", rest)) and not re.search("[.,][09]+", layout):
+        found["fraction"] = fraction[1]
+        rest = rest[fraction.end() :]
+    return rest
+
+
+def _offset_pattern(element: str) -> str:
+    return "([+-]" + re.sub("[0-9]{2}", "[0-9]{2}", element[1:]) + ")"
+
+
+def _assembled(found: dict[str, Any], text: str) -> Time:
+    year = int(found.get("year", 0))
+    if "short year" in found:
+        year = int(found["short year"])
+        year += 1900 if year >= _CENTURY else 2000
+    month = int(found.get("month", 1))
+    if "month name" in found:
+        month = next(
+            place for place, name in enumerate(_MONTHS, 1) if name[:3].lower() == found["month name"][:3].lower()
+        )
+    hour = int(found.get("hour", 0))
+    if "half" in found:
+        hour = hour % 12 + (12 if found["half"] in ("PM", "pm") else 0)
+    nanoseconds = int(found.get("fraction", "")[:9].ljust(9, "0"))
+    if not year:
+        raise FunctionError(f"parsing time {quote(text)}: the year 0 is not supported")
+    try:
+        moment = datetime(
+            year, month, int(found.get("day", 1)), hour, int(found.get("minute", 0)), int(found.get("second", 0)),
+            tzinfo=_read_zone(found),
+        )  # fmt: skip
+    except ValueError:
+        raise FunctionError(f"parsing time {quote(text)}: day out of range") from None
+    return Time(moment, nanoseconds)
+
+
+def _read_zone(found: dict[str, Any]) -> tzinfo:
+    digits = re.sub("[^0-9]", "", found.get("offset", ""))
+    parts = [int(digits[place : place + 2]) for place in range(0, len(digits), 2)]
+    offset = sum(part * size for part, size in zip(parts, (3600, 60, 1), strict=False))
+    if offset:
+        return timezone(timedelta(seconds=-offset if found["offset"][0] == "-" else offset))
+    name = found.get("zone", "UTC")
+    return UTC if name == "UTC" else timezone(timedelta(), name)
+
+
+def zone(name: str) -> tzinfo:
+    """The time zone of that name. Raises FunctionError where this system does not know it."""
+    if name in ("", "UTC", "Local"):
+        return UTC
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        raise FunctionError(f"time zone {quote(name)} is not known on this system") from None

@@ -1,0 +1,80 @@
+"""What an injector's configuration would do wrong, found before it is used: for the webhook and for people alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.tree import Tree
+from netinit.golang.sprig.refused import REFUSED
+from netinit.inject.config import InjectionConfig
+from netinit.inject.owner import PodOwner
+from netinit.inject.pod import POD_FIELDS, Namespace, Settings, inject_pod
+from netinit.inject.rendering import Subject, render
+
+__all__ = ["TemplateFinding", "find_template_problems", "try_canary"]
+
+CANARY: Tree = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "canary", "namespace": "canary", "labels": {"app": "canary"}},
+    "spec": {
+        "serviceAccountName": "default",
+        "containers": [{"name": "app", "image": "canary", "ports": [{"containerPort": 80}]}],
+    },
+}
+
+
+class TemplateFinding(NamedTuple):
+    """What is wrong with a template. `stops_pods`: pods that ask for it are refused."""
+
+    template: str
+    message: str
+    stops_pods: bool
+
+
+def try_canary(config: InjectionConfig, settings: Settings) -> None:
+    """Injects a small pod with every template that is a default. Raises ConfigError."""
+    try:
+        inject_pod(CANARY, config, namespace=Namespace(name="canary"), settings=settings)
+    except NetinitError as error:
+        raise ConfigError(f"a canary pod cannot be injected with it: {error}") from error
+
+
+def find_template_problems(config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:
+    """What is wrong with each template.
+
+    It cannot be parsed, calls functions that are refused when they are called, or renders what no pod has.
+    """
+    for name, source in config.sources.items():
+        try:
+            called = config.templates[name].called()
+        except ConfigError as error:
+            yield TemplateFinding(name, str(error), stops_pods=True)
+            continue
+        for function, place in sorted(called.items(), key=lambda use: use[1]):
+            if function in REFUSED and function not in _ISTIOS:
+                line = source.count("\n", 0, place) + 1
+                message = f"line {line} names {function}, which is refused when it is called: {REFUSED[function]}"
+                yield TemplateFinding(name, f"template {name!r}: {message}", stops_pods=False)
+        yield from _find_misplaced(name, config, settings)
+
+
+def _find_misplaced(name: str, config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:
+    """What a template renders at the top of a small pod, where a pod has no such field."""
+    subject = Subject(
+        owner=PodOwner.of_pod(CANARY, "canary"), proxy=config.mesh.proxy, native_sidecars=settings.native_sidecars
+    )
+    try:
+        rendered = {} if config.classic else render(name, config, CANARY, subject)
+    except NetinitError:
+        return  # it may be meant for other pods
+    for field in sorted(rendered.keys() - POD_FIELDS):
+        if not field.startswith("$"):
+            message = f"renders {field} at the top of the pod, which has no such field: it is left out; put it under metadata or spec"
+            yield TemplateFinding(name, f"template {name!r}: {message}", stops_pods=False)
+
+
+_ISTIOS = frozenset(("env",))
+"""Functions of Istio under the name of one of sprig's."""

@@ -1,0 +1,221 @@
+"""Kubernetes' objects as templates see them: Go's structs, made of the object's tree when a template asks for them.
+
+A template names Go fields (`.Spec.ServiceAccountName`), not those of the YAML. A field that is absent has Go's zero value,
+and one that the type has not is an error of the template, as in Go.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.golang.gojson import json_name
+from netinit.golang.template.values import FunctionError, Int32, Int64, StringMap, Struct, TypedList, TypedMap
+from netinit.golang.times import Time, parse_time
+from netinit.inject.data_files import read_lines
+from netinit.inject.quantity import canonical
+
+__all__ = ["ObjectStruct", "json_of"]
+
+
+class _Field(NamedTuple):
+    """A field of a struct: its JSON name and type, and the mark of the data file."""
+
+    json_name: str
+    go_type: str
+    mark: str
+
+
+@functools.cache
+def _lines() -> Mapping[str, str]:
+    return {name: fields for name, _, fields in (line.partition(":") for line in read_lines("kubernetes-types.txt"))}
+
+
+@functools.cache
+def _fields_of(go_type: str) -> Mapping[str, _Field]:
+    """The fields of a struct by their Go name, in its order."""
+    found = {}
+    for entry in _lines()[go_type].split():
+        names, _, kind = entry.partition(":")
+        mark = names[-1] if names[-1] in "!~+" else ""
+        name, _, spelled = names.rstrip("!~+").partition("=")
+        found[name] = _Field(spelled or json_name(name), kind, mark)
+    return found
+
+
+@functools.cache
+def _promoted(go_type: str) -> Mapping[str, str]:
+    """The embedded struct of each field that is reached through one."""
+    embedded = ((name, field.go_type) for name, field in _fields_of(go_type).items() if field.mark == "+")
+    return {inner: name for name, kind in embedded for inner in _fields_of(kind)}
+
+
+class _ObjectFields(Mapping[str, Any]):
+    """The fields of an object's struct; each is made when it is asked for."""
+
+    def __init__(self, go_type: str, tree: Tree) -> None:
+        self._type, self._tree = go_type, tree
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            field = _fields_of(self._type).get(name)
+            if field is None:
+                return self[_promoted(self._type)[name]].fields[name]
+            raw = self._tree if field.mark == "+" else self._tree.get(field.json_name)
+            self._made[name] = _value(field.go_type, raw)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in _fields_of(self._type) or name in _promoted(self._type)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_fields_of(self._type))
+
+    def __len__(self) -> int:
+        return len(_fields_of(self._type))
+
+
+class ObjectStruct(Struct):
+    """A struct, or with a type that starts with `*` a pointer to one, nil where there is no tree."""
+
+    def __init__(self, go_type: str, tree: Any) -> None:
+        self.tree = mapping(tree)
+        plain = go_type.removeprefix("*")
+        super().__init__(
+            go_type, _ObjectFields(plain, self.tree), nil=go_type.startswith("*") and not isinstance(tree, dict)
+        )
+
+    def go_json(self) -> Any:
+        """The object as Go's JSON has it: fields in the order of the struct."""
+        return json_of(self.go_type, None if self.nil else self.tree)
+
+
+def _whole(value: Any) -> int:
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+
+
+_SCALARS: Mapping[str, Callable[[Any], Any]] = {
+    "string": string,
+    "bool": lambda value: value is True,
+    "int32": lambda value: Int32(_whole(value)),
+    "int64": lambda value: Int64(_whole(value)),
+}
+_ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "intstr.IntOrString": 0}
+
+
+def _value(go_type: str, raw: Any) -> Any:
+    """The value of a field of that type; the type's zero where there is none or one of another type."""
+    if go_type in _SCALARS:
+        return _SCALARS[go_type](raw)
+    if go_type == "map[string]string":
+        return StringMap(strings(raw), nil=not isinstance(raw, dict))
+    if go_type.startswith("[]"):
+        of_items = go_type[2:]
+        items = (item for item in sequence(raw) if isinstance(item, dict) or of_items not in _lines())
+        return TypedList((_value(of_items, item) for item in items), go_type=go_type, nil=not isinstance(raw, list))
+    if go_type.startswith("map["):
+        of_items = go_type.partition("]")[2]
+        entries = {key: _value(of_items, item) for key, item in mapping(raw).items()}
+        return TypedMap(entries, go_type=go_type, zero=_value(of_items, None), nil=not isinstance(raw, dict))
+    plain = go_type.removeprefix("*")
+    if plain in _lines():
+        return ObjectStruct(go_type, raw)
+    if go_type.startswith("*") and raw is None:
+        return Struct(go_type, {}, nil=True) if plain in _SPECIAL else None
+    return _SPECIAL[plain](raw) if plain in _SPECIAL else _SCALARS[plain](raw)
+
+
+class _Leaf(Struct):
+    """A struct that JSON has as one value, and that prints as one."""
+
+    def __init__(self, go_type: str, fields: Mapping[str, Any], raw: Any, text: str) -> None:
+        super().__init__(go_type, fields, {"String": lambda: text})
+        self.raw = raw
+
+    def go_json(self) -> Any:
+        """The value as JSON has it."""
+        return self.raw
+
+
+def _quantity(raw: Any) -> Struct:
+    text = string(canonical("0" if raw is None else raw))
+    return _Leaf("resource.Quantity", {}, text, text)
+
+
+def _number_or_text(raw: Any) -> Struct:
+    is_text = isinstance(raw, str)
+    fields = {"Type": Int64(is_text), "IntVal": Int32(_whole(raw)), "StrVal": raw if is_text else ""}
+    return _Leaf("intstr.IntOrString", fields, 0 if raw is None else raw, raw if is_text else str(_whole(raw)))
+
+
+def _time(raw: Any) -> Struct:
+    try:
+        moment = parse_time("2006-01-02T15:04:05Z07:00", string(raw)) if raw else Time()
+    except FunctionError:
+        moment = Time()
+    found = _Leaf("v1.Time", {"Time": moment}, raw, "")
+    found.go_methods = moment.go_methods
+    return found
+
+
+_SPECIAL: Mapping[str, Callable[[Any], Any]] = {
+    "resource.Quantity": _quantity,
+    "intstr.IntOrString": _number_or_text,
+    "v1.FieldsV1": lambda raw: _Leaf("v1.FieldsV1", {}, raw, ""),
+    "v1.MicroTime": _time,
+    "v1.Time": _time,
+}
+
+
+def json_of(go_type: str, raw: Any) -> Any:
+    """What Go's JSON has for the value of that type: known fields in the order of the struct, others sorted behind them.
+
+    A value that has not the type of its field stays what it is.
+    """
+    if raw is None:
+        return _zero_json(go_type)
+    plain = go_type.removeprefix("*")
+    if plain in _lines():
+        return _object_json(plain, raw) if isinstance(raw, dict) else raw
+    if plain.startswith("[]"):
+        return [json_of(plain[2:], item) for item in raw] if isinstance(raw, list) else raw
+    if plain.startswith("map["):
+        of_items = plain.partition("]")[2]
+        return {key: json_of(of_items, raw[key]) for key in sorted(raw)} if isinstance(raw, dict) else raw
+    return canonical(raw) if plain == "resource.Quantity" else raw
+
+
+def _zero_json(go_type: str) -> Any:
+    if go_type in _lines():
+        return _object_json(go_type, {})
+    return "0" if go_type == "resource.Quantity" else _ZEROS.get(go_type)
+
+
+def _object_json(go_type: str, tree: Tree) -> Tree:
+    found: Tree = {}
+    _put_json(found, go_type, tree)
+    known = _json_names(go_type)
+    found.update((name, tree[name]) for name in sorted(tree) if name not in known and tree[name] is not None)
+    return found
+
+
+def _put_json(found: Tree, go_type: str, tree: Tree) -> None:
+    for field in _fields_of(go_type).values():
+        if field.mark == "+":
+            _put_json(found, field.go_type, tree)
+            continue
+        raw = tree.get(field.json_name)
+        is_struct = field.go_type in _lines() or field.go_type in _SPECIAL
+        is_empty = raw is None or (raw in ("", 0, False, [], {}) and not field.go_type.startswith("*"))
+        if not is_empty or field.mark == "!" or (is_struct and not field.mark):
+            found[field.json_name] = json_of(field.go_type, raw)
+
+
+@functools.cache
+def _json_names(go_type: str) -> frozenset[str]:
+    own = _fields_of(go_type).values()
+    inner = [name for field in own if field.mark == "+" for name in _json_names(field.go_type)]
+    return frozenset((*inner, *(field.json_name for field in own if field.mark != "+")))

@@ -1,0 +1,297 @@
+"""Options without effect, proved: no packet of any kind is treated differently without them.
+
+Each option that was given is left out, and so is each item of a list; the symbolic engine compares the rules of both. Which
+other option is the reason is found in the same way: without that one, or with it, the first has an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from netinit.base.errors import OptionError
+from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, number_of
+from netinit.options import AUTO, Interception, Options, kinds
+from netinit.options.kinds import ALL, Flag
+from netinit.options.users import PortsOfUsers, is_within
+from netinit.rules.layouts import plan
+from netinit.rules.model import Plan
+from netinit.rules.packet import Surroundings
+from netinit.simulate.lint.finding import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
+from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.symbolic.compare import Divergence, compare
+from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces
+from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, within
+from netinit.simulate.symbolic.space import DESTINATION_PORT, PROTOCOL, Space
+
+OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # addresses for documentation: the pod's
+MOST_ITEMS = 16  # of a list, each of which is left out; of more only those are found that another holds
+MOST_EXPLAINED = 5  # findings whose reason is looked for
+NO_DIFFERENCE = "no packet is treated differently without it"
+
+
+class Prover:
+    """Options, and what other options would do to the same packets. Every set of rules is divided once."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._rulesets: dict[Interception, Mapping[Family, Ruleset]] = {}
+        self._plans: dict[Interception, Plan] = {}
+        self._parts: dict[tuple[Interception, int], Partition] = {}
+        around = {one: Surroundings(family=one, addresses=(("eth0", number_of(OWN[one.version])),)) for one in FAMILIES}
+        self.spaces = make_spaces((self._load(options),), around, free=True)
+
+    def differences(self, one: Options, other: Options, family: Family | None = None) -> Iterator[Divergence]:
+        """Packets that two sets of options treat differently; none is a proof that no packet is."""
+        if self._plan(one).tables != self._plan(other).tables:
+            for space in self.spaces:
+                for found in compare(self.divide(one, space), self.divide(other, space)) if family in (None, space.family) else ():
+                    if found.region & _to_ports(space):
+                        yield found
+
+    def shows(self, flag: Flag, other: Options | None, family: Family | None = None) -> bool:
+        """Whether packets that meet a rule of an option are treated differently under other options: cheaper than all packets."""
+        for space in self.spaces if other else ():
+            if family not in (None, space.family):
+                continue
+            met = [part.region for part in self.divide(self.options, space).parts if _meets(part, flag)]
+            if other and met:
+                others = divide(space, self._load(other).get(space.family), unite([nothing(space), *met]) & _to_ports(space))
+                if compare(self.divide(self.options, space), others):
+                    return True
+        return False
+
+    def are_same(self, one: Options, other: Options | None, family: Family | None = None) -> bool:
+        """Whether no packet, and no route for one, is different; options that contradict each other are never the same."""
+        if other is None:
+            return False
+        first, second = self._plan(one), self._plan(other)
+        routes = (first.ip_rules, first.routes, first.addresses) == (second.ip_rules, second.routes, second.addresses)
+        return routes and next(self.differences(one, other, family), None) is None
+
+    def _plan(self, options: Options) -> Plan:
+        if options not in self._plans:
+            self._plans[options] = plan(options)
+        return self._plans[options]
+
+    def _load(self, options: Options) -> Mapping[Family, Ruleset]:
+        if options not in self._rulesets:
+            made = self._plan(options)
+            self._rulesets[options] = {family: load_plan(made, family) for family in made.families}
+        return self._rulesets[options]
+
+    def divide(self, options: Options, space: Space) -> Partition:
+        """All packets of a space in parts under options; kept, since each set of rules is asked for often."""
+        key = (options, id(space))
+        if key not in self._parts:
+            self._parts[key] = divide(space, self._load(options).get(space.family))
+        return self._parts[key]
+
+
+def _meets(part: Part, flag: Flag) -> bool:
+    return any(rule.origin and rule.origin.option == flag.field for passage in part.path for rule in passage.rules[:MOST_ITEMS])
+
+
+def _to_ports(space: Space) -> Region:
+    """All packets but those to port 0, where nothing can listen."""
+    values = space.dimension(PROTOCOL).values
+    at = [number for number, name in enumerate(values) if name in WITH_PORTS]
+    with_ports = within(space, PROTOCOL, [(number, number) for number in at])
+    return everything(space) - (with_ports & within(space, DESTINATION_PORT, [(0, 0)]))
+
+
+def without(options: Options, flag: Flag) -> Options | None:
+    """The options as if one had not been given; None where the others are no options then."""
+    with suppress(OptionError):
+        return options.without(flag.field)
+    return None
+
+
+def with_value(options: Options, flag: Flag, value: Any) -> Options | None:
+    """The options with another value of one; its default is the same as leaving it out."""
+    return without(options, flag) if value is flag.default else replace(options, {flag.field: value})
+
+
+def replace(options: Options, changes: Mapping[str, Any]) -> Options | None:
+    """The options with other values; None where these contradict each other."""
+    with suppress(OptionError):
+        return options.replace(**changes)
+    return None
+
+
+def given_flags(options: Options) -> list[Flag]:
+    """The flags about packets whose value is not the one that they have otherwise."""
+    found = [(flag, without(options, flag)) for flag in Interception.flags if flag.is_shown]
+    return [flag for flag, other in found if other is None or getattr(other, flag.field) != getattr(options, flag.field)]
+
+
+def find_idle(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
+    """A finding for each option, or item of a list, without effect; nothing is said of options that are `known` for another reason."""
+    prover = Prover(options)
+    left = MOST_EXPLAINED
+    for flag in given_flags(options):
+        if flag.label in known or flag.default == AUTO:  # a pod decides what that comes to
+            continue
+        for finding in _look_at(prover, flag, explained=left > 0):
+            left -= 1
+            yield finding
+
+
+def _look_at(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding]:
+    options = prover.options
+    value, other = getattr(options, flag.field), without(options, flag)
+    if not prover.shows(flag, other) and prover.are_same(options, other):
+        yield _tell(prover, flag, flag.default, value, explained=explained)
+    elif value == ALL:
+        for family in FAMILIES:
+            same = not prover.shows(flag, other, family) and prover.are_same(options, other, family)
+            if same and (beside := _find_defeat(prover, flag, family)):
+                yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {beside.label}")
+    elif is_list(value):
+        yield from _look_at_items(prover, flag, value, explained=explained)
+
+
+def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
+    held = find_held(value)
+    for index, wider in held.items():
+        yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; leave it out")
+    rest = tuple([item for index, item in enumerate(value) if index not in held])
+    for item in rest if len(rest) <= MOST_ITEMS else ():
+        left = tuple([one for one in rest if one is not item])
+        other = replace(prover.options, {flag.field: left})
+        if not _is_twin(item, rest) and not prover.shows(flag, other) and prover.are_same(prover.options, other):
+            yield _tell(prover, flag, left, (item,), explained=explained)
+
+
+def _tell(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
+    """What is said of an option, or an item of it, without which no packet is treated differently."""
+    shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MOST_ITEMS else ""
+    if not explained:
+        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
+    for other in given_flags(prover.options):
+        base = without(prover.options, other)
+        if other is flag or base is None or prover.are_same(base, lacking := with_value(base, flag, left)) or lacking is None:
+            continue
+        if _is_defeated(prover, base, lacking):
+            return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
+        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out")
+    for other, label, changes in _switches(prover.options):
+        base = replace(prover.options, changes) if other is not flag else None
+        if base and not prover.are_same(base, with_value(base, flag, left)):
+            return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}counts only with {label}; leave it out, or give that")
+    return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
+
+
+def _is_defeated(prover: Prover, base: Options, lacking: Options) -> bool:
+    """Whether packets that an option is about end as they would without it: the other option does not merely do the same."""
+    found = next(prover.differences(base, lacking))
+    whole = prover.divide(prover.options, found.region.space)
+    return any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region)
+
+
+def _find_defeat(prover: Prover, flag: Flag, family: Family) -> Flag | None:
+    """The option without which all that a flag captures is captured in a family."""
+    for other in given_flags(prover.options):
+        base = without(prover.options, other)
+        if other.default == AUTO or other is flag or base is None:
+            continue
+        if not prover.are_same(base, without(base, flag), family):
+            return other
+    return None
+
+
+def _switches(options: Options) -> Iterator[tuple[Flag, str, dict[str, Any]]]:
+    """Options that others may need: everything captured, a switch on, another word."""
+    for flag in Interception.flags:
+        value = getattr(options, flag.field)
+        if flag.offers == () or not flag.is_shown:
+            continue
+        if flag.kind in (kinds.PORTS_OR_ALL, kinds.NETWORKS_OR_ALL) and value != ALL:
+            yield flag, f"{flag.label} '*'", {flag.field: ALL}
+        elif flag.kind is kinds.SWITCH and not value:
+            yield flag, flag.label, {flag.field: True}
+        elif flag.kind.words and flag.kind is not kinds.SWITCH:
+            yield from [(flag, f"{flag.label} {word}", {flag.field: word}) for word in flag.kind.words if word and word != value]
+
+
+def is_list(value: object) -> bool:
+    """Whether a value has items: networks and ranges of ports are tuples too."""
+    return type(value) is tuple
+
+
+def find_held(items: tuple[Any, ...]) -> dict[int, Any]:
+    """The items of a list that another one holds, each with that one."""
+    if any(isinstance(item, PortsOfUsers) for item in items):
+        return _find_held(items)
+    found: dict[int, Any] = {}
+    ends: dict[object, tuple[int, Any]] = {}  # the one that reaches farthest of those that begin before
+    for index, (kind, _, high) in sorted(enumerate(map(_span, items)), key=lambda one: (one[1][0], one[1][1], -one[1][2])):
+        last, wider = ends.get(kind, (-1, None))
+        if high <= last:
+            found[index] = wider
+        else:
+            ends[kind] = (high, items[index])
+    return found
+
+
+def _find_held(items: tuple[Any, ...]) -> dict[int, Any]:
+    return {
+        index: wider for index, item in enumerate(items[:MOST_ITEMS])
+        for wider in items[:MOST_ITEMS] if wider is not item and is_within(item, wider)
+    }  # fmt: skip
+
+
+def _span(item: Any) -> tuple[str, int, int]:
+    """The kind of an item, its first and its last."""
+    if isinstance(item, Network):
+        return item.family.name, item.first, item.last
+    if isinstance(item, (int, PortRange)):
+        return "port", *bounds_of(item)
+    return str(item), 0, 0
+
+
+def _is_twin(item: Any, items: tuple[Any, ...]) -> bool:
+    """Whether `*` made an item of UDP beside one of TCP."""
+    return isinstance(item, PortsOfUsers) and item.protocol == "udp" and item.replace(protocol="tcp") in items
+
+
+def minimise(options: Options) -> Options:
+    """The options without all, and without all items of lists, that no packet needs: of what is left, nothing can be left out.
+
+    Options that are not about packets stay, but for those that need another one.
+    """
+    prover = Prover(options)
+    found, before = options, None
+    while found != before:
+        before = found
+        for flag in given_flags(found):
+            if flag.default != AUTO:  # a pod decides what that comes to
+                found = _accept(prover, flag, without(found, flag)) or _thin_out(prover, found, flag)
+    return _drop_needless(found)
+
+
+def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
+    """A list without the items that no packet needs."""
+    value = getattr(options, flag.field)
+    if not is_list(value):
+        return options
+    held = find_held(value)
+    rest = tuple([item for index, item in enumerate(value) if index not in held])
+    found = (_accept(prover, flag, with_value(options, flag, rest)) if held else None) or options
+    for item in rest if 1 < len(rest) <= MOST_ITEMS else ():
+        left = tuple([one for one in getattr(found, flag.field) if one is not item])
+        found = _accept(prover, flag, with_value(found, flag, left)) or found
+    return found
+
+
+def _accept(prover: Prover, flag: Flag, options: Options | None) -> Options | None:
+    """Options under which no packet is treated differently from how the whole options treat it; None for others."""
+    return options if not prover.shows(flag, options) and prover.are_same(prover.options, options) else None
+
+
+def _drop_needless(options: Options) -> Options:
+    for flag in Options.flags:
+        if flag.needs and not getattr(options, flag.needs):
+            options = options.without(flag.field)
+    return options

@@ -1,0 +1,196 @@
+"""Every way of programming a pod, in a real mesh with STRICT mTLS: the same answers as with Istio's own init container."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mesh
+import runtime
+from answers import EXTERNAL, Pair, expect
+from calls import RESET
+from control_plane import ADDRESSES, NAMESPACE, Replica
+from kubelet import agent_values, wait_for_agent
+from mesh import MESH, OWN_IMAGE, PROXY_IMAGE, Mesh
+from netinit.cli.webhook.manifests import objects
+from pod import Member, serve_pages
+from pods import (
+    AGENT,
+    BACKENDS,
+    EXCLUDED_IN,
+    EXCLUDED_OUT,
+    GUARDED,
+    HTTP,
+    ISTIO,
+    ISTIOD,
+    OUTSIDE,
+    OUTSIDE_DIRECT,
+    OWN,
+    WEBHOOK,
+    Variant,
+    choose_injection,
+    containers_of,
+    describe_pod,
+    here,
+    make_service,
+    open_pair,
+    open_pods,
+)  # fmt: skip
+from reuse import DIRECT, REFUSED, TIMES, call_from_one_port, try_all
+
+OBSTACLE = mesh.find_obstacle() or runtime.find_obstacle()
+pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or "")
+MODES = ("REDIRECT", "TPROXY")
+# netinit's webhook comes last: it takes the place of istiod's.
+VARIANTS = [
+    *(Variant(mode, backend, who) for who in (OWN, ISTIO) for mode in MODES for backend in BACKENDS),
+    *(Variant(mode, "iptables-nft", AGENT, injector) for injector in (ISTIOD, WEBHOOK) for mode in MODES),
+    *(Variant(mode, "iptables-nft", OWN, WEBHOOK) for mode in MODES),
+]
+GUARD = {  # b's guarded ports serve a's account alone
+    "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": {"name": "guard", "namespace": MESH},
+    "spec": {"action": "DENY", "rules": [{
+        "from": [{"source": {"notPrincipals": [f"cluster.local/ns/{MESH}/sa/a"]}}], "to": [{"operation": {"ports": [str(GUARDED)]}}],
+    }]},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plane(node, tmp_path_factory):
+    images = Path(os.environ["NETINIT_NODE_IMAGES"])
+    node.ctr("-n", "k8s.io", "images", "import", images / "netinit.tar")
+    with Mesh(tmp_path_factory.mktemp("mesh"), node) as made:
+        made.create(f"/api/v1/namespaces/{MESH}/serviceaccounts", {"metadata": {"name": "a"}})
+        made.until(lambda: all(made.ask("GET", f"/api/v1/namespaces/{one}/serviceaccounts/default") for one in (MESH, "plain")), "the accounts are there")
+        made.until(lambda: made.ask("GET", f"/api/v1/namespaces/{MESH}/configmaps/istio-ca-root-cert"), "istiod has written its root certificate")
+        made.apply(GUARD)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def others(plane):
+    """Who is there beside a pair: a pod of the mesh, one outside of it, and servers outside of the cluster."""
+    with contextlib.ExitStack() as stack:
+        outside = stack.enter_context(here())
+        for address in (OUTSIDE_DIRECT, OUTSIDE):
+            outside.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+        stack.enter_context(serve_pages(outside, "outside", families=[4]))
+        service = make_service(plane, "plain", "plain")
+        guest, plain = stack.enter_context(open_pods(plane, describe_pod("guest"), describe_pod("plain", "plain")))
+        plane.apply({
+            "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": "only", "namespace": MESH},
+            "spec": {"hosts": [EXTERNAL], "resolution": "STATIC", "endpoints": [{"address": plain.address}],
+                     "ports": [{"number": 80, "name": "http", "protocol": "HTTP", "targetPort": HTTP}]},
+        })  # fmt: skip
+        yield {"guest": guest, "plain": plain, "plain_service": service, "node": Member(outside)}
+
+
+@pytest.fixture(scope="module")
+def chart(plane, node):
+    """netinit's chart with the node's agent, which runs; its webhook is not registered yet."""
+    node.ctr("-n", "k8s.io", "images", "import", Path(os.environ["NETINIT_NODE_IMAGES"]) / "netinit-node.tar")
+    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "revision=own", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
+    for tree in trees:
+        if tree["kind"] != "MutatingWebhookConfiguration":
+            plane.apply(tree)
+    wait_for_agent(plane)
+    return trees
+
+
+@pytest.fixture(scope="module")
+def own_webhook(plane, chart, tmp_path_factory):
+    """netinit's webhook, in the place of istiod's: the namespace gets the label of its revision."""
+    with Replica(plane, ADDRESSES[0], trees=chart, folder=tmp_path_factory.mktemp("webhook")) as replica:
+        replica.wait()
+        plane.endpoints(ADDRESSES[0])
+        registration = next(tree for tree in chart if tree["kind"] == "MutatingWebhookConfiguration")
+        plane.apply(registration)
+        plane.until(lambda: plane.has_signed(registration["metadata"]["name"]), "netinit has signed its webhook")
+        plane.ask(
+            "PATCH", f"/api/v1/namespaces/{MESH}", {"metadata": {"labels": {"istio-injection": None, "istio.io/rev": "own"}}},
+            kind="application/merge-patch+json",
+        )  # fmt: skip
+        yield replica
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=str)
+def pair(request, plane, others):
+    variant = request.param
+    for fixture in ["chart"] * (variant.who == AGENT) + ["own_webhook"] * (variant.injector == WEBHOOK):
+        request.getfixturevalue(fixture)
+    choose_injection(plane, cni=variant.who == AGENT)
+    with open_pair(plane, variant) as (a, b, service):
+        name, image = ("istio-validation" if variant.who == AGENT else "istio-init"), (PROXY_IMAGE if variant.who == ISTIO else OWN_IMAGE)
+        assert containers_of(a.tree)[name] == image
+        found = Pair(variant, a, b, service, **others)
+        found.await_endpoints()
+        yield found
+
+
+def test_a_pair_gives_the_answers_of_the_mesh(pair):
+    assert pair.ask() == expect(pair.variant.mode)
+
+
+def test_a_port_that_is_used_again_passes_no_proxy_unless_the_rules_are_istio_s(pair):
+    istio = pair.variant.who == ISTIO
+    found = try_all(pair)
+    again = call_from_one_port(pair.plain.app, pair.b.address, HTTP)
+    assert found["plain to b"] == again == ([RESET, pair.b.name] * 2 if istio and pair.variant.mode == "TPROXY" else [RESET] * TIMES)
+    assert found["a to an unknown network"] == (DIRECT if istio else REFUSED)
+    # What is used again for a good reason works.
+    assert found["plain to b, excluded port"] == found["a to b's service"] == [pair.b.name] * TIMES
+    assert found["a to an excluded network"] == DIRECT
+
+
+# Questions of answers.py as packets: whose connection, and what explain is told of it.
+EXPLAINED = {
+    "a to b's service": lambda x: (x.a, "outbound", "--to", f"{x.service}:80"),
+    "a to plain, excluded port": lambda x: (x.a, "outbound", "--to", f"{x.plain.address}:{EXCLUDED_OUT}"),
+    "a to an excluded network": lambda x: (x.a, "outbound", "--to", f"{OUTSIDE_DIRECT}:80"),
+    "a to an unknown network": lambda x: (x.a, "outbound", "--to", f"{OUTSIDE}:80"),
+    "b to its own service": lambda x: (x.b, "outbound", "--to", f"{x.service}:80"),
+    "b to 127.0.0.1": lambda x: (x.b, "outbound", "--to", f"127.0.0.1:{HTTP}"),
+    "b to its own address": lambda x: (x.b, "outbound", "--to", f"{x.b.address}:{HTTP}"),
+    "plain to b": lambda x: (x.b, "inbound", "--from", x.plain.address, "--to", f"{x.b.address}:{HTTP}"),
+    "plain to b, excluded port": lambda x: (x.b, "inbound", "--from", x.plain.address, "--to", f"{x.b.address}:{EXCLUDED_IN}"),
+    **{
+        f"port {port}": lambda x, port=port: (x.b, "inbound", "--from", x.plain.address, "--to", f"{x.b.address}:{port}")
+        for port in (15020, 15021, 15090)
+    },
+}
+
+
+def test_explain_says_of_each_connection_what_the_access_logs_say(pair):
+    lines = {name: logged for name, (_, logged) in expect(pair.variant.mode).items()}
+    found = {}
+    for name, question in EXPLAINED.items():
+        pod, *words = question(pair)
+        _, out = run_netinit("explain", *words, "--json", "--pid", pair.a.plane.pid(pod.tree))
+        found[name] = json.loads(out)["verdict"]
+    assert found == {name: "captured" if lines[name] else "direct" for name in EXPLAINED}
+
+
+def test_verify_finds_the_rules_as_planned_whoever_programmed_them(pair, tmp_path):
+    for pod in (pair.a, pair.b):
+        manifest = tmp_path / f"{pod.name}.json"
+        manifest.write_text(json.dumps(pod.tree))
+        for more in ((), ("--pod", manifest)):
+            code, out = run_netinit("verify", "--pid", pair.a.plane.pid(pod.tree), *more)
+            assert code == 0, out
+
+
+def test_audit_lists_old_entries_as_a_way_past_istio_s_rules_alone(pair):
+    code, out = run_netinit("audit", "--pid", pair.a.plane.pid(pair.b.tree), "--fail-on", "bypass:untranslated")
+    assert code == (4 if pair.variant.who == ISTIO else 0), out
+
+
+def run_netinit(*words):
+    """netinit on the node: its exit code and what it printed."""
+    done = subprocess.run([sys.executable, "-m", "netinit", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout + done.stderr * bool(done.returncode)

@@ -1,0 +1,63 @@
+"""The answer that ends a connection: connections do not last for ever, so that a new replica gets work."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+
+import pytest
+
+from netinit.inject.pod import Settings
+from netinit.serving import client_connections
+from netinit.serving.events import EventLog
+from netinit.serving.listener import HttpListener
+from netinit.webhook.application import Application
+from netinit.webhook.configuration import Texts, load
+from netinit.webhook.metrics import Metrics
+from netinit.webhook.serving_state import ServingState
+from webhook_server import make_pod, make_review
+
+BODY = json.dumps(make_review(make_pod())).encode()
+REQUEST = b"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+
+
+async def ask(reader, writer):
+    """The answer's head; its body is read."""
+    writer.write(REQUEST)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
+    return head
+
+
+async def serve(visit):
+    state = ServingState(served=load(Texts(), Settings(), 1))
+    metrics = Metrics(state, lambda: 0)
+    application = Application(state, log=EventLog("error", stream=io.StringIO()), metrics=metrics, most_reviews=8, most_bytes=1 << 20)
+    listener = HttpListener(application, most_connections=8)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        await listener.start(listening, None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await visit(reader, writer)
+        finally:
+            writer.close()
+            await listener.close(5.0)
+
+
+@pytest.mark.parametrize(("lifetime", "ends"), [(0.0, True), (1e6, False)], ids=["old", "young"])
+def test_a_review_on_an_old_connection_is_answered_and_its_answer_says_that_it_is_the_last(monkeypatch, lifetime, ends):
+    monkeypatch.setattr(client_connections, "_LIFETIME", (lifetime, lifetime))
+
+    async def visit(reader, writer):
+        head = await ask(reader, writer)
+        assert b" 200 " in head.split(b"\r\n")[0]
+        assert (b"connection: close" in head) is ends
+        if ends:
+            assert await reader.read() == b""
+        else:
+            assert b" 200 " in (await ask(reader, writer)).split(b"\r\n")[0]
+
+    asyncio.run(serve(visit))

@@ -1,0 +1,96 @@
+"""The Secret with the webhook's certificate: whose it is, and what becomes of it where somebody deletes it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+
+import pytest
+
+from netinit.kube.access import Access, find_service_account
+from netinit.webhook.certificates import make_pair
+from netinit.webhook.cluster import WatchedCluster
+from netinit.webhook.renewal import RenewalPlan, from_secret
+from netinit.webhook.serving_state import Problems
+from netinit.webhook.settings import ServeSettings
+
+PLAN = RenewalPlan(lifetime=86400.0, make=lambda now, seconds: make_pair(("netinit-webhook.mesh.svc",), now=now, seconds=seconds))
+OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": "netinit-webhook", "uid": "7a11"}
+
+
+def write_token(folder, account):
+    claims = base64.urlsafe_b64encode(json.dumps({"kubernetes.io": {"namespace": "mesh", "serviceaccount": account}}).encode()).decode().rstrip("=")
+    (folder / "token").write_text(f"e30.{claims}.c2ln")
+    return Access(server="https://api", token_file=str(folder / "token"), namespace="mesh")
+
+
+class Cluster:
+    """An API that keeps one Secret."""
+
+    def __init__(self, access):
+        self.access, self.secret = access, None
+
+    async def create(self, _, tree, namespace):
+        assert self.secret is None
+        assert namespace == "mesh"
+        self.secret = tree
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(write_token(tmp_path, {"name": "netinit-webhook", "uid": "7a11"}))
+
+
+def renew(cluster, *moments):
+    """Serves what comes of the Secret at each of these moments: a function that changes the cluster before the next look."""
+    served = []
+    watched = WatchedCluster(cluster, ServeSettings(certificate_secret="tls", namespace="mesh"), Problems())
+
+    async def look():
+        await watched._renew_once(cluster.secret, PLAN, served.append)
+        for change in moments:
+            change()
+            await watched._renew_once(cluster.secret, PLAN, served.append)
+
+    asyncio.run(look())
+    return served
+
+
+def test_a_deleted_secret_is_written_anew_with_the_pair_that_is_served(cluster):
+    """API servers go on trusting it, while a new authority would have to reach each of them first."""
+    first, second = renew(cluster, lambda: setattr(cluster, "secret", None))
+    assert first.present == second.present
+    assert from_secret(cluster.secret).present == first.present
+
+
+def test_a_secret_without_its_key_gets_another_pair(cluster):
+    served = []
+
+    def spoil():
+        del cluster.secret["data"]["tls.key"]
+        cluster.secret["metadata"]["resourceVersion"] = "1"
+
+    async def replace(_, tree, name, namespace):
+        assert (name, namespace) == ("tls", "mesh")
+        cluster.secret = tree
+
+    cluster.replace = replace
+    served = renew(cluster, spoil)
+    assert served[0].present != served[1].present
+
+
+def test_it_belongs_to_the_service_account_and_goes_with_it(cluster):
+    renew(cluster)
+    assert cluster.secret["metadata"]["ownerReferences"] == [OWNER]
+
+
+@pytest.mark.parametrize("account", [None, {}, {"name": "x"}, {"uid": "7a11"}, [], "x"])
+def test_a_token_that_names_no_account_makes_no_owner(tmp_path, account):
+    assert find_service_account(write_token(tmp_path, account)) is None
+
+
+@pytest.mark.parametrize("text", ["", "a.b", "static-token", "a.%%%.c", "a.W10.c"])
+def test_what_is_no_token_of_a_pod_makes_no_owner(tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    assert find_service_account(Access(server="https://api", token_file=str(tmp_path / "token"))) is None
