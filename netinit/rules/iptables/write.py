@@ -48,14 +48,14 @@ class WrittenChain(Record):
 Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 
 
-class ListedRule(str):
+class HeldRule(str):
     """A rule that the kernel has, in iptables' words, and its meaning, which the words may not tell all of."""
 
     __slots__ = ("packets", "rule")
     rule: Rule
     packets: int | None
 
-    def __new__(cls, text: str, rule: Rule, packets: int | None) -> ListedRule:  # noqa: PYI034 - not subclassed
+    def __new__(cls, text: str, rule: Rule, packets: int | None) -> HeldRule:  # noqa: PYI034 - not subclassed
         """The text with what it stands for."""
         made = super().__new__(cls, text)
         made.rule, made.packets = rule, packets
