@@ -72,7 +72,10 @@ if TYPE_CHECKING:
             """Everything in the namespace that decides about packets; None of a machine whose rules no kernel has. OSError."""
 
         @abstractmethod
-        def is_plain(self, known: Mapping[Place, KnownChain], *, tables: Collection[int], own_legacy: bool, sure: bool) -> bool:
+        def is_plain(
+            self, known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str],
+            own_legacy: bool, sure: bool,
+        ) -> bool:
             """Whether only these chains decide about packets: see netinit.kernel.plain_namespace. OSError."""
 
         @abstractmethod
@@ -138,10 +141,12 @@ class ThisMachine(Machine):
 
         return read_snapshot()
 
-    def is_plain(self, known: Mapping[Place, KnownChain], *, tables: Collection[int], own_legacy: bool, sure: bool) -> bool:
+    def is_plain(
+        self, known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
+    ) -> bool:
         from netinit.kernel import plain_namespace
 
-        return plain_namespace.is_plain(known, tables=tables, own_legacy=own_legacy, sure=sure)
+        return plain_namespace.is_plain(known, tables=tables, excluded=excluded, own_legacy=own_legacy, sure=sure)
 
     def inside(
         self,

@@ -175,7 +175,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
     notes, warnings = _introduce(facts) if facts else ((), ())
     warnings += found.warnings
     for source, recovered in found.options.items():
-        warnings += tuple(f"{source}: not told by the rules: {text}" for text in recovered.unread)
+        warnings += tuple(f"{source}: not shown by the rules: {text}" for text in recovered.unread)
         if recovered.options is None:
             continue
         notes += (f"{source}: rules of {spell_options(recovered.options)}", *_who_has_tunnel(recovered.options, found.listening))

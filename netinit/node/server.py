@@ -125,12 +125,15 @@ class AgentServer:
         Where a newer agent has taken its place, as in an upgrade, the port of metrics and health is left to that one as well: the
         two may share it, and a probe must not be answered by the one that it is not about.
         """
-        own = _identity(self.settings.socket)
+        own, is_replaced = _identity(self.settings.socket), False
         while True:
             found = _identity(self.settings.socket)
             if not found or (found != own and not _answers(self.settings.socket)):
                 break
-            if found != own:
+            if found != own and not is_replaced:
+                is_replaced = True
+                port = self.settings.monitoring_port
+                self.log.event("info", f"a newer agent has taken the plugin's socket; port {port} is left to it")
                 await self._listener.close(1.0)
             await asyncio.sleep(_TELL)
         self.log.event("error", f"the socket {self.settings.socket} was taken away; ending, to be started anew")

@@ -156,6 +156,18 @@ class Plan(Record):
     warnings: tuple[str, ...] = ()
     nft_prefix: str = NFT_SIDECAR
 
+    def excluded_interfaces(self) -> frozenset[str]:
+        """The names of the interfaces whose traffic is not captured."""
+        return frozenset([
+            name
+            for table in self.tables
+            for chain in table.chains
+            for rule in (*chain.inserted, *chain.rules)
+            if rule.origin and rule.origin.option == "exclude_interfaces"
+            for match in rule.matches
+            for name in getattr(match, "names", ())
+        ])  # fmt: skip
+
 
 EMPTY_PLAN = Plan(layout="none", families=(), tables=())
 

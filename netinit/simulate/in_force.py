@@ -51,6 +51,7 @@ from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
 FOREIGN = "a foreign rule"
+MAIN_TABLE = 254  # RT_TABLE_MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class _Judge:
 
     def judge(self) -> Departures:
         """All of it."""
-        found = [*self._devices(), *self._dormant(), *self._bases()]
+        found = [*self._devices(), *self._excluded(), *self._dormant(), *self._bases()]
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
@@ -105,6 +106,23 @@ class _Judge:
                 yield Difference(
                     kind=ESCAPING, where="devices", rule=f"device {link.index} is called lo",
                     purpose="rules for traffic inside of the pod let through what leaves there", origin="ip link set ... name",
+                )  # fmt: skip
+
+    def _excluded(self) -> Iterator[Difference]:
+        """The plan lets excluded interfaces pass by their names; who may rename devices chooses which ones these are."""
+        excluded = self._plan.excluded_interfaces()
+        for family in self._plan.families:
+            ways = [
+                self._snapshot.name_of(hop.index)
+                for route in self._snapshot.routes
+                if (route.family, route.table, route.destination[1]) == (family.number, MAIN_TABLE, 0)
+                for hop in route.hops
+            ]
+            if ways and excluded.issuperset(ways):
+                names = ", ".join(dict.fromkeys(ways))
+                yield Difference(
+                    kind=ESCAPING, where="devices", rule=f"the default route of {family.name} leaves through {names}",
+                    purpose="which the plan excludes: no connection that leaves the pod is captured", origin="the device's name",
                 )  # fmt: skip
 
     def _dormant(self) -> Iterator[Difference]:

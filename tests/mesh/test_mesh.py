@@ -106,11 +106,12 @@ def chart(plane, node):
 @pytest.fixture(scope="module")
 def own_webhook(plane, chart, tmp_path_factory):
     """netinit's webhook, in the place of istiod's: the namespace gets the label of its revision."""
-    with Replica(plane, ADDRESSES[0], trees=chart, folder=tmp_path_factory.mktemp("webhook")) as replica:
+    registration = next(tree for tree in chart if tree["kind"] == "MutatingWebhookConfiguration")
+    plane.apply(registration)  # no namespace has the label of its revision yet
+    more = ("--kubeconfig", plane.folder / "admin.kubeconfig")  # the account of this revision has another name
+    with Replica(plane, ADDRESSES[0], trees=chart, folder=tmp_path_factory.mktemp("webhook"), more=more) as replica:
         replica.wait()
-        plane.endpoints(ADDRESSES[0])
-        registration = next(tree for tree in chart if tree["kind"] == "MutatingWebhookConfiguration")
-        plane.apply(registration)
+        plane.endpoints(ADDRESSES[0], name="netinit-webhook-own")
         plane.until(lambda: plane.has_signed(registration["metadata"]["name"]), "netinit has signed its webhook")
         plane.ask(
             "PATCH", f"/api/v1/namespaces/{MESH}", {"metadata": {"labels": {"istio-injection": None, "istio.io/rev": "own"}}},

@@ -202,10 +202,11 @@ def state_of(pod, name):
 
 
 def agent_values(runtime):
-    """The chart's values for the node's agent on this runtime."""
+    """The chart's values for the node's agent on this runtime. Webhooks are no pods here: they have the node's port 15014."""
     return (
         "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
         f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}",
+        "node.monitoringPort=15114",
     )  # fmt: skip
 
 

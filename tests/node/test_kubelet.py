@@ -43,7 +43,7 @@ def cluster(runtime, tmp_path_factory):
         values = folder / "values.json"
         images = {"imagePullPolicy": "Never", "proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}
         values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": images}))
-        _, trees = plane.install(*agent_values(runtime), "node.monitoringPort=15114")  # the webhook is no pod here, and has the node's 15014
+        _, trees = plane.install(*agent_values(runtime))
         (tree,) = [tree for tree in trees if tree["kind"] == "DaemonSet"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--valuesFile", values)) as replica:
             replica.wait()

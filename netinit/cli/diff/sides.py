@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.ruleset import load_plan
 
 LIVE = "live"
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # before a command, as in a shell and as audit prints options without a flag
 PROGRAMS = ("netinit", "apply", "istio-iptables")
 NOTHING = "/dev/null"  # git's name for a file that is not there
 GIT = ("PATH", "OLD-FILE", "OLD-HEX", "OLD-MODE", "NEW-FILE", "NEW-HEX", "NEW-MODE")
@@ -130,6 +132,10 @@ def _read_side(side: str, live: Ground | None) -> Ground:
         words = shlex.split(side)
     except ValueError as error:
         raise OptionError(f"{quote_value(side)}: {error}") from None
+    given: dict[str, str] = {}
+    while words and _VARIABLE.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        given[name] = value
     if not words or words[0] not in PROGRAMS:
         what = "is neither a file nor options: name a file, write options as 'apply -b 8080', or say live"
         raise OptionError(f"{quote_value(side)} {what}")
@@ -137,7 +143,7 @@ def _read_side(side: str, live: Ground | None) -> Ground:
         del words[0]
     context = click.get_current_context(silent=True)
     environ = context.obj if context and context.obj is not None else os.environ
-    return find_planned(Options.from_argv(words, environ))
+    return find_planned(Options.from_argv(words, {**environ, **given}))
 
 
 def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Compared]:

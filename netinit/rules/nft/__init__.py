@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
     Condition: TypeAlias = "Match | Family | Unless"
 
-    class ListedRule(Protocol):
+    class RuleText(Protocol):
         """A rule with the text that nft has for it."""
 
         @property
         def text(self) -> str:
             """As nft lists it."""
 
-    class ListedChain(Protocol):
+    class ChainText(Protocol):
         """A chain: where it is hooked in (empty: only jumps lead to it), and its rules."""
 
         @property
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
             """Type, hook, priority and policy, as nft lists them."""
 
         @property
-        def rules(self) -> Sequence[ListedRule]:
+        def rules(self) -> Sequence[RuleText]:
             """Its rules, in order."""
 
 DIALECT = "nft"
@@ -235,7 +235,7 @@ def model_name(chain: str) -> str:
     return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
 
 
-def render_table(name: str, chains: Mapping[str, ListedChain]) -> str:
+def render_table(name: str, chains: Mapping[str, ChainText]) -> str:
     """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
     blocks = []
     for chain, written in chains.items():
@@ -247,7 +247,7 @@ def render_table(name: str, chains: Mapping[str, ListedChain]) -> str:
     return f"table inet {name} {{\n" + "\n".join(blocks) + "}\n"
 
 
-def render_tables(written: Mapping[str, Mapping[str, ListedChain]]) -> str:
+def render_tables(written: Mapping[str, Mapping[str, ChainText]]) -> str:
     """All tables, one after the other."""
     return "".join([render_table(name, chains) for name, chains in written.items()])
 
