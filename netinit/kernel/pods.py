@@ -200,13 +200,14 @@ class OpenPod:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()
         children.limit(MEMORY, MOST_OUTPUT)
+        namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
+            detect.open_table_names()  # they may belong to a user who is nobody in the pod's user namespace
             sealing.seal(_list_programs())
             capabilities.hide()
             namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
             capabilities.hide()  # a change of ids may have undone it (fs.suid_dumpable)
-        namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and not joins:
             _take_group_of_root_inside()
         capabilities.confine(keep)

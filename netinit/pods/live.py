@@ -100,6 +100,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in dict.fromkeys(sum(unread.values(), ()))]
+    forbidden = [one for one in snapshot.unknown if one.is_forbidden]
+    warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
     warnings += [] if simple else [MANY_WAYS]
     given_here = settled.options if given else None
     return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), routes_known=simple)
@@ -174,7 +176,7 @@ def _count(listing: Listing) -> int:
 
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """What decides about packets, by hook, and is not followed: a false lo, tables that could not be read, programs."""
-    found = [one.place for one in snapshot.unknown]
+    found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
     found += [f"BPF program {one.number} ({one.where})" for one in snapshot.programs]

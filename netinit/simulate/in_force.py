@@ -173,6 +173,9 @@ class _Judge:
         for place in self._places.unreadable:
             yield _unseen("kernel", place, "it cannot be read, and may decide otherwise")
         for one in snapshot.unknown:
+            if one.is_forbidden:
+                self._warnings.append(f"{one.place} may not be read here ({one.reason}): whether one redirects packets is not known")
+                continue
             yield _unseen("kernel", one.place, f"it is not read: {one.reason}")
 
     def _warn_of_routes(self) -> None:
