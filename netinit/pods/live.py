@@ -15,19 +15,19 @@ from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import IFF_UP, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
-from netinit.kernel.situation import advise
+from netinit.kernel.runtime_environment import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
 from netinit.options import AUTO, Interception, Options, Settled
+from netinit.rules.infer_options import Recovered, from_chains, from_listings
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
-from netinit.rules.recover import Recovered, from_chains, from_listings
 from netinit.simulate.host import is_simple, surroundings_of
-from netinit.simulate.places import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
+from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import unpack_from
 
 from netinit.base.net import IPV4
-from netinit.base.shown import quote_words
+from netinit.base.sanitize import quote_words
 from netinit.base.snapshot import IP, IP6, NftRule
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import AsWritten, Several

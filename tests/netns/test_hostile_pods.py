@@ -136,8 +136,8 @@ def test_a_long_address_set_is_counted_and_not_read(inside, name):
 def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
     with pods.OpenPod(netns=inside.path) as pod:
         with pytest.raises(NetinitError, match="more of it than fits into the memory"):
-            pod.visit(lambda: len(bytearray(pods.MEMORY)))
-        assert pod.visit(lambda: len(bytearray(1 << 28))) == 1 << 28
+            pod.run_inside(lambda: len(bytearray(pods.MEMORY)))
+        assert pod.run_inside(lambda: len(bytearray(1 << 28))) == 1 << 28
 
 
 def test_what_a_program_prints_in_a_visit_has_an_end(inside):
@@ -148,7 +148,7 @@ def test_what_a_program_prints_in_a_visit_has_an_end(inside):
         return os.write(descriptor, b"more")
 
     with pods.OpenPod(netns=inside.path) as pod, pytest.raises(OSError, match="File too large"):
-        pod.visit(fill)
+        pod.run_inside(fill)
 
 
 # Locks

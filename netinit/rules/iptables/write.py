@@ -9,7 +9,7 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.base.shown import escape, quote_words
+from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
