@@ -21,6 +21,7 @@ __all__ = ["ANSWER", "DOCUMENTED", "PodComparison", "PodDifference", "Review", "
 ANSWER = "the answer"
 """The path of a difference between the answers themselves: one side refuses the pod, or gives no answer."""
 
+_DEEPEST = 200  # levels, as of YAML documents: what is compared recursively
 _MOST_EXAMPLES = 3  # of a group: further ones say what these do
 _HASH = "5c6f7d8b9"  # in the place of the one that a Deployment gives its ReplicaSet
 _MINUTES = "28000000"  # in the place of the time that a CronJob gives its Job
@@ -137,10 +138,19 @@ def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
         operations = json.loads(base64.b64decode(string(response["patch"]), validate=True))
     except (ValueError, RecursionError) as error:
         raise ParseError(f"the answer's patch cannot be read: {error}") from error
-    pod = apply_patch(review.pod, operations)
-    if not isinstance(pod, dict):
-        raise ParseError("the answer's patch leaves no pod")
+    pod = None if _is_too_deep(operations) else apply_patch(review.pod, operations)
+    if not isinstance(pod, dict) or _is_too_deep(pod):
+        raise ParseError(f"the answer's patch leaves no pod of at most {_DEEPEST} levels")
     return ReviewOutcome(pod=pod)
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [item for one in level for item in (one.values() if isinstance(one, dict) else sequence(one))]
+        if not level:
+            return False
+    return True
 
 
 # ---- differences ------------------------------------------------------------------------------------------------------
@@ -197,9 +207,10 @@ def _parsed(left: Any, right: Any) -> tuple[Any, Any]:
     """Two texts that are objects of JSON both, such as the status annotation, as these objects; anything else as it is."""
     if isinstance(left, str) and isinstance(right, str) and left.startswith("{") and right.startswith("{"):
         try:
-            return json.loads(left), json.loads(right)
+            parsed = json.loads(left), json.loads(right)
         except (ValueError, RecursionError):
             return left, right
+        return (left, right) if any(map(_is_too_deep, parsed)) else parsed
     return left, right
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from netinit.base.errors import ParseError
 from netinit.webhook.comparison import ANSWER, DOCUMENTED, PodComparison, ReviewOutcome, make_reviews, read_outcome
 from schemas import check_schema
 from webhook_server import CONFIG, Server, make_pod, make_review
@@ -189,10 +190,19 @@ def test_a_refusal_on_one_side_and_no_answer_are_differences():
     ],
 )
 def test_what_is_no_answer_is_said(body, message):
-    from netinit.base.errors import ParseError
-
     with pytest.raises(ParseError, match=message):
         read_outcome(one_review(make_review(make_pod())), body)
+
+
+@pytest.mark.parametrize("levels", [300, 100_000])
+def test_an_answer_that_is_nested_too_deeply_is_no_pod(levels):
+    deep = '{"a":' * levels + "1" + "}" * levels
+    patch = base64.b64encode(f'[{{"op": "add", "path": "/spec/deep", "value": {deep}}}]'.encode()).decode()
+    response = {"uid": "c0ffee", "allowed": True, "patchType": "JSONPatch", "patch": patch}
+    with pytest.raises(ParseError, match="patch"):
+        read_outcome(one_review(make_review(make_pod())), json.dumps({"kind": "AdmissionReview", "response": response}).encode())
+    texts = [{**make_pod(annotations={"deep": text})} for text in (deep, deep.replace("1}", "2}"))]
+    assert groups(make_pod(), *texts) == {"metadata.annotations.deep": ""}
 
 
 def test_reviews_are_those_that_the_api_server_sends():
