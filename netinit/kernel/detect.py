@@ -41,8 +41,7 @@ def read_name_servers() -> list[str]:
 
 
 def name_servers(text: str) -> list[str]:
-    """Return the name servers in the text of a resolv.conf (resolv.conf(5)), without zone indexes; invalid addresses are ignored.
-    """
+    """Return the name servers in the text of a resolv.conf (resolv.conf(5)), without zone indexes; invalid addresses are ignored."""
     found = []
     for line in text.splitlines():
         words = line.split()
