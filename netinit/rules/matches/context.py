@@ -57,7 +57,7 @@ class Mark(Match):
 
 
 class ConnectionState(Match):
-    """Matches the state of the packet's connection, in the kernel's listing order (section conntrack; `state` in the classic layout)."""
+    """Matches the state of the packet's connection, in the kernel's listing order (section conntrack; classic: state)."""
 
     states: tuple[str, ...]
     module: str = "conntrack"
