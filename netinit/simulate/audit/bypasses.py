@@ -332,7 +332,8 @@ def _closes(subject: AuditSubject, piece: Piece) -> str:
     if piece.kind is kinds.UNCAPTURED:
         if not piece.label:
             return "capture it: netinit apply"
-        return f"{piece.label} REDIRECT" if piece.option == "inbound_mode" else ADD.format(option=piece.label)
+        value = {"inbound_mode": "REDIRECT", "ipv6": "on"}.get(piece.option)
+        return f"{piece.label} {value}" if value else ADD.format(option=piece.label)
     if piece.kind is kinds.SHARED_OWNER:
         names = ", ".join(map(quote, _sharing(subject, piece.option)))
         return piece.kind.closes.format(owner=OF_THE_PROXY[piece.option][1], containers=names)
