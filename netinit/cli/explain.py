@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from netinit.base.net import Network
+from netinit.base.net import IPV6, Network
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.cli.console import answer as show_answer
@@ -119,6 +119,8 @@ def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanatio
         if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) > 1:
             ways = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
             answer = answer.unknown_because(f"the way out depends on more than the destination: {ways}")
+    if ground.ipv4_first and packet.family is IPV6:
+        answer = answer.unless_ipv4_is_first(_explain(ground.ipv4_first, packet, around))
     caveat = f"{answer.trace.reason}: remove one of them (netinit remove)"
     return _source_of(ground, answer), answer, (caveat,) if answer.trace.disputed else ()
 

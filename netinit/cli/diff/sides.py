@@ -120,7 +120,7 @@ def in_common(pair: Compared) -> Compared:
     both = {family: one for family, one in pair.after.surroundings.items() if family in pair.before.surroundings}
     if not both:
         raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
-    return replace(pair, after=replace(pair.after, surroundings=both))
+    return replace(pair, after=pair.after.on_host(both, free=pair.after.free))
 
 
 def _read_side(side: str, live: RuleSource | None) -> RuleSource:
@@ -166,5 +166,5 @@ def beside(pair: Compared, live: RuleSource | None) -> Compared:
     if live is None or pair.before is None or pair.after is None:
         return pair
     host = subject_of("", live)
-    before, after = (replace(one, surroundings=host.surroundings, free=host.free) for one in (pair.before, pair.after))
+    before, after = (one.on_host(host.surroundings, free=host.free) for one in (pair.before, pair.after))
     return replace(pair, before=before, after=after)
