@@ -26,13 +26,23 @@ DAMAGES = {
     ),
     "whoever has a socket is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner --socket-exists -j ACCEPT", "direct", "-m owner --socket-exists -j ACCEPT"),
     "whoever has none is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner ! --socket-exists -j ACCEPT", "captured", "every other outbound connection goes to the proxy"),
+    "a range of addresses is let go": (
+        "-t nat -I OUTPUT 1 -p tcp -m iprange --dst-range 203.0.113.6-203.0.113.7 -j ACCEPT", "direct", "--dst-range 203.0.113.6-203.0.113.7",
+    ),
+    "another range of addresses is let go": (
+        "-t nat -I OUTPUT 1 -p tcp -m iprange ! --src-range 10.76.0.0-10.77.0.2 -j ACCEPT", "captured", "every other outbound connection goes to the proxy",
+    ),
+    "either port is let go": ("-t nat -I OUTPUT 1 -p tcp -m multiport --ports 7,70:80 -j ACCEPT", "direct", "-m multiport --ports 7,70:80"),
+    "other ports are let go": (
+        "-t nat -I OUTPUT 1 -p tcp -m multiport ! --ports 7,70:80 -j ACCEPT", "captured", "every other outbound connection goes to the proxy",
+    ),
     "a match that nobody can know": (
         "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
         "unknown",
         "-p tcp -m statistic",
     ),
 }  # fmt: skip
-REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front", "whoever has a socket is let go")  # unless the rules are Istio's to the letter
+REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front", "whoever has a socket is let go", "a range of addresses is let go", "either port is let go")  # unless the rules are Istio's to the letter
 
 
 @pytest.fixture(params=VARIANTS)
