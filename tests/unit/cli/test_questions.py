@@ -94,6 +94,7 @@ def test_ipv6_of_a_manifest_s_pod_is_decided_by_its_first_address_as_apply_does(
         assert done.out.startswith(f"{verdict}: "), done.out + done.err
         told = "the pod's first address is IPv4, and fd00::9 is here too" in done.err
         assert told == (first == "10.44.0.9" and extra in {"", ", --native-nftables"}), done.err
+    assert ("warning NI203: --ipv6: IPv6 is not captured" in run(f"netinit lint --pod {path}").out) == told
     assert run(f"netinit audit --pod {path} --fail-on bypass:ipv6").code == (4 if verdict == "direct" else 0)
 
 
