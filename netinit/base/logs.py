@@ -57,10 +57,6 @@ class Log:
             lines = [_indented(line) for line in split_message(text)]
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
-    def debug(self, message: str) -> None:
-        """What was seen and decided on the way."""
-        self._write("debug", message)
-
     def wants(self, level: str) -> bool:
         """Whether events of this level are written: costly texts need not be made for nobody."""
         return LEVELS.index(level) <= self._rank

@@ -95,11 +95,6 @@ def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
 
 
-def bypasses(rows: tuple[Traffic, ...]) -> tuple[Traffic, ...]:
-    """Those that do not go through the proxy, the most dangerous first."""
-    return tuple(row for row in rows if row.kind in kinds.BYPASSES)
-
-
 def _row(piece: Piece) -> tuple[object, ...]:
     """What pieces have in common that are one line."""
     condition, kind = piece.part.outcome.condition, piece.kind
