@@ -9,18 +9,21 @@ from netinit.base.tree import Tree, mapping, string
 
 __all__ = [
     "CONFIG_MAPS",
+    "CRON_JOBS",
     "DAEMON_SETS",
     "DEPLOYMENTS",
     "DISRUPTION_BUDGETS",
     "ENDPOINTS",
     "ENDPOINT_SLICES",
     "EVENTS",
+    "JOBS",
     "NAMESPACES",
     "NODES",
     "PODS",
     "PROXY_CONFIGS",
     "SECRETS",
     "SERVICES",
+    "STATEFUL_SETS",
     "WEBHOOK_CONFIGURATIONS",
     "Resource",
     "name_of",
@@ -51,6 +54,9 @@ SECRETS = Resource("v1", "Secret", "secrets")
 SERVICES = Resource("v1", "Service", "services")
 NODES = Resource("v1", "Node", "nodes")
 DAEMON_SETS = Resource("apps/v1", "DaemonSet", "daemonsets")
+CRON_JOBS = Resource("batch/v1", "CronJob", "cronjobs")
+JOBS = Resource("batch/v1", "Job", "jobs")
+STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 ENDPOINTS = Resource("v1", "Endpoints", "endpoints")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")

@@ -43,6 +43,8 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "netinit node uninstall": "wants a node with the plugin; test_node_sweep.py has one",
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
+    "kubectl --namespace istio-system port-forward": "wants Istio's webhook; test_webhook_compare.py has servers",
+    "netinit webhook compare": "wants running webhooks; test_webhook_compare.py has servers",
     "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",
     "netinit diff --p": "wants two revisions, or a pod that was programmed; test_diff.py and test_audit_live.py have them",
     "git config diff.netinit": "changes the reader's repository; test_diff.py has one of its own",
