@@ -1,4 +1,4 @@
-"""Reports of what becomes of new connections, for --log-rules. Each fate has a prefix and its own limit."""
+"""Log rules for --log-rules: report the verdict on new connections. Each verdict has a prefix and a rate limit of its own."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from netinit.rules.model import (
 from netinit.rules.targets import Jump, LogTarget
 
 SELDOM = Limit(rate=10, burst=20)
-NEW = ConnectionState(states=("NEW",))  # where a chain sees every packet; nat sees the first of a connection alone
+NEW = ConnectionState(states=("NEW",))  # for chains that see every packet; nat sees only the first of a connection
 ORIGIN = "log_rules"
 
 
 def report(builder: Builder, options: Interception, capture_dns: bool, refusing: tuple[Family, ...]) -> None:
-    """Reports before each rule that decides, and of what no rule has decided about. `refusing`: families in which QUIC is refused."""
+    """Add a log rule before each rule that decides, and for packets without a decision.
+
+    `refusing`: families in which QUIC is rejected.
+    """
     _insert(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
     _insert(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
     for families, matches in queries(options) if capture_dns else ():
@@ -45,7 +48,7 @@ def report(builder: Builder, options: Interception, capture_dns: bool, refusing:
         _enter(builder, NAT, PREROUTING)
     _enter(builder, NAT, OUTPUT, families=tuple([family for family in FAMILIES if family not in refusing]))
     append_report(builder, options, NAT, ISTIO_LOG, fate="direct")
-    if refusing:  # behind nat, so that what nat lets pass is not the last word on QUIC
+    if refusing:  # after nat, because QUIC that nat accepts may still be rejected
         _enter(builder, NAT, OUTPUT, Protocol(name="udp", negated=True), families=refusing)
         _enter(builder, NAT, OUTPUT, QUIC.replace(negated=True), families=refusing)
         _enter(builder, FILTER, OUTPUT, QUIC, NEW, families=refusing)
@@ -63,7 +66,7 @@ def append_report(
     builder: Builder, options: Interception, table: str, chain: str, *matches: Match, fate: str,
     families: tuple[Family, ...] = FAMILIES,
 ) -> None:  # fmt: skip
-    """A report at the end of a chain."""
+    """Add a log rule at the end of a chain."""
     builder.append(
         table, chain, *matches, SELDOM, to=_log(options, fate),
         why="new connections are reported", origin=ORIGIN, families=families,
