@@ -17,7 +17,7 @@ from answers import EXTERNAL, Pair, expect
 from calls import RESET
 from control_plane import ADDRESSES, NAMESPACE, Replica
 from kubelet import agent_values, wait_for_agent
-from mesh import MESH, OWN_IMAGE, PROXY_IMAGE, Mesh
+from mesh import MESH, NAME_SERVER, OWN_IMAGE, PROXY_IMAGE, Mesh
 from netinit.cli.webhook.manifests import objects
 from pod import Member, serve_pages
 from pods import (
@@ -50,6 +50,7 @@ MODES = ("REDIRECT", "TPROXY")
 # netinit's webhook comes last: it takes the place of istiod's.
 VARIANTS = [
     *(Variant(mode, backend, who) for who in (OWN, ISTIO) for mode in MODES for backend in BACKENDS),
+    *(Variant(mode, "iptables-nft", OWN, is_native=False) for mode in MODES),
     *(Variant(mode, "iptables-nft", AGENT, injector) for injector in (ISTIOD, WEBHOOK) for mode in MODES),
     *(Variant(mode, "iptables-nft", OWN, WEBHOOK) for mode in MODES),
 ]
@@ -189,6 +190,27 @@ def test_verify_finds_the_rules_as_planned_whoever_programmed_them(pair, tmp_pat
 def test_audit_lists_old_entries_as_a_way_past_istio_s_rules_alone(pair):
     code, out = run_netinit("audit", "--pid", pair.a.plane.pid(pair.b.tree), "--fail-on", "bypass:untranslated")
     assert code == (4 if pair.variant.who == ISTIO else 0), out
+
+
+def test_reconcile_closes_what_istio_s_rules_leave_open_while_the_pods_run(pair):
+    if pair.variant.who != ISTIO:
+        pytest.skip("netinit programmed these pods")
+    reconcile(pair)
+    assert try_all(pair)["a to an unknown network"] == REFUSED
+    assert call_from_one_port(pair.plain.app, pair.b.address, HTTP) == [RESET] * TIMES
+    assert pair.ask() == expect(pair.variant.mode)
+    reconcile(pair, "--istio-exact")  # and back
+    assert try_all(pair)["a to an unknown network"] == DIRECT
+    assert pair.ask() == expect(pair.variant.mode)
+
+
+def reconcile(pair, *more):
+    """netinit programs both pods from the node, with the arguments of their init containers."""
+    for pod in (pair.a, pair.b):
+        (init,) = [one for one in pod.tree["spec"]["initContainers"] if one["name"] == "istio-init"]
+        words = ["--backend", pair.variant.backend, *init["args"][1:], "--redirect-dns", "--dns-servers", NAME_SERVER, *more]
+        code, out = run_netinit("apply", "--pid", pair.a.plane.pid(pod.tree), "--reconcile", *words)
+        assert code == 0, out
 
 
 def run_netinit(*words):
