@@ -113,6 +113,19 @@ ESCAPES = {
     "a policy rule that leads to lo": Case(
         (f"ip rule add to {OUTSIDE} lookup 77", "ip route add default dev lo src 10.77.0.2 table 77"), "timeout", ("escaping: IPv4 routing", "table 77")
     ),
+    "a policy rule of a source address that leads to lo": Case(
+        ("ip rule add from 10.77.0.2 lookup 78", f"ip route add local {OUTSIDE} dev lo table 78"), "timeout", ("escaping: IPv4 routing", "table 78"), backends=(NFT, NATIVE)
+    ),
+    "a policy rule of a user that leads to lo": Case(
+        ("ip rule add uidrange 1000-1000 lookup 77", f"ip route add local {OUTSIDE} dev lo table 77"), "unreachable", ("escaping: IPv4 routing", "table 77")
+    ),
+    "a device has the name of an excluded one": Case(
+        ("ip link set eth0 down", "ip link set eth0 name eth7", "ip link set eth7 up", "ip route add default via 10.77.0.1"),
+        ESCAPED, ("escaping: devices", "eth7"), options=("-c", "eth7"), backends=(NFT, LEGACY, NATIVE),
+    ),
+    "a return in our own chain by what listings do not print": Case(
+        ("nft insert rule ip nat ISTIO_OUTPUT ip dscp 0 return",), ESCAPED, ("extra: IPv4 nat ISTIO_OUTPUT rule 1",)
+    ),
     "a match of the older interface that is not listed": Case(
         ("LEGACY-MASK",), ESCAPED, ("IPv4 nat OUTPUT", "under a mask"), backends=(LEGACY,),
     ),
@@ -142,6 +155,9 @@ HARMLESS = {
     "accepted or not, by what nobody knows beforehand": (
         "nft add table inet theirs", "nft add chain inet theirs c '{ type filter hook input priority 0; }'",
         "nft add rule inet theirs c tcp flags syn limit rate 5/second accept", "nft add rule inet theirs c ct status dnat accept"),
+    "a mark whose packets stay in the pod, once it is captured": (
+        "nft add table ip theirs", "nft add chain ip theirs c '{ type route hook output priority -160; }'", "nft add rule ip theirs c tcp dport 81 meta mark set 0x9",
+        "ip rule add fwmark 0x9 lookup 79", f"ip route add local {OUTSIDE} dev lo table 79"),
     "a bridge's table": ("nft add table bridge theirs", "nft add chain bridge theirs c '{ type filter hook forward priority 0; }'"),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from netinit.base.errors import OptionError, ParseError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Text
 
 MOST_BYTES = 1 << 20
+_BARE_STAR = re.compile(r"(?:^|[:,\[-]\s+)\*\s*(?:$|[,\]#])", re.MULTILINE)
 
 
 def read_options(
@@ -57,7 +59,8 @@ def load_file(path: str, label: str) -> Any:
     except ImportError:
         raise OptionError(f"{shown}: reading files needs the Python package PyYAML; install it") from None
     except ParseError as error:
-        raise OptionError(f"{shown} is not YAML: {error}") from None
+        hint = "; a * of its own is quoted in YAML: '*'" if _BARE_STAR.search(text) else ""
+        raise OptionError(f"{shown} is not YAML: {error}{hint}") from None
     if duplicates:
         raise OptionError(*[f"{shown}: {one}" for one in duplicates])
     return tree

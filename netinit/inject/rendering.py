@@ -21,9 +21,9 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
+from netinit.inject.missing_values import may_hold_unset, refuse_unset, texts_in
 from netinit.inject.owner import PodOwner
 from netinit.inject.pod_types import misfits
-from netinit.inject.unset import may_hold_unset, refuse_unset, texts_in
 from netinit.options.declare import ANNOTATIONS
 
 __all__ = ["Subject", "render", "render_text"]

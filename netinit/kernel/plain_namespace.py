@@ -7,7 +7,7 @@ for where the caller wants to be sure (bpf(2) needs ctypes), policies of IPsec n
 
 from __future__ import annotations
 
-from _socket import if_nametoindex, inet_pton
+from _socket import if_indextoname, if_nametoindex, inet_pton
 from _struct import pack, unpack_from
 
 from netinit.base.net import FAMILIES, Family
@@ -43,17 +43,19 @@ class KnownChain(Record):
 Place = tuple[int, str, str]  # family, table, chain
 
 
-def is_plain(known: Mapping[Place, KnownChain], *, tables: Collection[int], own_legacy: bool, sure: bool) -> bool:
+def is_plain(
+    known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
+) -> bool:
     """Whether only the `known` chains, each as it should be, decide here. OSError.
 
-    `tables` are the routing tables that routes may lead to this host in; with `own_legacy` whoever asks knows every rule of the
-    older interface; `sure` asks for BPF programs too.
+    `tables` are the routing tables that routes may lead to this host in, `excluded` the devices that no default route may leave by;
+    with `own_legacy` whoever asks knows every rule of the older interface; `sure` asks for BPF programs too.
     """
     return (
         if_nametoindex("lo") == LOOPBACK_INDEX
         and _holds_only(known)
         and (own_legacy or not any(_holds_legacy_rules(family) for family in FAMILIES))
-        and _has_plain_host(tables, sure=sure)
+        and _has_plain_host(tables, excluded, sure=sure)
     )
 
 
@@ -85,7 +87,7 @@ def _holds_legacy_rules(family: Family) -> bool:
     return any(legacy_tables.holds_rules(family, name) for name in names)
 
 
-def _has_plain_host(tables: Collection[int], *, sure: bool) -> bool:
+def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure: bool) -> bool:
     with Netlink(NETLINK_ROUTE) as link:
         devices = []
         for _, body in link.dump(RTM_GETLINK, bytes(_LINK_SIZE)):
@@ -101,13 +103,19 @@ def _has_plain_host(tables: Collection[int], *, sure: bool) -> bool:
             found = read_attributes(body, _ADDRESS_SIZE)
             own.add(found.get(IFA_LOCAL) or found.get(IFA_ADDRESS))
         for _, body in link.dump(RTM_GETROUTE, bytes(_ROUTE_SIZE)):
-            if not _is_plain_route(body, own, tables):
+            if not _is_plain_route(body, own, tables) or (excluded and _is_default(body, excluded)):
                 return False
     if not sure:
         return True
     from netinit.kernel.snapshot import bpf
 
     return not bpf.has_any(devices)
+
+
+def _is_default(body: bytes, devices: Collection[str]) -> bool:
+    """Whether a route is a default one through one of these devices, or several ways at once."""
+    device = read_attributes(body, _ROUTE_SIZE).get(RTA_OIF)
+    return not body[1] and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
 
 
 def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:

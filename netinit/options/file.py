@@ -85,7 +85,7 @@ def _describe_unknown(key: str, known: tuple[str, ...]) -> str:
     from difflib import get_close_matches
 
     for flag in FLAGS:
-        if key == flag.short and key_of(flag) in known:
+        if key_of(flag) in known and (key == flag.short or key in flag.variables):
             return f"the keys are the long names of flags: write {key_of(flag)}"
         if flag.field in WITHOUT and key in (flag.long, *flag.aliases, flag.short):
             return f"belongs to the command line, and not into a file: give {flag.label} there"

@@ -63,7 +63,7 @@ def _is_plain(machine: Machine, plan: Plan, backend: str, comparison: Comparison
         return False
     tables = tuple([route.table for route in plan.routes])
     own_legacy = BACKENDS[backend].tables == LEGACY_TABLES and comparison.is_whole
-    return machine.is_plain(known, tables=tables, own_legacy=own_legacy, sure=sure)
+    return machine.is_plain(known, tables=tables, excluded=plan.excluded_interfaces(), own_legacy=own_legacy, sure=sure)
 
 
 def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference, ...]) -> Departures | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family
 from netinit.base.records import Record
-from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
 from netinit.rules.matches import Match
 from netinit.rules.targets import Target
 
@@ -155,6 +155,18 @@ class Plan(Record):
     addresses: tuple[Address, ...] = ()
     warnings: tuple[str, ...] = ()
     nft_prefix: str = NFT_SIDECAR
+
+    def excluded_interfaces(self) -> frozenset[str]:
+        """The names of the interfaces whose traffic is not captured."""
+        return frozenset([
+            name
+            for table in self.tables
+            for chain in table.chains
+            for rule in (*chain.inserted, *chain.rules)
+            if rule.origin and rule.origin.option == "exclude_interfaces"
+            for match in rule.matches
+            for name in getattr(match, "names", ())
+        ])  # fmt: skip
 
 
 EMPTY_PLAN = Plan(layout="none", families=(), tables=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,22 +32,27 @@ def test_it_holds_python_and_no_program_beside_it(root: Path):
     assert size < MOST
 
 
+def run(pod: Pod, root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """netinit of the image, in a mount namespace of its own, with /proc and /dev as a container has them."""
+    inside = 'mount --bind /proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" /usr/bin/netinit "$@"'
+    return pod.run(["unshare", "--mount", "sh", "-c", inside, str(root), *words])
+
+
 @pytest.mark.parametrize("words", [(), ("--backend", "nftables"), ("--native-nftables", "-m", "TPROXY", "--reconcile")], ids=" ".join)
 def test_it_programs_finds_and_removes_the_rules(root: Path, words: tuple[str, ...]):
-    chroot = [shutil.which("chroot"), root, "/usr/bin/netinit"]
     with Pod() as pod:
         before = take_snapshot(pod)
         for expected in ("programmed by nftables", "rules are as planned (nftables): nothing to do"):
-            done = pod.run([*map(str, chroot), *WORDS, *words])
+            done = run(pod, root, *WORDS, *words)
             assert (done.returncode, expected in done.stderr) == (0, True), done.stderr
         assert "redirect to :15001" in pod.run(["nft", "list", "ruleset"], check=True).stdout
-        removed = pod.run([*map(str, chroot), "--cleanup-only"])
+        removed = run(pod, root, "--cleanup-only")
         assert removed.returncode == 0, removed.stderr
         assert take_snapshot(pod) == before
 
 
 def test_other_backends_say_what_is_not_there(root: Path):
     with Pod() as pod:
-        done = pod.run([str(shutil.which("chroot")), str(root), "/usr/bin/netinit", *WORDS, "--backend", "iptables-nft"])
+        done = run(pod, root, *WORDS, "--backend", "iptables-nft")
     assert done.returncode == 1
     assert "iptables-nft-restore is not installed" in done.stderr

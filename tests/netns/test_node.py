@@ -19,8 +19,8 @@ import pytest
 from netinit.base.net import IPV4
 from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
-from netinit.node.door import open_socket
 from netinit.node.programmer import IDLE
+from netinit.node.unix_server import open_socket
 from netinit.options import Options
 from node_agent import Api, Node, make_pod
 from programming import add_foreign_rules, apply_in, check_same, differences_in, load, state
@@ -408,16 +408,20 @@ def test_an_agent_whose_socket_was_taken_away_ends_to_be_started_anew(api, tmp_p
         assert node.ask("ADD", netns=pod.path)[0] == 0
 
 
-def test_an_agent_whose_place_another_took_goes_on(api, tmp_path, pod):
+def test_the_next_version_takes_the_place_of_the_one_before_and_no_pod_waits(api, tmp_path, pod):
+    """As in an upgrade: both are there for a while, and share the port of metrics and health until the older one leaves it."""
     api.put(make_pod("web"))
     with Node(tmp_path, api) as old:
-        other = open_socket(str(old.socket))
-        try:
-            time.sleep(5)
-            assert old.process.poll() is None
-            assert old.get("/readyz")[0] == 200
-        finally:
-            other.close()
+        newer = Node(tmp_path, api)
+        newer.monitoring = old.monitoring
+        with newer:
+            old.until(lambda: "is left to it" in old.log.read_text(), "the older one leaves the port")
+            assert old.process.poll() is None, "it goes on with what it has begun"
+            assert newer.get("/readyz")[0] == 200
+            assert newer.ask("ADD", netns=pod.path, configuration={"prevResult": {"ips": [V4]}})[0] == 0
+            assert old.stop() == 0
+            assert newer.ask("CHECK", netns=pod.path)[0] == 0
+            assert newer.get("/readyz")[0] == 200
 
 
 def test_an_agent_whose_process_with_the_rights_dies_is_gone_as_a_whole_and_the_other_way_round(api, tmp_path, require_netns):

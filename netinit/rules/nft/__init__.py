@@ -44,7 +44,7 @@ from netinit.rules.model import (
     Rule,
     Table,
 )
-from netinit.rules.targets import Jump, Return, Target, spell_chain
+from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
     Condition: TypeAlias = "Match | Family | Unless"
 
-    class ListedRule(Protocol):
+    class RuleText(Protocol):
         """A rule with the text that nft has for it."""
 
         @property
         def text(self) -> str:
             """As nft lists it."""
 
-    class ListedChain(Protocol):
+    class ChainText(Protocol):
         """A chain: where it is hooked in (empty: only jumps lead to it), and its rules."""
 
         @property
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
             """Type, hook, priority and policy, as nft lists them."""
 
         @property
-        def rules(self) -> Sequence[ListedRule]:
+        def rules(self) -> Sequence[RuleText]:
             """Its rules, in order."""
 
 DIALECT = "nft"
@@ -176,7 +176,7 @@ def plan_steps(table: Table) -> Steps:
             else:
                 count = len(rule.target.nft(rule.families[0]))
                 steps += [NftStep(conditions=conditions, target=rule.target, part=part, rule=rule) for part in range(count)]
-        chains[spell_chain(chain.name)] = _hook(table.name, chain.name), steps
+        chains[format_chain(chain.name)] = _hook(table.name, chain.name), steps
     return chains
 
 
@@ -229,13 +229,13 @@ def model_table(name: str) -> str:
 
 def model_name(chain: str) -> str:
     """The name that a chain of ours has in the model."""
-    if chain == spell_chain(ISTIO_PRERT):
+    if chain == format_chain(ISTIO_PRERT):
         return ISTIO_PRERT
     upper = chain.upper()
     return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
 
 
-def render_table(name: str, chains: Mapping[str, ListedChain]) -> str:
+def render_table(name: str, chains: Mapping[str, ChainText]) -> str:
     """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
     blocks = []
     for chain, written in chains.items():
@@ -247,7 +247,7 @@ def render_table(name: str, chains: Mapping[str, ListedChain]) -> str:
     return f"table inet {name} {{\n" + "\n".join(blocks) + "}\n"
 
 
-def render_tables(written: Mapping[str, Mapping[str, ListedChain]]) -> str:
+def render_tables(written: Mapping[str, Mapping[str, ChainText]]) -> str:
     """All tables, one after the other."""
     return "".join([render_table(name, chains) for name, chains in written.items()])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
-from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, Options
+from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, INET, NODE_PROXY_MARK, OFF, Options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import Host
-from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding
+from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, idle
 from netinit.simulate.lint.options import look_at, look_at_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
 
@@ -66,6 +66,9 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
                 WARNING, "dns-loopback", "--dns-servers",
                 f"{server} is a resolver in the pod: its own queries to servers outside are captured only with --capture-all-dns",
             )  # fmt: skip
+    if options.ipv6 in (INET, OFF) and any(":" in server for server in options.dns_servers):
+        why = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
+        yield idle("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
     for family, ruleset in rulesets.items():
         servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [
             _ELSEWHERE[family]

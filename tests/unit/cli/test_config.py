@@ -66,3 +66,12 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(content, problem, 
 def test_the_lean_path_reads_it_without_site_packages(file):
     done = subprocess.run([sys.executable, "-I", "-S", MAIN, "-n", "--config", file], capture_output=True, text=True, check=True)
     assert "--dports 80,8000:8100" in done.stdout
+
+
+def test_the_mistakes_that_yaml_invites_are_named(run, tmp_path):
+    file = tmp_path / "options.yaml"
+    file.write_text("istio-service-cidr: *\n")
+    assert "a * of its own is quoted in YAML: '*'" in run(["netinit", "render", "--config", str(file)]).err
+    file.write_text("ISTIO_INBOUND_PORTS: 80\n")
+    done = run(["netinit", "render", "--config", str(file)])
+    assert (done.code, "the keys are the long names of flags: write istio-inbound-ports" in done.err) == (2, True), done

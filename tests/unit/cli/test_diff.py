@@ -268,6 +268,13 @@ def test_where_the_two_ports_are_excluded_the_layouts_treat_what_comes_in_alike_
     assert [text for text in inbound if "15008" not in text] == []
 
 
+def test_a_side_may_begin_with_variables_as_audit_prints_them(run):
+    one, other = "ISTIO_OUTBOUND_OWNER_GROUPS=7 apply -i '*'", "apply -i '*'"
+    assert run(["netinit", "diff", one, one]).code == 0
+    done = run(["netinit", "diff", one, other])
+    assert (done.code, "by gid any but" in done.out) == (3, True), done
+
+
 def test_an_example_is_of_the_packets_that_it_stands_for_and_of_no_others(run):
     """Packets that differ in what conntrack says, in a mark or in their way out are told apart; each does as it is said to."""
     _, tree = ask(run, "apply -i '*' -b '*' --ipv6 off --istio-exact", "apply -i '*' -b '*' --ipv6 off -c cni0", "--full", "--json")
