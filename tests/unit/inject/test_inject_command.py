@@ -128,9 +128,9 @@ def test_bad_options_are_clear_errors(folder, arguments, error, message):
 
 def test_the_cluster_needs_a_package_and_says_so(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    for name in ("asking", "client", "credentials"):
+    for name in ("single_requests", "client", "credentials"):
         monkeypatch.delitem(sys.modules, f"netinit.kube.{name}", raising=False)
-    monkeypatch.delattr(sys.modules["netinit.kube"], "asking")
+    monkeypatch.delattr(sys.modules["netinit.kube"], "single_requests")
     result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
     assert isinstance(result.exception, ConfigError)
     assert "pip install httpx2" in str(result.exception)
