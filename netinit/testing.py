@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from netinit.cli.audit.report import subject_of
-from netinit.cli.question import complete_servers, find_planned, read_pods
+from netinit.cli.rule_sources import complete_servers, find_planned, read_pods
 from netinit.inject.podfile import PodFacts, read_object
 from netinit.options import Options
 from netinit.simulate.audit.grammar import parse_assertion
 from netinit.simulate.audit.proof import Ruling, rule_on
-from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.endpoints import format_packet
 
 __all__ = ["assert_captured", "assert_holds"]
 
@@ -62,5 +62,5 @@ def _facts_of(pod: str | os.PathLike[str] | Mapping[str, Any], select: str) -> t
 def _describe(ruling: Ruling) -> str:
     if ruling.counterexample is None:
         return "nobody can know"
-    shown = [f"{spell_packet(ruling.counterexample.trace.first)}: {ruling.counterexample.sentence}"]
+    shown = [f"{format_packet(ruling.counterexample.trace.first)}: {ruling.counterexample.sentence}"]
     return "; ".join([*shown, *[f"{change} makes it {verdict}" for change, verdict in ruling.cures]])

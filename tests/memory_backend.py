@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from netinit.backends.held import HeldFamily
 from netinit.backends.iptables import XtablesBackend
+from netinit.backends.kernel_comparison import HeldFamily
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, MAX_PORT, Family, Network
 from netinit.base.records import Record

@@ -9,8 +9,8 @@ from netinit.rules.expressions.building import EncodedSet
 from netinit.rules.expressions.native import encode_plan, encode_rule
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 from netinit.rules.nft import model_name, model_table
-from netinit.simulate.places import NFTABLES, load_snapshot
 from netinit.simulate.ruleset import chains_of
+from netinit.simulate.snapshot_rules import NFTABLES, load_snapshot
 
 
 def snapshot_of(plan: Plan) -> Snapshot:

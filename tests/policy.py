@@ -203,11 +203,8 @@ def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
     if options.drop_invalid and not of_ipv6_alone and not (options.inbound_mode == "TPROXY" and one.interface in options.exclude_interfaces):
         return True
     fate = expected_fate(options, one)
-    by_nat = options.inbound_mode == "REDIRECT" and bool(options.inbound_ports)
-    proxys = {options.inbound_port} if by_nat else set()
-    if options.virtual_interfaces and options.outbound_cidrs:
-        proxys.add(options.outbound_port)
-    if options.istio_exact or one.port in proxys or fate not in {captured(port) for port in (options.inbound_port, options.outbound_port)}:
+    by_nat = (options.inbound_mode == "REDIRECT" or _classic_ipv6_redirect(options, one)) and bool(options.inbound_ports)
+    if options.istio_exact or fate not in {captured(port) for port in (options.inbound_port, options.outbound_port)}:
         return False
     return by_nat or one.interface in options.virtual_interfaces
 
@@ -247,9 +244,14 @@ def _classic_inbound(options, one: Connection) -> str:
         return captured(options.outbound_port)
     if one.interface in options.virtual_interfaces:
         return captured(options.outbound_port) if _is_included(options, one) else DIRECT
-    if options.inbound_mode == "REDIRECT" and _classic_port(options, one.port):
-        return captured(options.inbound_port)
-    return DIRECT
+    redirects = options.inbound_mode == "REDIRECT" or _classic_ipv6_redirect(options, one)
+    return captured(options.inbound_port) if redirects and _classic_port(options, one.port) else DIRECT
+
+
+def _classic_ipv6_redirect(options, one: Connection) -> bool:
+    """TPROXY is IPv4's alone in the classic layout: IPv6 is redirected, but left alone by Istio's own rules."""
+    of_ipv6 = options.layout == "classic" and one.version == 6 and options.ipv6 == "on"
+    return of_ipv6 and options.inbound_mode == "TPROXY" and not options.istio_exact
 
 
 def _classic_tproxy(options, one: Connection) -> bool:

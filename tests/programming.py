@@ -20,7 +20,7 @@ import pytest
 import prefork
 from netinit.backends import libiptc
 from netinit.base.net import FAMILIES, IPV4, Family
-from netinit.kernel.users import creating_as
+from netinit.kernel.switch_user import creating_as
 from netinit.lab import NetworkNamespace, Probe, drop_empty_tables, list_rules, take_snapshot
 from netinit.options import Options
 from netinit.pods import apply as applying

@@ -33,7 +33,7 @@ import click
 
 from netinit.cli import commands, complete, group
 from netinit.cli.findings.codes import GROUPS
-from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_default
+from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default, group_flags
 from netinit.golang import sprig
 from netinit.golang.sprig import refused
 from netinit.golang.template import Function
@@ -111,7 +111,7 @@ def _render_flags(flags: list[Flag]) -> Iterator[str]:
     yield from _render_head(columns if flags[0].long else columns[1:])
     for flag in flags:
         variables = "<br>".join([f"`{name}`" for name in flag.variables])
-        default = f"`{spell_default(flag)}`" if spell_default(flag) else ""
+        default = f"`{format_default(flag)}`" if format_default(flag) else ""
         cells = (_spell(flag), variables, default, f"`{flag.field}`", flag.help.translate(_MARKUP))
         yield _render_row(cells if flag.long else cells[1:])
 

@@ -16,7 +16,7 @@ from netinit.base.errors import (
 from netinit.base.net import IPV4
 from netinit.base.records import Record
 from netinit.kernel import read_text
-from netinit.kernel.situation import advise
+from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, Interception
 
 # Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 
 from netinit.backends import Change, owner_of_sets
-from netinit.backends.comparing import XtablesComparison
 from netinit.backends.iptables import XtablesState
 from netinit.backends.legacy import LegacyVariant
+from netinit.backends.listing_comparison import XtablesComparison
 from netinit.backends.restore import NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
-from netinit.base.shown import escape
+from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.address_sets import owned_sets
 from netinit.rules.iptables.sets import (

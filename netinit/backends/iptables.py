@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from netinit.backends.comparing import XtablesComparison
-    from netinit.backends.held import Held
+    from netinit.backends.kernel_comparison import Held
+    from netinit.backends.listing_comparison import XtablesComparison
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 class XtablesState(State):
@@ -42,7 +42,7 @@ class XtablesState(State):
         if not self.held:
             return FirstComparison(plan, self)
         if self.ours and all(one.is_as_planned(plan, comments=self.comments) for one in self.held):
-            from netinit.backends.held import PlannedComparison
+            from netinit.backends.kernel_comparison import PlannedComparison
 
             written = {family: write_plan(plan, family, comments=self.comments) for family in self.families}
             return PlannedComparison(plan, self, written, self.compare_rules)
@@ -50,7 +50,7 @@ class XtablesState(State):
 
     def compare_rules(self, plan: Plan) -> XtablesComparison:
         """Rule by rule."""
-        from netinit.backends.comparing import XtablesComparison
+        from netinit.backends.listing_comparison import XtablesComparison
 
         return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
 
@@ -58,7 +58,7 @@ class XtablesState(State):
         """The state that knows of foreign rules beside ours, which reading alone does not tell."""
         if not self.ours or self.foreign:
             return self
-        from netinit.backends.comparing import find_holders
+        from netinit.backends.listing_comparison import find_holders
 
         return self.replace(foreign=find_holders(self.listings)[1])
 
@@ -149,7 +149,7 @@ class XtablesBackend(Backend):
         held = self.read(families)
         ours, foreign = any(one.has_chains_of_ours for one in held), False
         if held and not ours:
-            from netinit.backends.comparing import find_holders
+            from netinit.backends.listing_comparison import find_holders
 
             ours, foreign = find_holders({one.family: one.listing for one in held})
         return XtablesState(
@@ -188,7 +188,7 @@ class XtablesBackend(Backend):
 
         Returns the places of rules that could not be put back.
         """
-        from netinit.backends.comparing import write_return
+        from netinit.backends.listing_comparison import write_return
 
         now = self._observe(families)
         before = change.before

@@ -127,11 +127,11 @@ class Tables:
         entry = pointer[0]
         start = ctypes.addressof(entry)
         packet = getattr(entry, self._flags.part)
-        words = [*self._spell_packet(packet)]
+        words = [*self._format_packet(packet)]
         offset = ctypes.sizeof(self._entry_type)
         while offset < entry.target_offset:
             match = xtables.xt_entry_match.from_address(start + offset)
-            words.append(f"-m {self._spell_extension(match, packet, self._find_match)}")
+            words.append(f"-m {self._format_extension(match, packet, self._find_match)}")
             offset += match.u.match_size
         target = xtables.xt_entry_target.from_address(start + entry.target_offset)
         option = "-g" if packet.flags & self._flags.goto else "-j"
@@ -139,16 +139,16 @@ class Tables:
         if name and (name in VERDICTS or self._api.iptc_is_chain(name.encode(), handle)):
             words.append(f"{option} {name}")
         elif name:
-            words.append(f"{option} {self._spell_extension(target, packet, self._find_target)}")
+            words.append(f"{option} {self._format_extension(target, packet, self._find_target)}")
         return " ".join(words)
 
-    def _spell_packet(self, packet: Any) -> Iterator[str]:
+    def _format_packet(self, packet: Any) -> Iterator[str]:
         def no(bit: int) -> str:
             return "! " if packet.invflags & bit else ""
 
         for option, address, mask, bit in (("-s", packet.src, packet.smsk, FROM), ("-d", packet.dst, packet.dmsk, TO)):
             if any(bytes(mask)) or any(bytes(address)) or no(bit):
-                yield f"{no(bit)}{option} {_spell_network(bytes(address), bytes(mask))}"
+                yield f"{no(bit)}{option} {_format_network(bytes(address), bytes(mask))}"
         for option, side, bit in (("-i", "iniface", VIA_IN), ("-o", "outiface", VIA_OUT)):
             name, mask = getattr(packet, side), getattr(packet, f"{side}_mask")
             if mask:
@@ -159,7 +159,7 @@ class Tables:
         if packet.flags & self._flags.fragment:
             yield f"{no(FRAGMENT)}-f"
 
-    def _spell_extension(self, found: Any, packet: Any, find: Callable[[bytes, int], tuple[Any, bool]]) -> str:
+    def _format_extension(self, found: Any, packet: Any, find: Callable[[bytes, int], tuple[Any, bool]]) -> str:
         """An extension's name and options as it prints them itself."""
         name = found.u.user.name
         module, exact = find(name, found.u.user.revision)
@@ -314,7 +314,7 @@ def _split_options(words: list[Word]) -> Iterator[tuple[bool, str, list[str]]]:
         at = end
 
 
-def _spell_network(address: bytes, mask: bytes) -> str:
+def _format_network(address: bytes, mask: bytes) -> str:
     family = AF_INET if len(address) == 4 else AF_INET6  # noqa: PLR2004 - bytes of an IPv4 address
     number, bits = int.from_bytes(mask, "big"), len(mask) * 8
     length = number.bit_count()

@@ -7,7 +7,7 @@ from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.plain_namespace import KnownChain, Place
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.targets import Jump, spell_chain
+from netinit.rules.targets import Jump, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def of_own_tables(tables: dict[str, nft.Steps]) -> dict[Place, KnownChain]:
     known = {}
     for table, chains in tables.items():
         targets = [step.target for _, steps in chains.values() for step in steps]
-        jumps = [spell_chain(target.chain) for target in targets if isinstance(target, Jump)]
+        jumps = [format_chain(target.chain) for target in targets if isinstance(target, Jump)]
         uses = _count({name: len(steps) for name, (_, steps) in chains.items()}, jumps)
         for name, (hook, _) in chains.items():
             known[INET, table, name] = _known(table.rpartition("-")[2], name.upper() if hook else name, uses[name])

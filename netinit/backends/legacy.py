@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Lock
-    from netinit.backends.held import Held
+    from netinit.backends.kernel_comparison import Held
 
 
 class LegacyVariant(RestoreBackend):
@@ -34,7 +34,7 @@ class LegacyVariant(RestoreBackend):
     def read(self, families: tuple[Family, ...]) -> Held:
         if not any(detect.legacy_tables(family) != () for family in families):
             return ()
-        from netinit.backends.held import read_legacy  # not on a first run
+        from netinit.backends.kernel_comparison import read_legacy  # not on a first run
 
         try:
             return read_legacy(families)

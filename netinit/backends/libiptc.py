@@ -42,7 +42,7 @@ class LibiptcBackend(XtablesBackend):
     def read(self, families: tuple[Family, ...]) -> Held:
         if not any(detect.legacy_tables(family) != () for family in families):
             return ()
-        from netinit.backends.held import read_legacy  # not on a first run
+        from netinit.backends.kernel_comparison import read_legacy  # not on a first run
 
         try:
             return read_legacy(families)
@@ -71,8 +71,8 @@ class LibiptcBackend(XtablesBackend):
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.backends.held import Held
     from netinit.backends.iptc_tables import Tables
+    from netinit.backends.kernel_comparison import Held
 
     Job = Callable[[Tables], str]
 

@@ -12,7 +12,7 @@ from netinit.backends import Lock
 from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.holders import describe_holders
+from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import take
 

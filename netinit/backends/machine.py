@@ -107,7 +107,7 @@ class ThisMachine(Machine):
         return detect.has_capability(number)
 
     def refuse_own_namespace(self) -> None:
-        namespaces.refuse_machine()
+        namespaces.refuse_host()
 
     def lock(self, nanoseconds: int) -> Lock:
         return NamespaceLock(nanoseconds)
@@ -161,19 +161,19 @@ class ThisMachine(Machine):
 
         The action gets the options with the pod's name servers. NamespaceError, LockedError.
         """
-        from netinit.kernel.pods import OpenPod, warn_of_machine
+        from netinit.kernel.pods import OpenPod, warn_if_host
 
         if not (options.pid or options.netns):
-            warning = warn_of_machine("this is the machine's own network namespace") if namespaces.is_machine() else ""
+            warning = warn_if_host("this is the machine's own network namespace") if namespaces.is_machine() else ""
             with self.lock(options.lock_timeout) if locks else Lock():
                 return action(options, warning)
         with OpenPod(pid=options.pid, netns=options.netns) as pod:
-            warning = pod.warn_of_machine()
+            warning = pod.warn_if_host()
             complete = options.with_servers(pod.read_name_servers)
             if not locks:
-                return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
+                return pod.run_inside(lambda: action(complete, warning), joins=joins, keep=keep)
             with pod.lock(options.lock_timeout, locks) as held:
-                return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep, holding=held.descriptors)
+                return pod.run_inside(lambda: action(complete, warning), joins=joins, keep=keep, holding=held.descriptors)
 
 
 HERE = ThisMachine()

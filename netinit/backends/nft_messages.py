@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.attributes import write_attribute as attribute
+from netinit.base.netlink_attributes import write_attribute as attribute
 from netinit.kernel.netlink import (
     NFTA_CHAIN_HOOK,
     NFTA_CHAIN_NAME,

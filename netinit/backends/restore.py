@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Change
-    from netinit.backends.held import Held
+    from netinit.backends.kernel_comparison import Held
 
 LOCKED_STATUS = 4
 FAMILIES_OF_IPTABLES = (IPV4_TABLES, IPV6_TABLES)
@@ -90,7 +90,7 @@ class NftVariant(RestoreBackend):
             chains = netlink.list_nft_chains()
             if not any(chain.family in FAMILIES_OF_IPTABLES for chain in chains):
                 return ()
-            from netinit.backends.held import read_nft  # not on a first run
+            from netinit.backends.kernel_comparison import read_nft  # not on a first run
 
             return read_nft(families)
         except OSError as error:
@@ -103,7 +103,7 @@ class NftVariant(RestoreBackend):
         if not change.before.ours:
             super().commit(change)
             return
-        from netinit.kernel.emptied import find_parts, remove_empty  # not on a first run
+        from netinit.kernel.empty_tables import find_parts, remove_empty  # not on a first run
 
         parts = find_parts(TABLES, OWNED_CHAINS)
         super().commit(change)
@@ -111,7 +111,7 @@ class NftVariant(RestoreBackend):
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
         """The same, and tables that were made by the change go."""
-        from netinit.kernel.emptied import find_parts, remove_empty
+        from netinit.kernel.empty_tables import find_parts, remove_empty
 
         parts = find_parts(TABLES, OWNED_CHAINS)
         lost = super()._return_to(change, families)

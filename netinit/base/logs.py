@@ -10,7 +10,7 @@ import posix
 import sys
 import time
 
-from netinit.base.shown import escape, split_message
+from netinit.base.sanitize import escape, split_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -264,11 +264,11 @@ def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval
     return merged
 
 
-def spell_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
+def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
     """The intervals as nft lists them: an address, a network where it is exactly the interval, else two addresses."""
     texts = []
     size = family.bits // 8
-    spell = inet_ntoa if family is IPV4 else _spell_ipv6  # the same for IPv4, in a third of inet_ntop's time
+    spell = inet_ntoa if family is IPV4 else _format_ipv6  # the same for IPv4, in a third of inet_ntop's time
     ends = {0: ""}  # by how many addresses follow the first: the length of the network, nothing where no network has as many
     for low, high in intervals:
         more = high - low
@@ -281,5 +281,5 @@ def spell_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
     return texts
 
 
-def _spell_ipv6(packed: bytes) -> str:
+def _format_ipv6(packed: bytes) -> str:
     return inet_ntop(AF_INET6, packed)

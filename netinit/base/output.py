@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from netinit.base import shown
+from netinit.base import sanitize
 from netinit.base.errors import NetinitError
 from netinit.base.logs import discard_stderr
 
@@ -22,7 +22,7 @@ ANSWER_VERSION = 1  # of the JSON that commands print; netinit/data/*.schema.jso
 _LAYOUT = "\n\t"
 
 
-def show(lines: shown.Lines, *, now: bool = False) -> None:
+def show(lines: sanitize.Lines, *, now: bool = False) -> None:
     """Writes the answer to stdout, and at once where more follows later. NetinitError where the process was started without one."""
     stream = _stdout()
     stream.write(lines)
@@ -33,7 +33,7 @@ def show(lines: shown.Lines, *, now: bool = False) -> None:
 def show_artefact(text: str, *, now: bool = False) -> None:
     """Writes an artefact to stdout, and at once where somebody waits for each. NetinitError as above."""
     stream = _stdout()
-    stream.write(shown.escape(text, keep=_LAYOUT) if stream.isatty() else text)
+    stream.write(sanitize.escape(text, keep=_LAYOUT) if stream.isatty() else text)
     if now:
         stream.flush()
 
@@ -68,7 +68,7 @@ def show_painted(parts: Iterable[tuple[str, str]]) -> None:
 def show_lines(texts: Iterable[str]) -> None:
     """Writes lines to stderr, cut where somebody's value is a page; nothing is written where the process has no stderr."""
     if sys.stderr is not None:
-        sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
+        sys.stderr.write(sanitize.lines([sanitize.shorten(text, sanitize.MOST_OF_A_LINE) for text in texts]))
 
 
 def show_lines_if_possible(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
@@ -87,12 +87,12 @@ def show_painted_lines(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
     """Writes lines to stderr in parts, each with its style of the terminal."""
     if sys.stderr is not None:
         for parts in rows:
-            sys.stderr.write("".join([_paint(shown.shorten(text, shown.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
+            sys.stderr.write("".join([_paint(sanitize.shorten(text, sanitize.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
 
 
 def show_progress(text: str, *, last: bool) -> None:
     """Writes over the line of stderr that showed the progress before."""
-    sys.stderr.write(f"\r{shown.escape(text)}" + ("\n" if last else ""))
+    sys.stderr.write(f"\r{sanitize.escape(text)}" + ("\n" if last else ""))
     sys.stderr.flush()
 
 
@@ -122,4 +122,4 @@ def _stdout() -> TextIO:
 
 
 def _paint(text: str, style: str) -> str:
-    return f"\x1b[{style}m{shown.escape(text)}\x1b[0m" if style else shown.escape(text)
+    return f"\x1b[{style}m{sanitize.escape(text)}\x1b[0m" if style else sanitize.escape(text)

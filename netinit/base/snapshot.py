@@ -19,10 +19,14 @@ IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 
 
 class Unknown(Record):
-    """Something that could not be read: where it is, and why."""
+    """Something that could not be read: where it is, and why.
+
+    `is_forbidden`: this process may not ask, so nothing is known about whether anything is there.
+    """
 
     place: str
     reason: str
+    is_forbidden: bool = False
 
 
 class NftTable(Record):

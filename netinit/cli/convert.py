@@ -10,7 +10,7 @@ import click
 from netinit.base.errors import DriftError
 from netinit.base.output import show_artefact, show_lines, to_json, with_version
 from netinit.cli.config import load_file
-from netinit.cli.face import color_option, note, warn
+from netinit.cli.console import color_option, note, warn
 from netinit.cli.flags import HELP_NAMES
 from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file

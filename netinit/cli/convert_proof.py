@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.shown import MOST_OF_A_LINE, shorten
+from netinit.base.sanitize import MOST_OF_A_LINE, shorten
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.diff.report import to_object
 from netinit.cli.diff.sides import Compared, beside, in_common
-from netinit.cli.question import Ground, find_ground, find_planned, is_file, read_file
+from netinit.cli.rule_sources import RuleSource, find_ground, find_planned, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.options.peers.convert import PEERS
@@ -46,7 +46,7 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
     return to_object(in_common(pair) if read else beside(pair, theirs))
 
 
-def _read_rules(named: str) -> Ground | None:
+def _read_rules(named: str) -> RuleSource | None:
     """The rules that a file, or stdin, holds; None for a program."""
     if named != "-" and not is_file(named):
         text = "is no file: name one of rules as iptables-save prints them, or the peer's program"
@@ -61,7 +61,7 @@ def _read_rules(named: str) -> Ground | None:
     return read_listings(text, named)
 
 
-def _run_program(line: CommandLine, named: str, files: tuple[str, ...]) -> Ground:
+def _run_program(line: CommandLine, named: str, files: tuple[str, ...]) -> RuleSource:
     """The rules that the peer's program makes in a pod of network namespaces, which is gone afterwards."""
     from netinit.lab.pod import Pod, find_obstacle
 

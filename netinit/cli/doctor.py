@@ -6,8 +6,8 @@ import click
 
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.shown import Lines, lines, split_message
-from netinit.cli.face import answer, color_option
+from netinit.base.sanitize import Lines, lines, split_message
+from netinit.cli.console import answer, color_option
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, read_value
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid

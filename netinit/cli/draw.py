@@ -10,11 +10,11 @@ import click
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.output import show_artefact
+from netinit.cli.console import answer as show_answer
+from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
-from netinit.cli.face import answer as show_answer
-from netinit.cli.face import color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
+from netinit.cli.rule_sources import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
 from netinit.kernel import run
 from netinit.options import Options
 from netinit.rules.model import TABLES

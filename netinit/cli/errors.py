@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
 from netinit.base.output import show_lines, shows_on_a_terminal
-from netinit.base.shown import split_message
+from netinit.base.sanitize import split_message
 from netinit.options import FLAGS
 from netinit.options.argv import take_flags
 from netinit.options.kinds import TRUE_WORDS
@@ -34,7 +34,7 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
 
 def _show_person(message: str) -> None:
     try:
-        from netinit.cli.face import fail
+        from netinit.cli.console import fail
     except ImportError:  # without click, which people's commands are made of
         show_lines([f"{NAME}: {line}" for line in split_message(message)])
     else:

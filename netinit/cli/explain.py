@@ -9,23 +9,23 @@ import click
 
 from netinit.base.net import Network
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.shown import Lines, escape, lines, quote
-from netinit.cli.face import answer as show_answer
-from netinit.cli.face import color_option, note, warn
+from netinit.base.sanitize import Lines, escape, lines, quote
+from netinit.cli.console import answer as show_answer
+from netinit.cli.console import color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.question import (
+from netinit.cli.rule_sources import (
     DIRECTIONS,
-    Ground,
     Question,
+    RuleSource,
     find_ground,
+    format_options,
     ground_options,
     make_packets,
     question_options,
-    spell_options,
 )
 from netinit.options import Options
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
-from netinit.simulate.endpoints import spell_endpoint, spell_packet
+from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DROPPED, TraceStep
@@ -88,7 +88,7 @@ class Answered:
     warnings: tuple[str, ...]
 
 
-def answer_each(ground: Ground, question: Question) -> list[Answered]:
+def answer_each(ground: RuleSource, question: Question) -> list[Answered]:
     """The answer to a question; where the containers of a manifest run as several users, one for each that differs."""
     found: dict[tuple[object, ...], Answered] = {}
     for containers, packet in make_packets(question, ground):
@@ -104,7 +104,7 @@ def answer_each(ground: Ground, question: Question) -> list[Answered]:
 
 
 
-def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
+def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
     """Where the rules are that decide, the answer, and warnings.
 
     Where several places hold rules (iptables-nft and iptables-legacy), the kernel asks all of them at each hook; the
@@ -123,13 +123,13 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
     return _source_of(ground, answer), answer, (caveat,) if answer.trace.disputed else ()
 
 
-def _explain(ground: Ground, packet: Packet, around: Surroundings) -> Explanation:
+def _explain(ground: RuleSource, packet: Packet, around: Surroundings) -> Explanation:
     ruleset = ground.join(packet.family) or Ruleset(packet.family)
     made = ground.options.get(ground.ours)
     return explain(packet, ruleset, around, options=made, wanted=ground.wanted, origins=ground.origins)
 
 
-def _source_of(ground: Ground, answer: Explanation) -> str:
+def _source_of(ground: RuleSource, answer: Explanation) -> str:
     """The place whose rule or policy decided; ours where none did."""
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.because, *last) if step and step.source]
@@ -144,7 +144,7 @@ ON_OLD_ENTRIES = (
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
     """The sentence, the packet, the path, and what would change it."""
-    printed = [answer.sentence, "", f"packet: {spell_packet(answer.trace.first)}", "path:"]
+    printed = [answer.sentence, "", f"packet: {format_packet(answer.trace.first)}", "path:"]
     place = None
     shown = shown_steps(answer, everything=everything)
     width = max([len(_head(step)) for step in shown if step.rule] or [0])
@@ -181,7 +181,7 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
     return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
 
 
-def to_object(ground: Ground, one: Answered, *, everything: bool) -> dict[str, Any]:
+def to_object(ground: RuleSource, one: Answered, *, everything: bool) -> dict[str, Any]:
     """An object as netinit/data/explain.schema.json describes it, without `others`."""
     answer, source, made = one.answer, one.source, ground.options.get(one.source)
     trace = answer.trace
@@ -197,7 +197,7 @@ def to_object(ground: Ground, one: Answered, *, everything: bool) -> dict[str, A
             "family": packet.family.name,
             "direction": "inbound" if packet.in_interface else "outbound",
             "protocol": packet.protocol,
-            "source": spell_endpoint(packet.family, packet.source, None),
+            "source": format_endpoint(packet.family, packet.source, None),
             "destination": answer.original_destination,
             "interface": packet.in_interface,
             "uid": packet.uid,
@@ -207,7 +207,7 @@ def to_object(ground: Ground, one: Answered, *, everything: bool) -> dict[str, A
         "reason": trace.reason,
         "zone": trace.zone,
         "source": source,
-        "options": spell_options(made) if made else None,
+        "options": format_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": [*ground.warnings, *one.warnings],

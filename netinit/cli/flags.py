@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.shown import MOST, shorten, split_message
+from netinit.base.sanitize import MOST, shorten, split_message
 from netinit.options import Interception, Options
 from netinit.options.argv import describe_strays, is_flag, take_flags
 from netinit.options.declare import (
@@ -267,13 +267,13 @@ def spell(flag: Flag) -> str:
 
 def explain(flag: Flag) -> str:
     """What the flag means, its default and its variables."""
-    notes = [f"default: {default}"] if (default := spell_default(flag)) else []
+    notes = [f"default: {default}"] if (default := format_default(flag)) else []
     if flag.long and flag.variables:
         notes.append(f"env: {', '.join(flag.variables)}")
     return f"{flag.help} [{'; '.join(notes)}]" if notes else flag.help
 
 
-def spell_default(flag: Flag) -> str:
+def format_default(flag: Flag) -> str:
     """The default as the flag would spell it; empty where it is empty, off or depends on other options."""
     value = flag.default
     if value is None or value in ((), False, "", 0):

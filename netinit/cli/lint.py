@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from netinit.base.output import show_artefact
-from netinit.base.shown import Lines, lines
-from netinit.cli.face import answer, color_option
+from netinit.base.sanitize import Lines, lines
+from netinit.cli.console import answer, color_option
 from netinit.cli.findings.codes import PAGE
 from netinit.cli.findings.formats import FORMATS, render
 from netinit.cli.findings.ignored import ignore_options, read_ignored, without_ignored
 from netinit.cli.findings.issue import Issue
 from netinit.cli.flags import FlagCommand
-from netinit.cli.question import complete_servers, pod_options, read_pods
+from netinit.cli.rule_sources import complete_servers, pod_options, read_pods
 from netinit.kernel.detect import read_name_servers
 from netinit.options import AUTO, ON, Options
 from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
@@ -57,7 +57,7 @@ def command(  # noqa: PLR0917 - click's
     """
     pod = (*pod, *files)
     if minimal:
-        answer(lines([line for name, asked in _ask(options, pod, select) for line in _spell_minimal(name, asked)]))
+        answer(lines([line for name, asked in _ask(options, pod, select) for line in _format_minimal(name, asked)]))
         return CLEAN
     accepted = read_ignored(ignored, ignore_file)
     found = lint_pods(options, pod, select) if pod or select else [_lint_given(options)]
@@ -98,7 +98,7 @@ def _ask(options: Options, pod: Sequence[str], select: str) -> list[tuple[str, O
     return [(facts.name, complete_servers(facts, options).options) for facts in read_pods(pod, select) if facts.programs]
 
 
-def _spell_minimal(name: str, options: Options) -> list[str]:
+def _format_minimal(name: str, options: Options) -> list[str]:
     """A command line with the fewest options, below the name of its pod."""
     from netinit.simulate.lint.proof import minimise  # the symbolic engine
 
@@ -123,17 +123,17 @@ def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> li
 def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
     """A line for each finding that counts, below the name of its pod, and one that sums up."""
     counted = [one for one in issues if not one.accepted]
-    told: list[str] = []
+    printed: list[str] = []
     place = ("", "")
     for one in counted:
-        told += [one.pod] if one.pod and (one.pod, one.file) != place else []
+        printed += [one.pod] if one.pod and (one.pod, one.file) != place else []
         place = (one.pod, one.file)
-        told.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
+        printed.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
     errors = sum(one.severity == ERROR for one in counted)
     where = f" in {_count(len(pods), 'pod')}" if any(pods) else ""
     summary = f"{_count(errors, 'error')}, {_count(len(counted) - errors, 'warning')}" if counted else "no problems found"
     accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
-    return lines([*told, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])
+    return lines([*printed, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])
 
 
 def _count(number: int, word: str) -> str:

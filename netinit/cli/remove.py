@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from netinit.base.output import show
-from netinit.base.shown import MOST_OF_A_RULE, Lines, lines, shorten
-from netinit.cli.face import PersonLog, color_option, warn
+from netinit.base.sanitize import MOST_OF_A_RULE, Lines, lines, shorten
+from netinit.cli.console import PersonLog, color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.job import do
+from netinit.cli.init_container import do
 from netinit.options import Options
 from netinit.pods.removal import Removal, find_removal
 

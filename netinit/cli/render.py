@@ -6,7 +6,7 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
-from netinit.cli.face import PersonLog
+from netinit.cli.console import PersonLog
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options

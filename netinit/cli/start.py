@@ -80,9 +80,9 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error: NetinitError | None = None) -> int:
     from netinit.cli import errors  # only a run that fails pays for it
 
-    job = call.apply and not (call.program == NAME and errors.names_a_command(call.words))
-    hint = errors.diagnose(error) if error and job else ""
-    errors.report(call.words, environ, message + hint, as_event=job)
+    init_container = call.apply and not (call.program == NAME and errors.names_a_command(call.words))
+    hint = errors.diagnose(error) if error and init_container else ""
+    errors.report(call.words, environ, message + hint, as_event=init_container)
     return code
 
 
@@ -137,10 +137,10 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         if call.istio:
             texts, without_effect = older_istio.split(texts)
             notices = [*without_effect, *notices]
-        from netinit.cli import job
+        from netinit.cli import init_container
 
         named = texts.get("config") or environ.get("NETINIT_CONFIG")
-        return job.do(_with_file(texts, environ) if named else Options.from_texts(texts, environ), notices=notices)
+        return init_container.do(_with_file(texts, environ) if named else Options.from_texts(texts, environ), notices=notices)
     if call.words in (("--version",), ("version",)):
         from netinit.base.version import __version__
 

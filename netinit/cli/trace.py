@@ -13,23 +13,31 @@ import click
 from netinit.base.errors import DriftError, NetinitError
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact, with_version
-from netinit.base.shown import Lines, escape, lines, quote
+from netinit.base.sanitize import Lines, escape, lines, quote
+from netinit.cli.console import answer as show_answer
+from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
-from netinit.cli.face import answer as show_answer
-from netinit.cli.face import color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet, stand_in
+from netinit.cli.rule_sources import DIRECTIONS, Question, RuleSource, find_ground, make_packet, stand_in
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_table import Wanted
 from netinit.kernel.tracing import Tracer
 from netinit.options import Options
 from netinit.pods.tracing import SLICE, Follower, Handles, inside, list_rules
 from netinit.rules.packet import Packet
-from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
-from netinit.simulate.observed import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, Folded, PathLine, TracedPacket, fold
 from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.trace_alignment import (
+    FOREIGN,
+    KERNEL_ONLY,
+    PREDICTED_ONLY,
+    AlignedTrace,
+    PathLine,
+    TracedPacket,
+    align,
+)
 
 AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
@@ -104,7 +112,7 @@ def command(  # noqa: PLR0917
 
 def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
-) -> Iterator[tuple[TracedPacket, Explanation, Folded]]:
+) -> Iterator[tuple[TracedPacket, Explanation, AlignedTrace]]:
     """The packets in question as they come: what the kernel did, what was predicted, and both in one."""
     ground, rules = _read_rules(options)
     note(ground.notes)
@@ -114,7 +122,7 @@ def _follow(
     deadline = time.monotonic() + timeout
     with Tracer(wanted, rate=rate, older=older) as tracer:
         follower = Follower(tracer, wanted, ground.rulesets, rules)
-        note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_spell_wanted(wanted)}"])
+        note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_format_wanted(wanted)}"])
         while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
@@ -129,7 +137,7 @@ def _follow(
                 follower = Follower(tracer, wanted, ground.rulesets, rules)
 
 
-def _read_rules(options: Options) -> tuple[Ground, Handles]:
+def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     """The rules, and by which numbers the kernel knows them. NetinitError where they never stand still."""
     for _ in range(_MOST_READS):
         before = list_rules()
@@ -139,7 +147,7 @@ def _read_rules(options: Options) -> tuple[Ground, Handles]:
     raise NetinitError("the rules change all the time: trace when whoever programs them is done")
 
 
-def _texts(ground: Ground) -> list[object]:
+def _texts(ground: RuleSource) -> list[object]:
     """What differs where rules are others; those of the older iptables have no handles."""
     return [
         (source, family.name, table, name, [loaded.text for loaded in chain.rules])
@@ -161,31 +169,31 @@ def find_wanted(question: Question, packet: Packet) -> Wanted:
     )  # fmt: skip
 
 
-def _spell_wanted(wanted: Wanted) -> str:
+def _format_wanted(wanted: Wanted) -> str:
     which = "that comes in" if wanted.inbound else "that is made here"
     return f"{which}, to port {wanted.port}; Ctrl-C ends it"
 
 
-def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded]:
+def compare(ground: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
     """What is predicted of a packet that was seen, and both in one."""
     packet = observed.first
     _, answer, _ = answer_question(ground, packet)
     ruleset = ground.join(packet.family) or Ruleset(packet.family)
     around = ground.surroundings[packet.family]
-    folded = fold(observed, simulate(packet, ruleset, around))
+    folded = align(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:
         for trace in simulate_on_old_entries(packet, ruleset, around):
-            if fold(observed, trace).agrees:
+            if align(observed, trace).agrees:
                 return answer, replace(folded, notes=(*folded.notes, ON_OLD_ENTRY))
     return answer, folded
 
 
-def render_text(observed: TracedPacket, answer: Explanation, folded: Folded) -> Lines:
+def render_text(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> Lines:
     """What the kernel did, what was predicted, and the path."""
     agreement = {True: "as predicted", False: "NOT as predicted", None: "not predicted"}[folded.agrees]
-    printed = [observed.tell(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
+    printed = [observed.describe(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
     printed += [f"note: {text}" for text in folded.notes]
-    printed += ["", f"packet: {spell_packet(observed.first)}", "path:"]
+    printed += ["", f"packet: {format_packet(observed.first)}", "path:"]
     width = max([len(_head(line)) for line in folded.lines] or [0])
     place = None
     for line in folded.lines:
@@ -212,12 +220,12 @@ def _render_line(line: PathLine, answer: Explanation, width: int) -> str:
     return f"{text}  {loaded.bare_text}{comment}{f'  # {why}' if why else ''}{f'  <- {said}' if said else ''}"
 
 
-def to_object(observed: TracedPacket, answer: Explanation, folded: Folded) -> dict[str, Any]:
+def to_object(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:
     """The packet as netinit/data/trace.schema.json describes it."""
     return {
-        "verdict": observed.verdict, "port": observed.captured_at or None, "sentence": observed.tell(),
+        "verdict": observed.verdict, "port": observed.captured_at or None, "sentence": observed.describe(),
         "predicted": answer.sentence, "agrees": folded.agrees, "differences": list(folded.differences),
-        "notes": list(folded.notes), "packet": spell_packet(observed.first),
+        "notes": list(folded.notes), "packet": format_packet(observed.first),
         "uid": observed.first.uid, "gid": observed.first.gid,
         "path": [
             {

@@ -6,10 +6,10 @@ import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.shown import Lines, escape, lines
-from netinit.cli.face import answer, color_option, note, warn
+from netinit.base.sanitize import Lines, escape, lines
+from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
-from netinit.cli.question import names_rules, pod_options, read_manifest, spell_options
+from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
 from netinit.options import Interception, Options
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
@@ -123,8 +123,8 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     for source, recovered in read_live(options).options.items():
         if recovered.options:
             own = {flag.field: getattr(recovered.options, flag.field) for flag in Interception.flags}
-            told = f"no options were given; those that the rules show: {spell_options(recovered.options)}"
-            return Options(**run, **own), (told, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
+            note_text = f"no options were given; those that the rules show: {format_options(recovered.options)}"
+            return Options(**run, **own), (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
     return None, ()
 
 
@@ -205,7 +205,7 @@ def to_plain(report: Report | None, probes: Probes | None, options: Options | No
     """The object that `render_json` writes."""
     found = _describe(report, probes)
     found["ok"] = bool(found["ok"] and (report or probes))
-    return {**found, "options": spell_options(options) if options else None}
+    return {**found, "options": format_options(options) if options else None}
 
 
 def _describe(report: Report | None, probes: Probes | None) -> dict[str, object]:

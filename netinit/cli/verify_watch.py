@@ -9,8 +9,8 @@ from typing import Any
 
 from netinit.base.errors import BackendUnavailableError, DriftError
 from netinit.base.output import show_artefact, with_version
-from netinit.base.shown import Lines
-from netinit.cli.face import answer, warn
+from netinit.base.sanitize import Lines
+from netinit.cli.console import answer, warn
 from netinit.options import Options
 from netinit.pods.changes import Changes
 from netinit.pods.verify import Report

@@ -12,16 +12,16 @@ import click
 
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.output import answers_a_terminal, show_artefact, with_version
-from netinit.base.shown import escape, lines
+from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
-from netinit.cli.face import answer, answer_again, color_option, note, warn
+from netinit.cli.console import answer, answer_again, color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.question import Ground, find_ground
+from netinit.cli.rule_sources import RuleSource, find_ground
 from netinit.kernel.run import await_input
 from netinit.options import BACKENDS, Options
-from netinit.simulate.fates import Fate, count_rules, find_fates
-from netinit.simulate.rates import CounterReading, FateRate, Meter, Sight
+from netinit.simulate.counter_rates import CounterReading, CounterSnapshot, FateRate, RateCounter
 from netinit.simulate.trace import CAPTURED
+from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
@@ -56,7 +56,7 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     Exit codes: 0, also after Ctrl-C; 1 where the rules cannot be read.
     """
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
-    writer = SightWriter(form, everything=everything)
+    writer = CounterSnapshotWriter(form, everything=everything)
     try:
         for sight, head, said in _look(options, interval, count, until_input=until_input):
             writer.show(sight, f"{where}, {head}", said=said)
@@ -65,12 +65,12 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     return 0
 
 
-def _look(options: Options, interval: float, count: int, *, until_input: bool) -> Iterator[tuple[Sight, str, bool]]:
+def _look(options: Options, interval: float, count: int, *, until_input: bool) -> Iterator[tuple[CounterSnapshot, str, bool]]:
     """Looks every `interval` seconds; the first look is for comparison.
 
     Each time what was seen, by which backends, and whether something had to be said since the last time.
     """
-    told: set[str] = set()
+    noted: set[str] = set()
     meter = None
     looks = failures = 0
     due = time.monotonic()
@@ -84,12 +84,12 @@ def _look(options: Options, interval: float, count: int, *, until_input: bool) -
         else:
             failures = 0
             reading = take_reading(ground, time.monotonic())
-            said = not told.issuperset((*ground.notes, *ground.warnings))
-            note([text for text in ground.notes if text not in told])
-            warn([text for text in ground.warnings if text not in told])
-            told |= {*ground.notes, *ground.warnings}
+            said = not noted.issuperset((*ground.notes, *ground.warnings))
+            note([text for text in ground.notes if text not in noted])
+            warn([text for text in ground.warnings if text not in noted])
+            noted |= {*ground.notes, *ground.warnings}
             if meter is None:
-                meter = Meter(reading)
+                meter = RateCounter(reading)
             else:
                 looks += 1
                 yield meter.look(reading), ", ".join(ground.rulesets), said
@@ -101,13 +101,13 @@ def _look(options: Options, interval: float, count: int, *, until_input: bool) -
                 return
 
 
-def take_reading(ground: Ground, moment: float) -> CounterReading:
+def take_reading(ground: RuleSource, moment: float) -> CounterReading:
     """The counters of the rules, and what these decide."""
     shared = frozenset([name for name in ground.rulesets if not BACKENDS[name].variant])
     return CounterReading(moment, count_rules(ground.rulesets, shared), find_fates(ground.rulesets, shared, ground.origins))
 
 
-def render_table(sight: Sight, head: str, *, everything: bool) -> list[str]:
+def render_table(sight: CounterSnapshot, head: str, *, everything: bool) -> list[str]:
     """All rows, those that a packet has met unless `everything` is wanted; what captures is shown always."""
     rows = [row for row in sight.rows if everything or row.since or row.fate.verdict == CAPTURED]
     printed = [f"{head}: {sight.elapsed:.0f} s", f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
@@ -127,7 +127,7 @@ def _table_row(row: FateRate) -> str:
     return f"{fate.verdict:<8} {fate.direction:<7} {fate.port or '-':>5} {f'{rate} {unit}':>12} {since:>12}  {_because(row)}"
 
 
-def render_lines(sight: Sight, *, everything: bool) -> list[str]:
+def render_lines(sight: CounterSnapshot, *, everything: bool) -> list[str]:
     """A line for each fate that was met since the last look, or one that says why there is none."""
     printed = [f"warning: {REPLACED}"] if sight.replaced else []
     rows = [row for row in sight.rows if row.added or everything]
@@ -148,7 +148,7 @@ def _because(row: FateRate) -> str:
     return row.fate.because + (f" ({row.fate.option})" if row.fate.option else "")
 
 
-def to_object(sight: Sight, *, everything: bool) -> dict[str, Any]:
+def to_object(sight: CounterSnapshot, *, everything: bool) -> dict[str, Any]:
     """The look as netinit/data/watch.schema.json describes it."""
     return {
         "elapsed": round(sight.elapsed, 3),
@@ -167,7 +167,7 @@ def to_object(sight: Sight, *, everything: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_object(tree: Tree) -> Sight:
+def read_object(tree: Tree) -> CounterSnapshot:
     """A look that `to_object` wrote. ValueError, TypeError, KeyError where it is none."""
     rows = [
         FateRate(
@@ -180,10 +180,10 @@ def read_object(tree: Tree) -> Sight:
         )
         for row in tree["fates"]
     ]  # fmt: skip
-    return Sight(float(tree["elapsed"]), float(tree["seconds"]), tuple(rows), bool(tree["replaced"]))
+    return CounterSnapshot(float(tree["elapsed"]), float(tree["seconds"]), tuple(rows), bool(tree["replaced"]))
 
 
-class SightWriter:
+class CounterSnapshotWriter:
     """Shows one look after the other in a format, a table in its place."""
 
     def __init__(self, form: str, *, everything: bool) -> None:
@@ -192,7 +192,7 @@ class SightWriter:
         self._shown = 0
         self._last: list[str] = []
 
-    def show(self, sight: Sight, head: str, *, said: bool = False) -> None:
+    def show(self, sight: CounterSnapshot, head: str, *, said: bool = False) -> None:
         """`said`: something stands below the last table meanwhile."""
         if self._form == JSON:
             show_artefact(json.dumps(with_version(to_object(sight, everything=self._everything))) + "\n", now=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from netinit.base.errors import ParseError
 from netinit.base.records import Record
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml
 from netinit.inject.owner import PodOwner

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,

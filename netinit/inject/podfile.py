@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
-from netinit.base.shown import shorten
+from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.inject.annotations import ACCEPTED, known_keys, read_accepted
 from netinit.inject.containers import find_proxy, named
+from netinit.inject.hbone import has_tunnel
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.pod_options import REDIRECTION, find_annotation, make_ambient_options, make_cni_options
-from netinit.inject.tunnel import has_tunnel
-from netinit.inject.unknown import misplaced_annotations, unknown_annotations
+from netinit.inject.unread_annotations import misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import (
     PodFinding,
     applications_of,
@@ -47,7 +47,7 @@ class PodFacts:
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
     a CNI plugin makes of its annotations, or a mesh's ambient agent (`is_ambient`).
     `name_servers` are those of its dnsConfig; with `only_these` there are no
-    others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel. `users` are those of the containers that use the network
+    others (dnsPolicy None). `has_tunnel`: see netinit.inject.hbone. `users` are those of the containers that use the network
     beside the proxy, `shared_owners` the containers that run as the proxy: see netinit.inject.warnings. `accepted` are the codes
     of findings that its annotation accepts, each with the reason.
     """

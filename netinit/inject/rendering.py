@@ -28,9 +28,9 @@ from netinit.inject.context import (
     spec_struct,
 )
 from netinit.inject.meshconfig import ProxyConfig
+from netinit.inject.missing_values import may_hold_unset, refuse_unset, texts_in
 from netinit.inject.owner import PodOwner
 from netinit.inject.pod_types import misfits
-from netinit.inject.unset import may_hold_unset, refuse_unset, texts_in
 from netinit.options.declare import ANNOTATIONS
 
 __all__ = ["Subject", "render", "render_text"]

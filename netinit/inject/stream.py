@@ -10,15 +10,15 @@ from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
-from netinit.base.shown import split_message
+from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
-from netinit.inject.advice import advise
+from netinit.inject.admission_warnings import advise
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
-from netinit.inject.unknown import known_to
+from netinit.inject.unread_annotations import known_to
 
 __all__ = ["Injected", "inject_into", "inject_stream"]
 

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, shown, string
 
 __all__ = ["merge_values", "misfit_texts", "set_values"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.initcontainer import find_init, options_of

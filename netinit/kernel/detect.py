@@ -16,6 +16,9 @@ NFT, LEGACY = "nft", "legacy"
 MODULES = "/sys/module"
 RESOLV_CONF = "/etc/resolv.conf"
 WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONOSUPPORT: no nfnetlink
+_TABLE_NAMES = {family: f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names" for family in FAMILIES}
+_LONGEST_NAMES = 4096  # bytes: five tables of at most 31 characters each
+_opened: dict[str, int] = {}  # path -> descriptor
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program
 
 
@@ -58,11 +61,20 @@ def legacy_tables(family: Family) -> tuple[str, ...] | None:
     None when the kernel does not say: the names belong to the root of the user namespace, and to nobody in it when the
     network namespace was made before its users were mapped.
     """
-    path = f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names"
+    path = _TABLE_NAMES[family]
+    if path in _opened:
+        return tuple(posix.pread(_opened[path], _LONGEST_NAMES, 0).decode().split())
     names = tuple(read_text(path).split())
     if not names and posix.access(path, posix.F_OK) and not posix.access(path, posix.R_OK):
         return None
     return names
+
+
+def open_table_names() -> None:
+    """Keep the names of legacy tables readable when this process gives up the rights that opening their files needs."""
+    for path in _TABLE_NAMES.values():
+        if posix.access(path, posix.R_OK):
+            _opened[path] = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
 def nft_chains() -> tuple[netlink.NftChain, ...] | None:

@@ -6,7 +6,7 @@ import posix
 
 from netinit.base.errors import LockedError, NamespaceError
 from netinit.kernel import files
-from netinit.kernel.holders import describe_holders
+from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.namespaces import take
 
 XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's, where XTABLES_LOCKFILE names no other

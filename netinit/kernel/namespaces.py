@@ -47,7 +47,7 @@ def is_machine() -> bool:
         return False
 
 
-def refuse_machine() -> None:
+def refuse_host() -> None:
     """NamespaceError where this process is in the machine's own namespace, which is changed only on demand."""
     if is_machine():
         raise NamespaceError(f"{OF_THE_MACHINE}; nothing was changed.\n{_what_is_meant()}")
@@ -55,7 +55,7 @@ def refuse_machine() -> None:
 
 def _what_is_meant() -> str:
     """What each of those who come here by mistake wants to do instead."""
-    from netinit.kernel.situation import PERSON, find_situation
+    from netinit.kernel.runtime_environment import PERSON, find_situation
 
     if find_situation() == PERSON:
         return (
@@ -84,7 +84,7 @@ def lock(nanoseconds: int) -> int:
     """
     descriptor = posix.open(OWN, posix.O_RDONLY)
     if not take(descriptor, nanoseconds):
-        from netinit.kernel.holders import describe_holders  # for the one run that has to wait in vain
+        from netinit.kernel.lock_holders import describe_holders  # for the one run that has to wait in vain
 
         holders = describe_holders(descriptor)
         posix.close(descriptor)

@@ -6,7 +6,7 @@ reads anything of the pod, so it could not come back. One class opens, locks and
 Reading needs no right inside: the kernel lets NET_ADMIN of this machine list the rules of a namespace that belongs to
 another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) needs the
 other user namespace itself. A child that joins it is at the mercy of its root, who may be any user of this machine; so it
-is hidden from tracing, and so are its programs (netinit.kernel.sealing).
+is hidden from tracing, and so are its programs (netinit.kernel.memfd_exec).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run, sealing
+from netinit.kernel import capabilities, children, detect, files, memfd_exec, namespaces, preload, read_text, run
 from netinit.kernel import locks as locking
-from netinit.kernel.holders import describe_holders
+from netinit.kernel.lock_holders import describe_holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 
 
-def warn_of_machine(what: str) -> str:
+def warn_if_host(what: str) -> str:
     """The warning that a namespace is the machine's own."""
     return f"{what}, not a pod's: apply and remove change it only with --host-network"
 
@@ -83,7 +83,7 @@ class OpenPod:
                 posix.close(descriptor)
         self._folder = self._owner = self._namespace = -1
 
-    def find_machine(self) -> str:
+    def host_namespace_reason(self) -> str:
         """Why this namespace is the machine's own and no pod's; empty for a pod's."""
         mine = posix.fstat(self._namespace)
         if mine.st_ino == namespaces.FIRST:
@@ -100,14 +100,14 @@ class OpenPod:
                 return what
         return ""
 
-    def warn_of_machine(self) -> str:
+    def warn_if_host(self) -> str:
         """A warning where this namespace is the machine's own; empty for a pod's."""
-        machine = self.find_machine()
-        return warn_of_machine(f"{self.path} leads to {machine}") if machine else ""
+        machine = self.host_namespace_reason()
+        return warn_if_host(f"{self.path} leads to {machine}") if machine else ""
 
-    def refuse_machine(self) -> None:
+    def refuse_host(self) -> None:
         """NamespaceError where this is the machine's own namespace: programs of the whole machine go by its rules."""
-        what = self.find_machine()
+        what = self.host_namespace_reason()
         if what:
             raise NamespaceError(
                 f"{self.path} leads to {what}: its rules are for the whole machine, as with pods that have hostNetwork: true;"
@@ -148,7 +148,7 @@ class OpenPod:
         """
         return Locks(self._namespace, nanoseconds, warn)
 
-    def visit(
+    def run_inside(
         self,
         action: Callable[[], Result],
         *,
@@ -169,7 +169,7 @@ class OpenPod:
             kept=(self._namespace, self._owner, *holding),
         )
 
-    def work(
+    def modify_inside(
         self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...], seconds: float = SECONDS
     ) -> Result:
         """The same for what changes the pod, as its root: a signal to this process is the child's to answer, by its `Signals`.
@@ -189,7 +189,7 @@ class OpenPod:
         """Whether the namespace belongs to another user namespace than this process's."""
         return self._owner >= 0
 
-    def move_in(self, action: Callable[[], Result]) -> Result:
+    def enter(self, action: Callable[[], Result]) -> Result:
         """The same as `visit` in this very process, which stays inside: for a child that has nothing else to do.
 
         Not for a namespace that is foreign, where it would lose its rights over what it holds outside.
@@ -200,13 +200,14 @@ class OpenPod:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()
         children.limit(MEMORY, MOST_OUTPUT)
+        namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
-            sealing.seal(_list_programs())
+            detect.open_table_names()  # they may belong to a user who is nobody in the pod's user namespace
+            memfd_exec.seal(_list_programs())
             capabilities.hide()
             namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
             capabilities.hide()  # a change of ids may have undone it (fs.suid_dumpable)
-        namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and not joins:
             _take_group_of_root_inside()
         capabilities.confine(keep)
@@ -246,7 +247,7 @@ class Locks:
 def _what_helps(number: int | None) -> str:
     """What helps where a namespace cannot be opened: the process runs where the kernel only refuses to show it."""
     if number in _REFUSED:
-        from netinit.kernel.situation import PERSON, find_situation
+        from netinit.kernel.runtime_environment import PERSON, find_situation
 
         rights = "run it as root (sudo)" if find_situation() == PERSON else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
         return f"other users' namespaces are root's to enter: {rights}"

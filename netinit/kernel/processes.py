@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.base.shown import escape
+from netinit.base.sanitize import escape
 from netinit.kernel import read_text
 
 _LEAST = 2  # process 1 has the machine's own network namespace, or the container's

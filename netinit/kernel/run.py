@@ -42,7 +42,7 @@ _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 
 _at_work: set[int] = set()  # process ids of the programs that were started and not waited for
 
-# Filled once and for good by a child that is about to join another user namespace: see netinit.kernel.sealing.
+# Filled once and for good by a child that is about to join another user namespace: see netinit.kernel.memfd_exec.
 _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
 
 
@@ -367,7 +367,7 @@ def tie(leash: int, pid: int) -> bool:
     return not poller.poll(0)
 
 
-def start_instead(images: Mapping[tuple[int, int], int]) -> None:
+def exec_from_memfd(images: Mapping[tuple[int, int], int]) -> None:
     """From now on these descriptors are executed in place of the files (device and inode), and no other program is."""
     _sealed.update(images)
 

@@ -38,7 +38,7 @@ from netinit.kernel.netlink import (
     read_name,
     split,
 )
-from netinit.kernel.situation import advise
+from netinit.kernel.runtime_environment import advise
 from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
 
 GROUP = 28265  # of our reports; whoever has it is the one that traces here

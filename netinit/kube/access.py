@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError, ParseError
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
 

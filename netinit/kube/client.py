@@ -13,7 +13,7 @@ from typing import Any, Self
 import httpx2
 
 from netinit.base.errors import ClusterError
-from netinit.base.shown import escape, shorten
+from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import Access
 from netinit.kube.credentials import Credentials, make_context

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from netinit.base.errors import ClusterError, ConfigError
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
 from netinit.kube.access import Access, Exec
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from netinit.kernel.users import creating_as
+from netinit.kernel.switch_user import creating_as
 
 __all__ = ["Arrival", "Probe"]
 

@@ -23,7 +23,7 @@ from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, original_destination
-from netinit.kernel.users import become, creating_as
+from netinit.kernel.switch_user import become, creating_as
 from netinit.lab.probes import render_address
 
 __all__ = ["Listener", "Server"]
@@ -139,7 +139,7 @@ def _serve_forever(
         for listener in listeners:
             with creating_as(*identity):
                 made = listener.open()
-            desk = _Desk(name, listener, selector)
+            desk = _ServerSocket(name, listener, selector)
             react = desk.accept if listener.kind == "tcp" else desk.answer_datagram
             selector.register(made, selectors.EVENT_READ, react)
         become(*identity)
@@ -152,7 +152,7 @@ def _serve_forever(
                 key.data(key.fileobj)
 
 
-class _Desk:
+class _ServerSocket:
     """What a server does at one of its listeners."""
 
     def __init__(self, name: str, listener: Listener, selector: selectors.BaseSelector) -> None:
@@ -168,7 +168,7 @@ class _Desk:
             return
         connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
         self._selector.register(connection, selectors.EVENT_READ, self.answer_stream)
-        self._tell(connection)
+        self._answer(connection)
 
     def answer_stream(self, connection: socket.socket) -> None:
         """A connection that sent something is answered again; one that ended is forgotten."""
@@ -177,7 +177,7 @@ class _Desk:
         except ConnectionError:
             data = b""
         if data:
-            self._tell(connection)
+            self._answer(connection)
         else:
             self._forget(connection)
 
@@ -201,7 +201,7 @@ class _Desk:
             with contextlib.suppress(ConnectionError, PermissionError):
                 listening.sendmsg([text], [(level, kind, back)], 0, peer)
 
-    def _tell(self, connection: socket.socket) -> None:
+    def _answer(self, connection: socket.socket) -> None:
         try:
             local = connection.getsockname()
             text = self._text(

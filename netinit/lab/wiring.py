@@ -18,7 +18,7 @@ from ipaddress import ip_address
 
 from netinit.base.errors import LabError
 from netinit.kernel import route_library
-from netinit.kernel.isolated import write_sysctl
+from netinit.kernel.isolated_namespace import write_sysctl
 from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, RTM_GETADDR, Netlink
 from netinit.lab.namespace import NetworkNamespace
 

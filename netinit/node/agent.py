@@ -7,15 +7,15 @@ import time
 from collections import Counter
 
 from netinit.base.errors import CniError, OptionError
-from netinit.base.shown import shorten
+from netinit.base.sanitize import shorten
 from netinit.base.tree import mapping, sequence, string
 from netinit.node.attachments import Attachment, Attachments
 from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
-from netinit.node.link import Link
 from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_cache import PodCache
+from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.protocol import CODES, Request, encode_answer, encode_error, result
-from netinit.node.roster import Roster
 from netinit.node.settings import AgentSettings
 from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
@@ -30,8 +30,8 @@ class Agent:
     """The node's agent; `ready` says why it cannot serve ADD, empty where it can."""
 
     def __init__(
-        self, settings: AgentSettings, *, roster: Roster, link: Link, attachments: Attachments, metrics: NodeMetrics, log: EventLog,
-        watcher: PodWatcher | None = None,
+        self, settings: AgentSettings, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments, metrics: NodeMetrics,
+        log: EventLog, watcher: PodWatcher | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.roster = roster

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from netinit.base.errors import CniError, OptionError
 from netinit.base.records import Record
-from netinit.base.shown import shorten
+from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security

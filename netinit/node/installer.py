@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from netinit.base.errors import ConfigError
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.node import conflist
 
 __all__ = ["Installer"]

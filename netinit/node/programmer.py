@@ -2,7 +2,7 @@
 
 Theory of operation. It is single-threaded, small and warm: all that a child needs is imported. Jobs come through a
 socket of packets from the agent's other process: a number, and descriptors of a memory file with the job and of the pod's
-namespace. Each job is a child, which programs the pod from outside as the command line would (netinit.pods.outside), and
+namespace. Each job is a child, which programs the pod from outside as the command line would (netinit.pods.child_jobs), and
 enters it for good. So many run at a time as the machine has use for; what starts pods comes before what looks after them.
 A job that is late is asked to go back what it did (SIGTERM), then killed. Its answer goes back as a memory file under the
 job's number.
@@ -29,7 +29,7 @@ from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.children import Child, ChildError
 from netinit.node.jobs import APPLY, MOST_DIFFERENCES, REMOVE, SUBSCRIBE, VERIFY, Job, JobResult
-from netinit.pods import outside
+from netinit.pods import child_jobs
 from netinit.pods.verify import verify
 
 __all__ = ["ENDING", "MOST_WAITING", "PACKET", "Programmer", "perform"]
@@ -55,7 +55,7 @@ class _Begun:
     namespace: int  # a descriptor, -1 where the job names a path; of a subscription, the Unix socket
     due: float
     child: Child | None = None
-    told: bool = False
+    stopped: bool = False
     result: JobResult | None = None
 
 
@@ -201,7 +201,7 @@ class Programmer:
         try:
             result = JobResult.decode(child.receive().encode())
         except ChildLostError as error:
-            result = JobResult(error=str(error), late=begun.told or error.late)
+            result = JobResult(error=str(error), late=begun.stopped or error.late)
         except (ChildError, NetinitError, OSError, AttributeError) as error:
             result = JobResult(error=f"{type(error).__name__}: {error}")
         self.running.remove(begun)
@@ -212,12 +212,12 @@ class Programmer:
         """It is late: it is to go back, and killed where it does not."""
         child = begun.child
         assert child is not None  # noqa: S101 - it runs
-        if begun.told:
+        if begun.stopped:
             self.running.remove(begun)
             child.end()
             self._answer(begun, JobResult(error="it was not done in time and was killed", late=True))
             return
-        begun.told = True
+        begun.stopped = True
         begun.due = time.monotonic() + _GRACE
         if child.poll() is None:
             os.kill(child.pid, signal.SIGTERM)
@@ -244,7 +244,7 @@ def _await_job(door: socket.socket) -> str | None:
     """In an idle child: what came of the job that it was given; None where there will be none."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
-    outside.rehearse()
+    child_jobs.rehearse()
     data, descriptors, _, _ = socket.recv_fds(door, _MOST_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
     door.close()
     return _work(Job.decode(data), *descriptors) if data else None
@@ -265,7 +265,7 @@ def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
     try:
         options = job.options(netns)
         if job.kind in (APPLY, REMOVE):
-            done = outside.program_for_good(options)
+            done = child_jobs.program_for_good(options)
             said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
             return JobResult(backend=done.backend, changed=done.changed, warnings=said)
         if job.kind == VERIFY:
@@ -273,7 +273,7 @@ def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
             found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])
             return JobResult(backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours)
         if job.kind == SUBSCRIBE:
-            outside.subscribe_for_good(options, channel)
+            child_jobs.subscribe_for_good(options, channel)
             return JobResult()
     except NamespaceError as error:
         return JobResult(error=str(error), gone=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netinit.base.errors import CniError
-from netinit.base.shown import escape, quote, shorten
+from netinit.base.sanitize import escape, quote, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 
 __all__ = [
@@ -103,8 +103,8 @@ def parse_request(variables: bytes, given: bytes) -> Request:
     tree = _read_configuration(given)
     version = tree.get("cniVersion")
     if version not in VERSIONS:
-        told = quote(version) if isinstance(version, str) else "not given"
-        raise CniError(f"cniVersion is {told}; netinit has {', '.join(VERSIONS)}", CODES.VERSION)
+        version_text = quote(version) if isinstance(version, str) else "not given"
+        raise CniError(f"cniVersion is {version_text}; netinit has {', '.join(VERSIONS)}", CODES.VERSION)
     verb = environ.get("CNI_COMMAND", "")
     if verb not in _VERBS:
         raise CniError(f"CNI_COMMAND is {quote(verb)}; it must be one of {', '.join(_VERBS)}", CODES.ENVIRONMENT)

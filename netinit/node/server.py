@@ -20,13 +20,13 @@ from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.node.agent import Agent
 from netinit.node.attachments import Attachments
-from netinit.node.door import Door
-from netinit.node.duties import Installation, remove_taint
-from netinit.node.link import Link
+from netinit.node.background_tasks import Installation, remove_taint
 from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
-from netinit.node.roster import Roster
+from netinit.node.pod_cache import PodCache
+from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
+from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
 from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply
@@ -58,7 +58,7 @@ class AgentServer:
         self.folder = Path(settings.socket).parent
         self.draining = False
         self._sockets = (door, monitoring)
-        self._link = Link(programmer)
+        self._link = ProgrammerClient(programmer)
         self._told = asyncio.Event()
 
     async def run(self) -> None:
@@ -74,15 +74,15 @@ class AgentServer:
 
     async def _work(self, client: Client) -> None:
         common: dict[str, Any] = {
-            "roster": Roster(client, self.settings.node), "link": self._link, "metrics": self.metrics, "log": self.log,
+            "roster": PodCache(client, self.settings.node), "link": self._link, "metrics": self.metrics, "log": self.log,
         }  # fmt: skip
         self.watcher = PodWatcher(self.settings.base, **common) if self.settings.watch else None
         shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watcher": self.watcher}
         self.agent = Agent(self.settings, **shared)
         self.installation = Installation(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.at_work.__contains__)
-        door = Door(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
-        duties = [asyncio.create_task(self._insist(name, duty)) for name, duty in self._duties(client, door).items()]
+        door = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
+        duties = [asyncio.create_task(self.run_forever(name, duty)) for name, duty in self._duties(client, door).items()]
         ends = [asyncio.create_task(end) for end in (self._told.wait(), self._link.lost.wait(), self._lose_socket())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         self.draining = True
@@ -94,9 +94,9 @@ class AgentServer:
         if is_removed:
             remove_contents(self.folder)
 
-    def _duties(self, client: Client, door: Door) -> dict[str, Callable[[], Awaitable[None]]]:
+    def _duties(self, client: Client, door: PluginServer) -> dict[str, Callable[[], Awaitable[None]]]:
         found: dict[str, Callable[[], Awaitable[None]]] = {
-            "socket": door.run, "pods": self.agent.roster.run, "status": self._tell, "sweep": self.sweeper.run,
+            "socket": door.run, "pods": self.agent.roster.run, "status": self._write_status, "sweep": self.sweeper.run,
         }  # fmt: skip
         if self.watcher:
             watcher = self.watcher
@@ -107,14 +107,14 @@ class AgentServer:
             found["taint"] = lambda: remove_taint(client, self.settings, lambda: not any(self.checks().values()), self.log)
         return found
 
-    async def _insist(self, name: str, duty: Callable[[], Awaitable[None]]) -> None:
+    async def run_forever(self, name: str, duty: Callable[[], Awaitable[None]]) -> None:
         """Does a duty, and again a second after it failed."""
         while True:
             try:
                 await duty()
             except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other duties go on
-                told = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                self.problems[name] = f"{told}" if isinstance(told, NetinitError) else f"{type(told).__name__}: {told}"
+                cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                self.problems[name] = f"{cause}" if isinstance(cause, NetinitError) else f"{type(cause).__name__}: {cause}"
                 self.log.event("error", f"{name}: {self.problems[name]}")
                 await asyncio.sleep(_AGAIN)
                 self.problems.pop(name, None)
@@ -148,7 +148,7 @@ class AgentServer:
             "plugin": self.installation.problem,
         }
 
-    async def _tell(self) -> None:
+    async def _write_status(self) -> None:
         """Writes down how it is, for `netinit node status`, and into metrics."""
         while True:
             checks = self.checks()

@@ -18,9 +18,9 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.logs import level_of
 from netinit.kernel import children, detect, preload
 from netinit.kernel.children import Answer
-from netinit.node.door import open_socket
 from netinit.node.programmer import ENDING, Programmer
 from netinit.node.settings import AgentSettings
+from netinit.node.unix_server import open_socket
 from netinit.serving.events import EventLog
 from netinit.serving.resources import allow_descriptors, count_cores, listen
 
@@ -42,9 +42,9 @@ def run(settings: AgentSettings) -> int:
     preload.load_all(str(Path(__file__).parents[1]))
     most = settings.jobs or count_cores() * _AT_ONCE_PER_CORE
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    told: list[int] = []
+    signals: list[int] = []
     for number in ENDING:
-        signal.signal(number, lambda number, _: told.append(number))
+        signal.signal(number, lambda number, _: signals.append(number))
     gc.collect()
     gc.freeze()
 
@@ -63,7 +63,7 @@ def run(settings: AgentSettings) -> int:
         door.close()
         monitoring.close()
         programmer = Programmer(ours, most)
-        while not told and programmer.open:
+        while not signals and programmer.open:
             programmer.serve(_TICK)
         if agent.poll() is None:
             os.kill(agent.pid, signal.SIGTERM)
@@ -71,5 +71,5 @@ def run(settings: AgentSettings) -> int:
         while agent.poll() is None and time.monotonic() < end:
             programmer.serve(0.05)
         programmer.end()
-    log.event("info", "ended" if told else "the process that answers is gone; ending, to be started anew")
-    return 0 if told else 1
+    log.event("info", "ended" if signals else "the process that answers is gone; ending, to be started anew")
+    return 0 if signals else 1

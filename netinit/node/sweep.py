@@ -23,10 +23,10 @@ from netinit.kube.resources import PODS
 from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
 from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
-from netinit.node.link import Link
 from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_cache import PodCache
 from netinit.node.pod_namespaces import find_namespaces
-from netinit.node.roster import Roster
+from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.node.watcher import PodWatcher
 from netinit.options import OFF, ON, Options
@@ -56,7 +56,7 @@ class Sweeper:
     """Sweeps now and then; `is_busy` says whether a pod of this uid is just being programmed."""
 
     def __init__(
-        self, settings: AgentSettings, client: Client, *, roster: Roster, link: Link, attachments: Attachments,
+        self, settings: AgentSettings, client: Client, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments,
         metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool], watcher: PodWatcher | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
@@ -202,7 +202,7 @@ class Sweeper:
             self.log.event("warn", f"the pod {what}: {finding.detail}", pod=f"{pod.namespace}/{pod.name}")
             if repair != NOTHING:
                 reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
-                await self._tell(pod, reason, f"the pod {what}: {finding.detail}")
+                await self._send_event(pod, reason, f"the pod {what}: {finding.detail}")
         if repair == PROGRAM and finding.options is not None:
             await self._program(finding, finding.options)
         elif repair in (LABEL, DELETE) and state == BARE:
@@ -219,7 +219,7 @@ class Sweeper:
         for warning in done.warnings:
             self.log.event("warn", warning, pod=f"{pod.namespace}/{pod.name}")
         said = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
-        await self._tell(pod, "InterceptionRepaired", said, kind="Normal")
+        await self._send_event(pod, "InterceptionRepaired", said, kind="Normal")
 
     async def _change(self, pod: NodePod, repair: str) -> None:
         """Labels or deletes the very pod that was looked at."""
@@ -239,7 +239,7 @@ class Sweeper:
             return
         self.metrics.repairs.labels(repair, "success").inc()
 
-    async def _tell(self, pod: NodePod, reason: str, message: str, *, kind: str = "Warning") -> None:
+    async def _send_event(self, pod: NodePod, reason: str, message: str, *, kind: str = "Warning") -> None:
         involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         try:
             await write_event(

@@ -26,9 +26,9 @@ from netinit.base.errors import NetinitError
 from netinit.kernel import notifications
 from netinit.node.decision import NodePod
 from netinit.node.jobs import SUBSCRIBE, Job
-from netinit.node.link import Link
 from netinit.node.metrics import NodeMetrics
-from netinit.node.roster import Roster
+from netinit.node.pod_cache import PodCache
+from netinit.node.programmer_client import ProgrammerClient
 from netinit.options import Options
 from netinit.serving.events import EventLog
 
@@ -65,7 +65,7 @@ class _Watched:
 class PodWatcher:
     """The pods that are watched. `add` and `forget` may be called at any time, looks are made while it runs."""
 
-    def __init__(self, base: Options, *, roster: Roster, link: Link, metrics: NodeMetrics, log: EventLog) -> None:
+    def __init__(self, base: Options, *, roster: PodCache, link: ProgrammerClient, metrics: NodeMetrics, log: EventLog) -> None:
         self._base = base
         self._roster = roster
         self._link = link

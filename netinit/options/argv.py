@@ -53,7 +53,7 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
         if word == "--":
             rest += [word, *reversed(waiting)]
             break
-        spelled = _spell_long(word, spellings) if word.startswith("--") else _spell_short(word, spellings) if is_flag(word) else ()
+        spelled = _format_long(word, spellings) if word.startswith("--") else _format_short(word, spellings) if is_flag(word) else ()
         if not spelled:
             rest.append(word)
         for flag, name, given in spelled:
@@ -99,13 +99,13 @@ def _keep(texts: dict[str, tuple[Text, str]], flag: Flag, text: str, name: str) 
     texts[flag.field] = ((*before, text) if flag.repeated else text, name)
 
 
-def _spell_long(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
+def _format_long(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
     name, equals, text = word.partition("=")
     flag = spellings.get(name)
     return ((flag, name, text if equals else None),) if flag else ()
 
 
-def _spell_short(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
+def _format_short(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
     """The flags of one word: switches may be combined, the last one may have a value; none if a letter is unknown."""
     spelled: list[Spelled] = []
     rest = word[1:]

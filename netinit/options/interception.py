@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from netinit.options.users import PortsOfUsers
+    from netinit.options.user_ports import PortsOfUsers
 
 CURRENT, CLASSIC, AMBIENT = "current", "classic", "ambient"
 SIDECAR = (CURRENT, CLASSIC)  # layouts that know the proxy by its user

@@ -302,17 +302,17 @@ def read_path(text: str) -> str:
 
 
 def read_ports_of_uids(text: str) -> tuple[Any, ...]:
-    """Ports of users, see netinit.options.users."""
-    from netinit.options import users  # seldom
+    """Ports of users, see netinit.options.user_ports."""
+    from netinit.options import user_ports  # seldom
 
-    return users.read(text, users.Readers(ports=read_ports_or_all, user=read_uid, quote=quote_value))
+    return user_ports.read(text, user_ports.Readers(ports=read_ports_or_all, user=read_uid, quote=quote_value))
 
 
 def read_ports_of_gids(text: str) -> tuple[Any, ...]:
-    """Ports of groups, see netinit.options.users."""
-    from netinit.options import users
+    """Ports of groups, see netinit.options.user_ports."""
+    from netinit.options import user_ports
 
-    return users.read(text, users.Readers(ports=read_ports_or_all, user=read_gid, quote=quote_value))
+    return user_ports.read(text, user_ports.Readers(ports=read_ports_or_all, user=read_gid, quote=quote_value))
 
 
 def write_joined(items: tuple[object, ...]) -> str:
@@ -320,11 +320,11 @@ def write_joined(items: tuple[object, ...]) -> str:
     return ";".join([str(item) for item in items])
 
 
-def choice(*words: str, fold: bool = False) -> Kind:
-    """The kind of value that is one of `words`; with `fold`, upper or lower case."""
+def choice(*words: str, align: bool = False) -> Kind:
+    """The kind of value that is one of `words`; with `align`, upper or lower case."""
 
     def read(text: str) -> str:
-        word = text.upper() if fold else text
+        word = text.upper() if align else text
         if word in words:
             return word
         raise ValueError(f"is not one of {', '.join(word for word in words if word)}")

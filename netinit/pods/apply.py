@@ -22,7 +22,7 @@ from netinit.kernel import detect
 from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods import self_check
-from netinit.pods.inspect import Observed, Survey, describe_leftover
+from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.self_check import NotInForceError
 from netinit.pods.steps import Task, bring_about, commit, route, routes_towards
 from netinit.pods.transaction import Transaction
@@ -85,16 +85,16 @@ def _reach_out(options: Options, log: Log, signals: Signals) -> int:
 
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
-            pod.refuse_machine()
+            pod.refuse_host()
         meant = options.with_servers(pod.read_name_servers)
         with pod.lock(options.lock_timeout, log.warn) as held:
-            pod.work(lambda own: _program(meant, log, own, locked=True), signals, holding=held.descriptors)
+            pod.modify_inside(lambda own: _program(meant, log, own, locked=True), signals, holding=held.descriptors)
         _answer_late_signal(options, log, signals)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
             ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # it connects as the proxy and as the application
-            pod.visit(lambda: validate(meant, log), joins=True, keep=ids)
+            pod.run_inside(lambda: validate(meant, log), joins=True, keep=ids)
     return 0
 
 
@@ -182,9 +182,9 @@ def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
     """The same, with what is to be said of connections that are older than the rules; without new ones there are none."""
     if not (outcome.changed or options.reset_existing) or outcome.options is None:
         return outcome
-    from netinit.pods import older
+    from netinit.pods import reset_connections
 
-    found = older.look(outcome.options, outcome.plan)
+    found = reset_connections.look(outcome.options, outcome.plan)
     if found is None:
         return outcome
     return outcome.replace(warnings=outcome.warnings + found.warnings, notes=found.notes, unended=found.unended)

@@ -34,7 +34,7 @@ class Changes:
             ours, theirs = socket.socketpair()
             with ours, theirs, OpenPod(pid=options.pid, netns=options.netns) as pod:
                 channel = theirs.fileno()
-                pod.visit(lambda: notifications.send_sockets(channel, notifications.subscribe()), holding=(channel,))
+                pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe()), holding=(channel,))
                 self._sockets = notifications.receive_sockets(ours)
                 self._path = pod.path
                 self._identity = _identity(pod.path)

@@ -15,19 +15,19 @@ from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import IFF_UP, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
-from netinit.kernel.situation import advise
+from netinit.kernel.runtime_environment import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
 from netinit.options import AUTO, Interception, Options, Settled
+from netinit.rules.infer_options import Recovered, from_chains, from_listings
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
-from netinit.rules.recover import Recovered, from_chains, from_listings
 from netinit.simulate.host import is_simple, surroundings_of
-from netinit.simulate.places import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
+from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
@@ -100,6 +100,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in dict.fromkeys(sum(unread.values(), ()))]
+    forbidden = [one for one in snapshot.unknown if one.is_forbidden]
+    warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
     warnings += [] if simple else [MANY_WAYS]
     given_here = settled.options if given else None
     return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), routes_known=simple)
@@ -174,7 +176,7 @@ def _count(listing: Listing) -> int:
 
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """What decides about packets, by hook, and is not followed: a false lo, tables that could not be read, programs."""
-    found = [one.place for one in snapshot.unknown]
+    found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
     found += [f"BPF program {one.number} ({one.where})" for one in snapshot.programs]

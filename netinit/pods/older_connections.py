@@ -18,7 +18,7 @@ from netinit.options import DNS_LISTENER, DNS_PORT, Options
 from netinit.pods.live import read_surroundings
 from netinit.rules.model import Plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.endpoints import spell_endpoint
+from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.trace import CAPTURED, DIRECT
@@ -53,7 +53,7 @@ class OlderConnection:
     passes: bool
 
     def __str__(self) -> str:
-        ends = [spell_endpoint(_family(end), int.from_bytes(end[0], "big"), end[1]) for end in (self.found.local, self.found.remote)]
+        ends = [format_endpoint(_family(end), int.from_bytes(end[0], "big"), end[1]) for end in (self.found.local, self.found.remote)]
         return f"from {ends[1]} to {ends[0]}" if self.inbound else f"from {ends[0]} to {ends[1]}, of user {self.found.uid}"
 
 

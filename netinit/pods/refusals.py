@@ -6,7 +6,7 @@ import posix
 
 from netinit.backends import BACKENDS
 from netinit.base.errors import ApplyError, BackendUnavailableError
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.kernel import detect
 
 TYPE_CHECKING = False
@@ -45,14 +45,14 @@ def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
         from netinit.kernel.capabilities import may_gain
-        from netinit.kernel.situation import advise
+        from netinit.kernel.runtime_environment import advise
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(
             f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
         )
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
-        from netinit.kernel.situation import advise
+        from netinit.kernel.runtime_environment import advise
 
         return BackendUnavailableError(
             f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"

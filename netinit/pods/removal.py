@@ -6,7 +6,7 @@ from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.records import Record
 from netinit.options import Options
-from netinit.pods.inspect import Survey
+from netinit.pods.backend_choice import Survey
 from netinit.pods.refusals import nothing_works
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN

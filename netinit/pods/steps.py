@@ -8,7 +8,7 @@ from netinit.backends.routes import Made, RouteChange
 from netinit.base.records import Record
 from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options, Settled
-from netinit.pods.inspect import Observed
+from netinit.pods.backend_choice import Observed
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan

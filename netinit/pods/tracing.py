@@ -33,9 +33,9 @@ from netinit.rules.nft import model_name, model_table
 from netinit.rules.packet import Packet
 from netinit.rules.targets import Drop, Reject
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.observed import VANISHED, Encounter, TracedPacket, rules_of
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT
+from netinit.simulate.trace_alignment import VANISHED, ObservedHit, TracedPacket, rules_of
 
 Result = TypeVar("Result")
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
@@ -61,7 +61,7 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
     signals = Signals()
     if not (options.pid or options.netns):
         if not options.host_network:
-            namespaces.refuse_machine()
+            namespaces.refuse_host()
         signals.listen()
         try:
             return work(here, signals)
@@ -69,9 +69,9 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
             signals.stop()
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         if not options.host_network:
-            pod.refuse_machine()
+            pod.refuse_host()
         try:
-            return pod.work(
+            return pod.modify_inside(
                 lambda own: work(here.with_servers(pod.read_name_servers), own), signals, holding=holding, seconds=seconds + _BESIDE
             )
         finally:
@@ -95,9 +95,9 @@ class _Followed:
 
     begun: Begun
     inbound: bool
-    met: list[Encounter] = field(default_factory=list)
-    older: list[Encounter] = field(default_factory=list)
-    held: Encounter | None = None  # a rule that goes on in a chain of its own, whose last rule decides whether it holds
+    met: list[ObservedHit] = field(default_factory=list)
+    older: list[ObservedHit] = field(default_factory=list)
+    held: ObservedHit | None = None  # a rule that goes on in a chain of its own, whose last rule decides whether it holds
     hook: str = ""
     fate: str = ""
     last: Headers | None = None
@@ -155,7 +155,7 @@ class Follower:
         if event.handle and len(found.met) < MOST_ENCOUNTERS:
             self._meet_rule(found, event)
         elif event.policy and event.code == NF_DROP:
-            found.met.append(Encounter(found.hook, *self._name(event), 0, None, "the policy drops it"))
+            found.met.append(ObservedHit(found.hook, *self._name(event), 0, None, "the policy drops it"))
 
     def _meet_rule(self, found: _Followed, event: Met) -> None:
         source = self._source(event)
@@ -164,7 +164,7 @@ class Follower:
         ruleset = self._rulesets.get(source)
         held, found.held = found.held, None
         if ruleset is None:
-            found.met.append(Encounter(found.hook, table, chain, number, None, _OUTCOMES.get(event.code, "takes it")))
+            found.met.append(ObservedHit(found.hook, table, chain, number, None, _OUTCOMES.get(event.code, "takes it")))
             return
         if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that takes two in nft
             if held and event.code in (NFT_JUMP, NFT_GOTO):
@@ -172,7 +172,7 @@ class Follower:
             return
         loaded = rules_of(ruleset, table, chain).get(number)
         outcome = "" if loaded else "it was not there when the rules were read"
-        one = Encounter(found.hook, table, chain, number, loaded, outcome, source)
+        one = ObservedHit(found.hook, table, chain, number, loaded, outcome, source)
         leads = event.code in (NFT_JUMP, NFT_GOTO) and source == backends.NFTABLES
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
             found.held = one
@@ -197,7 +197,7 @@ class Follower:
         ruleset = self._rulesets.get(IPTABLES_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
         if loaded and len(found.older) < MOST_ENCOUNTERS:
-            found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded, source=IPTABLES_LEGACY))
+            found.older.append(ObservedHit(event.hook, event.table, event.chain, event.number, loaded, source=IPTABLES_LEGACY))
 
     def _finish(self, found: _Followed) -> TracedPacket:
         met = [*found.met, *found.older]

@@ -9,9 +9,9 @@ from netinit.base.errors import BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV6
 from netinit.base.records import Record
 from netinit.kernel.detect import CAP_NET_ADMIN
-from netinit.kernel.situation import advise
+from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
-from netinit.pods.inspect import Observed, Survey, describe_leftover
+from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EXTRA, MISSING, Difference, Plan
 from netinit.simulate.in_force import Departures, find_departures

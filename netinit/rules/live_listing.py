@@ -12,11 +12,11 @@ from __future__ import annotations
 from struct import unpack_from
 
 from netinit.base.net import IPV4
-from netinit.base.shown import quote_words
+from netinit.base.sanitize import quote_words
 from netinit.base.snapshot import IP, IP6, NftRule
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import AsWritten, Several
-from netinit.rules.iptables.write import KNOWN_TABLES, ListedRule, ListedTable, write_rule
+from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, write_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface
 from netinit.rules.model import BUILTIN_CHAINS, Rule
@@ -86,14 +86,14 @@ def policy_of(chain: str, *, hooked: bool, accepts: bool) -> str:
     return ("ACCEPT" if accepts else "DROP") if hooked and chain in BUILTIN_CHAINS else "-"
 
 
-def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> ListedRule:
+def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> HeldRule:
     """A decoded rule in iptables' words; `sets` are the names of address sets by their numbers."""
     named = name_sets(rule, sets)
     shown = named.replace(matches=tuple([_show_match(one) for one in named.matches]), target=_show_target(named.target))
     texts = write_rule(shown, family, comments=bool(rule.comment))
     if len(texts) > 1:  # of nf_tables, which has lists of what iptables has one of
         texts = [*_join_alternatives(shown, family), ""]
-    return ListedRule(texts[0], named, packets)
+    return HeldRule(texts[0], named, packets)
 
 
 def _join_alternatives(rule: Rule, family: Family) -> list[str]:
@@ -167,9 +167,9 @@ def _bare(text: str) -> str:
     return "".join([letter if letter.isprintable() and letter not in "\"'\\" else "?" for letter in text])
 
 
-def _join(rules: list[ListedRule], family: Family) -> ListedRule:
+def _join(rules: list[HeldRule], family: Family) -> HeldRule:
     """A rule of nf_tables that stands for several, or for none of this family; no rule of iptables does."""
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
     rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), comment="", origin=None, families=(family,))
-    return ListedRule(text, rule, None)
+    return HeldRule(text, rule, None)

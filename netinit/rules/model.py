@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family
 from netinit.base.records import Record
-from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
 from netinit.rules.matches import Match
 from netinit.rules.targets import Target
 

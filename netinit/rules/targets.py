@@ -9,7 +9,7 @@ from abc import abstractmethod
 
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.records import Record
-from netinit.base.shown import quote_words
+from netinit.base.sanitize import quote_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ENDED: Verdict = "ended"  # nowhere
 _NFT_NAMES = {"ISTIO_PRERT": "istio-prerouting"}
 
 
-def spell_chain(name: str) -> str:
+def format_chain(name: str) -> str:
     """The chain's name in nft, as in Istio's native mode: ISTIO_IN_REDIRECT becomes istio-in-redirect."""
     return _NFT_NAMES.get(name) or name.lower().replace("_", "-")
 
@@ -100,7 +100,7 @@ class Jump(Target):
         return self.chain
 
     def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"{'goto' if self.goto else 'jump'} {spell_chain(self.chain)}",)
+        return (f"{'goto' if self.goto else 'jump'} {format_chain(self.chain)}",)
 
     def act(self, packet: Traversal) -> Verdict:
         verdict = packet.call(self.chain)

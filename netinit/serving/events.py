@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from netinit.base.logs import SCOPE, Log, format_event, format_time
-from netinit.base.shown import escape, shorten
+from netinit.base.sanitize import escape, shorten
 
 __all__ = ["EventLog", "LineLimit", "adopt_library_logs"]
 
@@ -31,8 +31,8 @@ class EventLog(Log):
         now = time.time_ns()
         kept = {key: value for key, value in fields.items() if value not in {"", None}}
         if self._json:
-            told = {"level": level, "time": format_time(now), "scope": SCOPE, "msg": shorten(message, 4000), **kept}
-            self._emit(json.dumps(told))
+            fields = {"level": level, "time": format_time(now), "scope": SCOPE, "msg": shorten(message, 4000), **kept}
+            self._emit(json.dumps(fields))
         else:
             pairs = "".join(f"\t{key}={_word(value)}" for key, value in kept.items())
             self._emit(format_event(level, shorten(message, 4000), now) + pairs)

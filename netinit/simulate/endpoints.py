@@ -12,7 +12,7 @@ EPHEMERAL_PORT = 40000  # for the port that the kernel would choose
 SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # addresses for documentation: the caller nobody named
 
 
-def spell_endpoint(family: Family, address: int | None, port: int | None) -> str:
+def format_endpoint(family: Family, address: int | None, port: int | None) -> str:
     """`10.1.2.3:443`, `[fd00::1]:443`; a question mark for what is not known."""
     if address is None:
         return f"?:{port}" if port else "?"
@@ -22,30 +22,30 @@ def spell_endpoint(family: Family, address: int | None, port: int | None) -> str
     return f"[{text}]:{port}" if family is IPV6 else f"{text}:{port}"
 
 
-def spell_packet(packet: Packet, *, source_port: int | None = None) -> str:
+def format_packet(packet: Packet, *, source_port: int | None = None) -> str:
     """The packet in one line, as much as rules may ask of it."""
     mark = f", mark {packet.mark}" if packet.mark else ""
     if packet.connection_mark:
         mark += f", connection mark {packet.connection_mark}"
-    source = spell_endpoint(packet.family, packet.source, source_port)
-    target = spell_endpoint(packet.family, packet.destination, packet.destination_port)
+    source = format_endpoint(packet.family, packet.source, source_port)
+    target = format_endpoint(packet.family, packet.destination, packet.destination_port)
     ends = f"{packet.protocol.upper()} from {source} to {target}"
     if packet.in_interface:
         sender = f"coming in through {packet.in_interface}" + (" for an open socket" if packet.socket else "")
     else:
         sender = f"sent by uid {packet.uid}, gid {packet.gid}" if packet.has_socket else "sent by no socket"
-    return f"{ends}, {sender}{_spell_state(packet)}{mark}"
+    return f"{ends}, {sender}{_format_state(packet)}{mark}"
 
 
-def spell_example(packet: Packet, around: Surroundings) -> str:
+def format_example(packet: Packet, around: Surroundings) -> str:
     """The packet in one line, with the interface that it leaves through and its source port where these are not the usual ones."""
     port = packet.source_port if packet.source_port != EPHEMERAL_PORT else None
     way = "" if packet.in_interface else around.leaving_interface(packet.destination, packet.mark)
     usual = way in ("", LOOPBACK_DEVICE, around.default_interface)
-    return spell_packet(packet, source_port=port) + ("" if usual else f", leaving through {way}")
+    return format_packet(packet, source_port=port) + ("" if usual else f", leaving through {way}")
 
 
-def _spell_state(packet: Packet) -> str:
+def _format_state(packet: Packet) -> str:
     """What connection tracking says of a packet that does not begin a connection of its own."""
     if not packet.state:
         return ""

@@ -16,9 +16,9 @@ from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import Accept, Return
 from netinit.simulate.connections import Connection, ConnectionTable, begins, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
-from netinit.simulate.loaded import HookStage
+from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.tables import Passenger
+from netinit.simulate.tables import PacketState
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
 MOST_WAYS = 32  # that one packet may go, where rules may or may not hold
@@ -83,7 +83,7 @@ def _only_lets_go(doubt: tuple[bool, TraceStep | None, str]) -> bool:
     return step is not None and isinstance(step.met.target, Accept | Return)
 
 
-class _Journey(Passenger):
+class _Journey(PacketState):
     """One packet through the hooks. One of TCP without flags is a SYN, or an ACK in a connection that is known."""
 
     def __init__(self, host: Host, packet: Packet, assumed: tuple[bool, ...]) -> None:

@@ -11,7 +11,7 @@ from netinit.rules.model import ALWAYS, OWNED_CHAINS
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.alternatives import find_alternatives
 from netinit.simulate.cause import cause_of
-from netinit.simulate.endpoints import spell_endpoint
+from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import (
@@ -58,7 +58,7 @@ class Explanation:
     def original_destination(self) -> str:
         """Where the packet was sent to, as `address:port`."""
         first = self.trace.first
-        return spell_endpoint(first.family, first.destination, first.destination_port)
+        return format_endpoint(first.family, first.destination, first.destination_port)
 
     def origin_of(self, step: TraceStep) -> str:
         """The option, variable or annotation that made a step's rule; empty for foreign rules."""
@@ -88,13 +88,13 @@ def explain(
     because = find_cause(trace)
     made = Explanation(trace, "", because, origins=origins or {})
     if trace.unread and trace.verdict != UNKNOWN:
-        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {_tell(made)}")
+        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {_sentence(made)}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
     inside = not packet.in_interface and surroundings.is_local(packet.destination)
     passes = trace.verdict == CAPTURED and not inside and any(
         one.verdict == DIRECT for one in simulate_on_old_entries(packet, ruleset, surroundings)
     )
-    return Explanation(trace, _tell(made), because, changes, origins or {}, passes)
+    return Explanation(trace, _sentence(made), because, changes, origins or {}, passes)
 
 
 def find_cause(trace: Trace) -> TraceStep | None:
@@ -105,7 +105,7 @@ def find_cause(trace: Trace) -> TraceStep | None:
     return cause_of(trace.hits, captured=captured, transparent=trace.transparent, translated=trace.translated)
 
 
-def _tell(made: Explanation) -> str:
+def _sentence(made: Explanation) -> str:
     trace = made.trace
     if trace.verdict == UNKNOWN:
         return f"unknown: {trace.reason}"
@@ -124,7 +124,7 @@ def _tell(made: Explanation) -> str:
 
 def _tell_direct(made: Explanation) -> str:
     trace, last = made.trace, made.trace.last
-    target = spell_endpoint(last.family, last.destination, last.destination_port)
+    target = format_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
         where = f"a rule that is not netinit's sends it to {target} instead"
     elif trace.fate == DELIVERED:

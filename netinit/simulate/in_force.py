@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netinit.base.net import Family, Network
-from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
+from netinit.base.sanitize import MOST_OF_A_RULE, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
@@ -21,7 +21,7 @@ from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, INACTIVE, OWNED_CHAINS
 from netinit.rules.packet import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
-from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.host import (
     DELIVERED_HERE,
@@ -33,20 +33,20 @@ from netinit.simulate.host import (
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded import BaseChain, LoadedChain, LoadedRule, Station, each_of
-from netinit.simulate.places import (
+from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Station, each_of
+from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.snapshot_rules import (
     IPTABLES_NFT,
     NFTABLES,
     NUMBERS,
     SOURCES,
     load_snapshot,
 )
-from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.symbolic.chosen import local
+from netinit.simulate.symbolic.chain_walk import RuleHit
+from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import DESTINATION, NEW, OUTBOUND, SOURCE, intervals_of
-from netinit.simulate.symbolic.walk import Passage
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
@@ -173,6 +173,9 @@ class _Judge:
         for place in self._places.unreadable:
             yield _unseen("kernel", place, "it cannot be read, and may decide otherwise")
         for one in snapshot.unknown:
+            if one.is_forbidden:
+                self._warnings.append(f"{one.place} may not be read here ({one.reason}): whether one redirects packets is not known")
+                continue
             yield _unseen("kernel", one.place, f"it is not read: {one.reason}")
 
     def _warn_of_routes(self) -> None:
@@ -218,7 +221,7 @@ class _Judge:
     def _judge_parts(
         self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], captured: Region
     ) -> Iterator[Difference]:
-        found: dict[tuple[str, Passage | None, str], Region] = {}
+        found: dict[tuple[str, RuleHit | None, str], Region] = {}
         for part in parts:
             ended = part.outcome.condition
             region = captured & part.region
@@ -232,7 +235,7 @@ class _Judge:
         for (verdict, culprit, reason), region in found.items():
             yield from self._describe(family, verdict, culprit, reason, region)
 
-    def _find_culprit(self, part: Part) -> Passage | None:
+    def _find_culprit(self, part: Part) -> RuleHit | None:
         """The foreign rule that ended the packets, or did the last thing to them."""
         foreign = [one for one in part.path if self._is_foreign(one)]
         if part.outcome.by_rule and part.path[-1:] == tuple(foreign[-1:]):
@@ -241,13 +244,13 @@ class _Judge:
         last = acting or foreign
         return last[-1] if last and (part.outcome.by_rule or part.verdict != DROPPED) else None
 
-    def _is_foreign(self, passage: Passage) -> bool:
+    def _is_foreign(self, passage: RuleHit) -> bool:
         native = self._source == NFTABLES and passage.source in ("", NFTABLES) and passage.table in TABLES_OF_THE_KERNEL
         return not (native or _is_ours(passage.rules[0]))
 
-    def _describe(self, family: Family, verdict: str, culprit: Passage | None, reason: str, region: Region) -> Iterator[Difference]:
+    def _describe(self, family: Family, verdict: str, culprit: RuleHit | None, reason: str, region: Region) -> Iterator[Difference]:
         packet, _ = example_of(region)
-        example = f"for example {spell_packet(packet)}"
+        example = f"for example {format_packet(packet)}"
         if culprit is None:
             if verdict == DROPPED:
                 self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
@@ -311,7 +314,7 @@ class _Judge:
                 word = "local " if route.kind == DELIVERED_HERE else ""
                 yield Difference(
                     kind=ESCAPING, where=family.name, table="routing", rule=f"{word}{network} dev lo table {route.table}",
-                    purpose=f"connections there stay in the pod and are not captured, for example {spell_packet(packet)}",
+                    purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
                     origin="a foreign route",
                 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Origin, 
 from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
-from netinit.simulate.loaded import ACCEPT, EARLY, LATE, BaseChain, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import ACCEPT, EARLY, LATE, BaseChain, HookStage, LoadedChain, LoadedRule, Station
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,13 +11,13 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from netinit.base.net import Network, number_of
-from netinit.base.shown import MOST_OF_A_RULE, shorten
+from netinit.base.sanitize import MOST_OF_A_RULE, shorten
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
 from netinit.simulate.hooks import FORWARD
-from netinit.simulate.loaded import EARLY, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import EARLY, HookStage, LoadedChain, LoadedRule, Station
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, tell_dispute
 
@@ -43,7 +43,7 @@ class _Place:
         return f"rule {self.loaded.number} of {self.station.name} {self.chain.name}, {self.loaded.quotation}"
 
 
-class Passenger:
+class PacketState:
     """One packet on its path: what it is now, what it has met, and where it ended."""
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings, packet: Packet, assumed: Sequence[bool] = ()) -> None:
@@ -170,8 +170,8 @@ class Passenger:
                 self._step(at, None, "whether it holds cannot be known")
                 holds = self._assume(self._steps[-1], f"{at}: {self._unknown_part(loaded)}")
             else:
-                told = {True: target.describe(), False: "does not hold", None: "may hold, and lets it go on"}
-                self._step(at, holds, told[holds])
+                outcomes = {True: target.describe(), False: "does not hold", None: "may hold, and lets it go on"}
+                self._step(at, holds, outcomes[holds])
             if not holds:
                 continue
             self._at = at

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netinit.base.shown import shorten
+from netinit.base.sanitize import shorten
 from netinit.rules.model import Rule
 from netinit.rules.packet import Packet
-from netinit.simulate.loaded import LoadedRule
+from netinit.simulate.loaded_rules import LoadedRule
 
 # Where a packet ends.
 DELIVERED = "delivered"  # to this host's sockets

@@ -22,9 +22,9 @@ from netinit.webhook.bodies import Bodies
 from netinit.webhook.bounds import LARGEST
 from netinit.webhook.metrics import CONTENT_TYPE, Metrics
 from netinit.webhook.review import Fault, Interruption, ReviewAnswer
+from netinit.webhook.review_queue import QueuePlace, ReviewPlaces, Turns
 from netinit.webhook.review_thread import run_in_thread
 from netinit.webhook.serving_state import ServingState
-from netinit.webhook.turns import QueuePlace, ReviewPlaces, Turns
 
 __all__ = ["Application", "Monitoring", "Stopwatch"]
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from netinit.base.errors import ConfigError, ParseError, TemplateError
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml
 from netinit.golang.sprig import FUNCTIONS

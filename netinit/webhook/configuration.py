@@ -13,7 +13,7 @@ from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.defaults import default_config
 from netinit.inject.pod import Settings
-from netinit.inject.unknown import known_to
+from netinit.inject.unread_annotations import known_to
 
 __all__ = ["Served", "Texts", "forget_others", "load"]
 

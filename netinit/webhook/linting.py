@@ -87,7 +87,7 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         ]
     if whole and "Namespace" in by_kind:
         found += _about_namespaces(hooks, by_kind["Namespace"])
-    found += [_finding(WARNING, *told) for told in find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)]
+    found += [_finding(WARNING, *example) for example in find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)]
     found += _both(hooks)
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
@@ -357,12 +357,12 @@ def _both(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
         labels = _common_case(left, right)
         if labels is not None:
             namespace, pod = labels
-            told = f"a pod labelled {_words(pod)} in a namespace labelled {_words(namespace)}"
+            example = f"a pod labelled {_words(pod)} in a namespace labelled {_words(namespace)}"
             yield _finding(
                 ERROR,
                 "two-injectors",
                 left.subject,
-                f"{right.subject} takes the same pods: {told} would be injected twice",
+                f"{right.subject} takes the same pods: {example} would be injected twice",
                 "give each a revision of its own (istio.io/rev), or remove one",
             )
 

@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, TemplateError
-from netinit.base.shown import escape, shorten
+from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, string
-from netinit.inject.advice import advise
+from netinit.inject.admission_warnings import advise
 from netinit.inject.decision import decide
 from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch
@@ -97,9 +97,9 @@ class _Review:
         if patch:
             text = _JSON.encode(patch)
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(text.encode()).decode("ascii")}
-        told = tuple(escape(shorten(text, _LONGEST_WARNING - 1)) for text in self.warnings[:_MOST_WARNINGS])
-        if told:
-            response["warnings"] = list(told)
+        shown = tuple(escape(shorten(text, _LONGEST_WARNING - 1)) for text in self.warnings[:_MOST_WARNINGS])
+        if shown:
+            response["warnings"] = list(shown)
         if reason not in _UNTOUCHED:
             decision = f"{outcome}: {message}" if message else outcome
             response["auditAnnotations"] = {**self.audit, "decision": escape(shorten(decision, _LONGEST_MESSAGE))}
@@ -115,7 +115,7 @@ class _Review:
             pod=self.pod,
             owner=self.owner,
             dry_run=self.request.get("dryRun") is True,
-            warnings=told,
+            warnings=shown,
         )
 
 

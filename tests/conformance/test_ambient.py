@@ -9,7 +9,7 @@ import pytest
 from netinit.base.net import FAMILIES
 from netinit.lab import Pod
 from netinit.options import Options
-from netinit.rules.recover import find_other_values
+from netinit.rules.infer_options import find_other_values
 from programming import VARIANTS, apply_in, differences_in, listing, load, needs, run_tool
 
 pytestmark = pytest.mark.netns

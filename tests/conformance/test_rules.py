@@ -58,9 +58,9 @@ def test_the_classic_example_reads_to_the_letter(pod_v4only, variant):
     assert pod_v4only.run([variant, "-w", "-t", "nat", "-S"], check=True).stdout == CLASSIC_EXAMPLE
 
 
-# Where netinit's native rules decide otherwise than Istio's: TPROXY without a socket drops, INVALID is not asked of TCP alone, and
-# rules for servers of one family are of that family. The order of queries to two families' servers decides nothing.
-OTHERWISE = {"dns-uid-gid", "drop-invalid", "inbound-ports-wildcard-tproxy", "ip-range", "tproxy"}
+# Where netinit's native rules differ from Istio's: INVALID is dropped of every protocol, not of TCP alone, and rules for servers of one
+# family are of that family. The order of queries to two families' servers decides nothing.
+OTHERWISE = {"dns-uid-gid", "drop-invalid", "tproxy"}
 
 
 def test_native_tables_of_istio_are_as_planned_and_stay_as_they_are(conformance, require_netns):

@@ -23,7 +23,7 @@ from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.xtables.building import join_table, split_table
 from netinit.rules.xtables.tables import decode_table
-from netinit.simulate.places import load_snapshot
+from netinit.simulate.snapshot_rules import load_snapshot
 from recorded import NAMES, RECORDINGS, read, read_products
 
 SLOW = 2.0  # seconds, on a busy machine

@@ -29,8 +29,8 @@ from netinit.rules.model import TABLES, Plan, Rule
 from netinit.rules.nft import model_table, render_script
 from netinit.rules.nft import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.targets import spell_chain
-from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
+from netinit.rules.targets import format_chain
+from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import Host
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
@@ -268,9 +268,9 @@ def tell_expected(talk: Conversation, attempt: Attempt) -> str:
             attempt.port,
         )
     ):
-        before = f", was to {spell_endpoint(family, number_of(attempt.host), attempt.port)}"
-    here = spell_endpoint(family, came.destination, came.destination_port)
-    return f"{talk.server.server}:{talk.server.port} at {here} from {spell_endpoint(family, came.source, None)}{before}"
+        before = f", was to {format_endpoint(family, number_of(attempt.host), attempt.port)}"
+    here = format_endpoint(family, came.destination, came.destination_port)
+    return f"{talk.server.server}:{talk.server.port} at {here} from {format_endpoint(family, came.source, None)}{before}"
 
 
 def tell_actual(arrival: Arrival, family: Family) -> str:
@@ -348,7 +348,7 @@ def compare_nft_counters(pod: Pod, wanted: Plan, attempts: list[Attempt], talks:
     counted: Counter[tuple[str, str, Rule]] = Counter()
     live = _read_nft_counters(pod)
     for table, chains in write_nft_plan(wanted).items():
-        names = {spell_chain(chain.name): chain.name for one in wanted.tables for chain in one.chains}
+        names = {format_chain(chain.name): chain.name for one in wanted.tables for chain in one.chains}
         for name, chain in chains.items():
             packets = live.get((table, name), [])
             assert len(packets) == len(chain.rules), (table, name, packets)

@@ -8,8 +8,8 @@ import pytest
 
 from goldens import BEHAVIOURS, options_of
 from netinit.backends.nftables import NftablesBackend
-from netinit.base.attributes import split_attributes
 from netinit.base.net import FAMILIES
+from netinit.base.netlink_attributes import split_attributes
 from netinit.base.snapshot import INET, IP, IP6
 from netinit.kernel.nf_tables import dump_tables
 from netinit.kernel.snapshot.reading import read_snapshot

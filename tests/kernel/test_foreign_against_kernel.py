@@ -24,8 +24,8 @@ from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.host import is_simple, surroundings_of
 from netinit.simulate.in_force import find_departures
-from netinit.simulate.places import load_snapshot
 from netinit.simulate.ruleset import load_plan
+from netinit.simulate.snapshot_rules import load_snapshot
 from netinit.simulate.trace import CAPTURED
 from programming import needs, run_tool
 from randomness import SEED

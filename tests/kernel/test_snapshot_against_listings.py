@@ -14,7 +14,7 @@ from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.nft import render_script
-from netinit.simulate.places import IPTABLES_LEGACY, IPTABLES_NFT, load_snapshot
+from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, IPTABLES_NFT, load_snapshot
 from programming import needs
 from recorded import ADDRESS_SETS, FOREIGN, PRODUCTS
 

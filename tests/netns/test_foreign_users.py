@@ -177,11 +177,13 @@ def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
 
 @pytest.mark.parametrize("user_namespace", [False, pytest.param(True, marks=pytest.mark.users)])
 def test_inside_only_net_admin_and_net_raw_are_left_and_no_more_can_be_got(require_netns, tmp_path, user_namespace):
-    """By a program of ours that writes down what it is, in the place of one that lists: rules that are not as planned are listed."""
+    """By a program of ours that writes down what it is, in the place of ipset, which lists the elements of address sets."""
+    needs("iptables-nft")
+    options = (*SIDECAR, "-x", "10.0.0.0/8,192.0.2.4/32", "--ipset-threshold", "1")
     with Pod(user_namespace=user_namespace) as pod:
-        assert tool("apply", *SIDECAR, "--pid", str(pod.pid), "--backend", "iptables-nft").returncode == 0
+        assert tool("apply", *options, "--pid", str(pod.pid), "--backend", "iptables-nft").returncode == 0
         done = subprocess.run(
-            [*TOOL, "verify", *SIDECAR, "-o", "9000", "--pid", str(pod.pid)],
+            [*TOOL, "verify", *options, "--pid", str(pod.pid)],
             env={"PATH": f"{spy(tmp_path)}:{FOLDERS}", "LD_LIBRARY_PATH": "/evil", "PYTHONPATH": "/evil", "SECRET": "hunter2"},
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
@@ -195,16 +197,12 @@ def test_inside_only_net_admin_and_net_raw_are_left_and_no_more_can_be_got(requi
 
 
 def spy(folder):
-    """A folder with programs that tell what they are."""
+    """A folder with a program that writes down what it is."""
     programs = folder / "programs"
     programs.mkdir()
-    for variant in ("nft", "legacy"):
-        for name in (f"iptables-{variant}-save", f"ip6tables-{variant}-save"):
-            (programs / name).write_text(f"#!/bin/sh\ncat /proc/self/status > {folder}/status\nenv > {folder}/environment\nexit 1\n")
-            (programs / name).chmod(0o755)
-    nft = programs / "nft"
-    nft.write_text(f"#!/bin/sh\nexec {programs}/iptables-nft-save\n")
-    nft.chmod(0o755)
+    ipset = programs / "ipset"
+    ipset.write_text(f"#!/bin/sh\ncat /proc/self/status > {folder}/status\nenv > {folder}/environment\nexit 1\n")
+    ipset.chmod(0o755)
     return programs
 
 

@@ -58,7 +58,7 @@ def test_no_name_of_an_interface_breaks_or_forges_an_answer(oddly_connected):
     needs("iptables-nft")
     assert run_tool(oddly_connected, "apply", *OPTIONS).returncode == 0
     for words, wanted in (
-        (["verify", *OPTIONS], "as planned: 34 rules"),
+        (["verify", *OPTIONS], "as planned: "),
         (["verify", "--live", *OPTIONS], "as planned: "),
         (["explain", "--live", "--to", "198.51.100.1:80"], "captured: goes to the proxy on 15001"),
         (["explain", "--live", "--to", "192.0.2.4:80", "--uid", "1337"], r"it leaves through \udcff\udcfe: by the routing table"),
@@ -136,8 +136,8 @@ def test_a_long_address_set_is_counted_and_not_read(inside, name):
 def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
     with pods.OpenPod(netns=inside.path) as pod:
         with pytest.raises(NetinitError, match="more of it than fits into the memory"):
-            pod.visit(lambda: len(bytearray(pods.MEMORY)))
-        assert pod.visit(lambda: len(bytearray(1 << 28))) == 1 << 28
+            pod.run_inside(lambda: len(bytearray(pods.MEMORY)))
+        assert pod.run_inside(lambda: len(bytearray(1 << 28))) == 1 << 28
 
 
 def test_what_a_program_prints_in_a_visit_has_an_end(inside):
@@ -148,7 +148,7 @@ def test_what_a_program_prints_in_a_visit_has_an_end(inside):
         return os.write(descriptor, b"more")
 
     with pods.OpenPod(netns=inside.path) as pod, pytest.raises(OSError, match="File too large"):
-        pod.visit(fill)
+        pod.run_inside(fill)
 
 
 # Locks

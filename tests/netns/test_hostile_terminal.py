@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from hostile_texts import commands
-from netinit.cli.face import STYLES
+from netinit.cli.console import STYLES
 from programming import FOLDERS, REDIRECT, TOOL, VARIANTS, needs, run_tool
 from sweeps import choose
 

@@ -19,8 +19,8 @@ import pytest
 from netinit.base.net import IPV4
 from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
-from netinit.node.door import open_socket
 from netinit.node.programmer import IDLE
+from netinit.node.unix_server import open_socket
 from netinit.options import Options
 from node_agent import Api, Node, make_pod
 from programming import add_foreign_rules, apply_in, check_same, differences_in, load, state

@@ -13,10 +13,10 @@ import subprocess
 import pytest
 
 from hostile_texts import commands
-from netinit.kernel.users import creating_as
+from netinit.kernel.switch_user import creating_as
 from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import Options
-from netinit.simulate.fates import NOTHING_CAPTURES
+from netinit.simulate.verdict_counters import NOTHING_CAPTURES
 from prefork import Running
 from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool
 

@@ -20,7 +20,7 @@ from hostile_texts import ATTACKS, commands, texts
 from netinit.base.errors import NetinitError, ParseError
 from netinit.base.net import IPV4, number_of
 from netinit.base.output import to_json
-from netinit.base.shown import Lines, escape
+from netinit.base.sanitize import Lines, escape
 from netinit.cli import doctor, lint, start
 from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
@@ -28,8 +28,8 @@ from netinit.cli.explain import Answered
 from netinit.cli.findings import formats as findings
 from netinit.cli.findings.issue import Issue
 from netinit.cli.inject import check as check_inject
-from netinit.cli.question import Ground
-from netinit.inject.verdict import StepResult, Verdict
+from netinit.cli.rule_sources import RuleSource
+from netinit.inject.injection_report import StepResult, Verdict
 from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
 from netinit.pods.doctor.feature_checks import FeatureChecks
@@ -38,13 +38,13 @@ from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import ProbeResult
 from netinit.pods.verify import Report
-from netinit.rules.forms import layout_forms
 from netinit.rules.iptables.compare import compare_listing, find_shadows
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 from netinit.rules.packet import Surroundings
+from netinit.rules.rule_patterns import layout_forms
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
@@ -99,7 +99,7 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": to_json(explain_command.to_object(Ground({}, {}, {"iptables-nft": OPTIONS}, warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
+        "explain --json": to_json(explain_command.to_object(RuleSource({}, {}, {"iptables-nft": OPTIONS}, warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
         "verify": verify_command.render_text(report),
         "verify --json": verify_command.render_json(report),
         "draw": render_text(picture),

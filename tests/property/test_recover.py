@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, given, settings
 
 from netinit.base.net import FAMILIES
 from netinit.options import Options
+from netinit.rules.infer_options import Recovered, from_chains, from_listings
 from netinit.rules.iptables.write import ListedTable, Listing, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
 from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
-from netinit.rules.recover import Recovered, from_chains, from_listings
 from netinit.rules.render import render_commands
 from plan_snapshot import live_chains
 from randomness import some

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from allpackets import around
 from core import FAMILIES, load_plan, plan
 from goldens import BEHAVIOURS, options_of
-from netinit.simulate.places import NFTABLES, load_snapshot
+from netinit.simulate.snapshot_rules import NFTABLES, load_snapshot
 from netinit.simulate.symbolic.compare import compare
 from netinit.simulate.symbolic.partition import divide, make_spaces
 from plan_snapshot import snapshot_of

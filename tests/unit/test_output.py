@@ -12,7 +12,7 @@ from hypothesis import given
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base import output
 from netinit.base.errors import NetinitError
-from netinit.base.shown import lines
+from netinit.base.sanitize import lines
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile_texts import ATTACKS, commands, texts
-from netinit.base.shown import MOST, Lines, escape, lines, quote, shorten, split_message
+from netinit.base.sanitize import MOST, Lines, escape, lines, quote, shorten, split_message
 
 NAMED = [
     *range(0x20), 0x7F, *range(0x80, 0xA0), 0x61C, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F),

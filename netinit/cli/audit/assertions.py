@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
-from netinit.cli.question import is_file, read_file
+from netinit.cli.rule_sources import is_file, read_file
 from netinit.golang import goyaml
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit.grammar import Assertion, parse_assertion

@@ -12,11 +12,11 @@ from netinit.cli.audit.assertions import read_assertions
 from netinit.cli.audit.page import render_page
 from netinit.cli.audit.report import Audited, count, examine, fails, list_issues, read_fail_on, to_object
 from netinit.cli.audit.text import render_markdown, render_text
-from netinit.cli.face import answer, color_option, note, warn
+from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.findings.formats import FORMATS, render
 from netinit.cli.findings.ignored import ignore_options, read_ignored
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.question import Ground, find_ground, find_grounds, ground_options
+from netinit.cli.rule_sources import RuleSource, find_ground, find_rule_sources, ground_options
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
 
@@ -75,7 +75,7 @@ def command(  # noqa: PLR0917
     accepted = read_ignored(ignored, ignore_file)
     if all_pods and (pod or live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
-    grounds = _find_all(options) if all_pods else find_grounds(options, pod, select, pod_ip, live)
+    grounds = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)
     found = [examine(name, ground, assertions) for name, ground in grounds]
     if form in FORMATS and not as_json:
         issues = [issue for one in found for issue in list_issues(one, accepted)]
@@ -105,9 +105,9 @@ def _introduce(found: list[Audited]) -> None:
         warn(one.warnings)
 
 
-def _find_all(options: Options) -> list[tuple[str, Ground]]:
+def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
     """The live rules of every pod here that has any. NetinitError where there is none."""
-    grounds: list[tuple[str, Ground]] = []
+    grounds: list[tuple[str, RuleSource]] = []
     without = 0
     for pid, program in find_pods():
         name = f"pid {pid} ({program})"
@@ -129,7 +129,7 @@ def _find_all(options: Options) -> list[tuple[str, Ground]]:
     return grounds
 
 
-def _has_rules(ground: Ground) -> bool:
+def _has_rules(ground: RuleSource) -> bool:
     return any(
         chain.rules
         for found in ground.rulesets.values()

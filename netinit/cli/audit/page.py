@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape as escape_html
 from typing import Any
 
-from netinit.base.shown import escape
+from netinit.base.sanitize import escape
 from netinit.base.version import __version__
 from netinit.cli.audit.report import summarise
 from netinit.cli.audit.text import heading
@@ -82,10 +82,10 @@ def _several(texts: list[str]) -> str:
 
 def _ruling(one: dict[str, Any]) -> tuple[str, ...]:
     shown = one["counterexample"]
-    told = f'{_several([one["name"]] if one["name"] else [])}<code>{_plain(one["assertion"])}</code>'
+    sentence = f'{_several([one["name"]] if one["name"] else [])}<code>{_plain(one["assertion"])}</code>'
     way = ""
     if shown:
         steps = "".join(f"<div><code>{_plain(step)}</code></div>" for step in shown["path"])
         way = _several([shown["packet"], shown["sentence"]]) + f"<details><summary>its way</summary>{steps}</details>"
     cures = _several([f"{cure['change']}: {cure['verdict']}" for cure in one["cures"]])
-    return f'<span class="by {one["result"]}">{one["result"]}</span>', told, way, cures
+    return f'<span class="by {one["result"]}">{one["result"]}</span>', sentence, way, cures

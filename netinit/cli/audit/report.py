@@ -11,15 +11,15 @@ from netinit.cli.explain import shown_steps
 from netinit.cli.findings.codes import CODES
 from netinit.cli.findings.ignored import without_ignored
 from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue
-from netinit.cli.question import Ground, spell_options
+from netinit.cli.rule_sources import RuleSource, format_options
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.bypasses import Traffic, audit
 from netinit.simulate.audit.grammar import Assertion
 from netinit.simulate.audit.proof import Ruling, rule_on
 from netinit.simulate.audit.subject import AuditSubject, example_of
-from netinit.simulate.audit.words import spell_box
-from netinit.simulate.endpoints import spell_example, spell_packet
+from netinit.simulate.audit.words import format_box
+from netinit.simulate.endpoints import format_example, format_packet
 from netinit.simulate.explain import Explanation
 from netinit.simulate.ruleset import Ruleset
 
@@ -49,7 +49,7 @@ class Audited:
     facts: PodFacts | None = None
 
 
-def subject_of(name: str, ground: Ground) -> AuditSubject:
+def subject_of(name: str, ground: RuleSource) -> AuditSubject:
     """What is audited: families in which the pod has no address of its own are none of its."""
     around = {
         family: one for family, one in ground.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
@@ -62,11 +62,11 @@ def subject_of(name: str, ground: Ground) -> AuditSubject:
     )  # fmt: skip
 
 
-def examine(name: str, ground: Ground, assertions: Sequence[Assertion]) -> Audited:
+def examine(name: str, ground: RuleSource, assertions: Sequence[Assertion]) -> Audited:
     """Audits one pod. TooManyPartsError."""
     subject = subject_of(name, ground)
     made = next(iter(ground.options.values()), None)
-    options = spell_options(made) if made else ""
+    options = format_options(made) if made else ""
     return Audited(name, audit(subject), rule_on(subject, assertions), options, ground.notes, ground.warnings, ground.facts)
 
 
@@ -118,13 +118,13 @@ def _row(one: Traffic, *, full: bool) -> Row:
         "who": list(one.who),
         "because": list(one.because),
         "closes": one.closes,
-        "example": spell_example(*example_of(one.regions[0])),
+        "example": format_example(*example_of(one.regions[0])),
         "packets": str(sum(region.size for region in one.regions)),
         "sets": [
             {
                 "family": region.space.family.name,
                 "direction": region.space.direction,
-                "boxes": [spell_box(region.space, box) for box in region.boxes],
+                "boxes": [format_box(region.space, box) for box in region.boxes],
             }
             for region in one.regions
         ]
@@ -148,7 +148,7 @@ def _ruling(one: Ruling) -> Row:
 
 def _counterexample(shown: Explanation) -> Row:
     return {
-        "packet": spell_packet(shown.trace.first),
+        "packet": format_packet(shown.trace.first),
         "sentence": shown.sentence,
         "path": [
             f"{step.hook} {step.table} {step.chain} {step.rule.number}: {step.rule.bare_text}" if step.rule else step.outcome
@@ -179,7 +179,7 @@ def count(number: int, word: str) -> str:
 def summarise(found: dict[str, Any]) -> str:
     """The first line of a pod: how much passes the proxy by, and by whose will."""
     rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
-    told = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
-    told = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that nobody can know") for text in told]
+    counts = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
+    counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that nobody can know") for text in counts]
     kinds_of = "1 kind of traffic does" if len(rows) == 1 else f"{len(rows)} kinds of traffic do"
-    return f"{kinds_of} not go through the proxy: {', '.join(told)}" if rows else "all traffic goes through the proxy"
+    return f"{kinds_of} not go through the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from netinit.base.shown import Lines, escape, lines
+from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.audit.report import summarise
 
 SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from netinit.base.output import answers_a_terminal, can_show, show_painted
+from netinit.cli.console import color_option, wants_colour
 from netinit.cli.demo import play
-from netinit.cli.face import color_option, wants_colour
 from netinit.cli.flags import HELP_NAMES
 
 FAILED = 1

@@ -6,9 +6,9 @@ import click
 
 from netinit.base.errors import DriftError, OptionError
 from netinit.base.output import show_artefact, to_json, with_version
+from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.diff.report import EQUAL, render_text, to_object
 from netinit.cli.diff.sides import Compared, read_git, read_live_pair, read_manifests, read_sides
-from netinit.cli.face import answer, color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.options import Options
 

@@ -6,8 +6,8 @@ import re
 
 from netinit.base.errors import ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.base.shown import shorten
-from netinit.cli.question import Ground, stand_in
+from netinit.base.sanitize import shorten
+from netinit.cli.rule_sources import RuleSource, stand_in
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.simulate.ruleset import Ruleset, load_listing
 
@@ -24,7 +24,7 @@ def is_listing(text: str) -> bool:
     return bool(_TABLE.search(text))
 
 
-def read_listings(text: str, name: str) -> Ground:
+def read_listings(text: str, name: str) -> RuleSource:
     """The rules of a file, in the families that it has. ParseError, which names the file."""
     rulesets: dict[Family, Ruleset] = {}
     for family, texts in _by_family(text).items():
@@ -34,7 +34,7 @@ def read_listings(text: str, name: str) -> Ground:
         except ParseError as error:
             raise ParseError(f"{shorten(name)}: {family.name}: {error}") from None
     warnings = [f"{shorten(name)}: what TPROXY takes counts as sent on: no listing of rules has the route for its mark"]
-    return Ground(
+    return RuleSource(
         {SOURCE: {family: rulesets[family] for family in FAMILIES if family in rulesets}},
         {family: stand_in(family) for family in FAMILIES if family in rulesets},
         warnings=tuple(warnings) if "-j TPROXY" in text else (),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.base.shown import Lines, lines
+from netinit.base.sanitize import Lines, lines
 from netinit.cli.audit.report import count
 from netinit.cli.diff.sides import Compared
 from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
 from netinit.simulate.audit.subject import example_of
-from netinit.simulate.endpoints import spell_example
+from netinit.simulate.endpoints import format_example
 
 EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"
 MOST_SHOWN = 8  # kinds of packets
@@ -37,7 +37,7 @@ def _change(one: FateChange) -> dict[str, Any]:
         "because_before": one.why[0],
         "because_after": one.why[1],
         "packets": str(sum(region.size for region in one.regions)),
-        "example": spell_example(*example_of(one.regions[0])),
+        "example": format_example(*example_of(one.regions[0])),
     }
 
 
@@ -47,7 +47,7 @@ def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     for pair in pairs:
         shown = pair["differences"] if full else pair["differences"][:MOST_SHOWN]
         left = len(pair["differences"]) - len(shown)
-        printed += [_sum_up(pair), *[line for one in shown for line in _tell(one)]]
+        printed += [_sum_up(pair), *[line for one in shown for line in _describe_change(one)]]
         printed += [f"  and {count(left, 'kind')} more, of packets that are less ordinary (--full shows all)"] * bool(left)
     if len(pairs) > 1:
         equal = sum(pair["result"] == EQUAL for pair in pairs)
@@ -66,9 +66,9 @@ def _sum_up(pair: dict[str, Any]) -> str:
     return f"{'-' if pair['result'] == ONLY_BEFORE else '+'} {name}: {pair['result']}"
 
 
-def _tell(one: dict[str, Any]) -> list[str]:
-    told = [f"  {who}" for who in one["who"]]
+def _describe_change(one: dict[str, Any]) -> list[str]:
+    printed = [f"  {who}" for who in one["who"]]
     for when in ("before", "after"):
         because = f", because {one[f'because_{when}']}" if one[f"because_{when}"] else ""
-        told.append(f"    {when + ':':<8}{one[when]}{because}")
-    return [*told, f"    example: {one['example']}"]
+        printed.append(f"    {when + ':':<8}{one[when]}{because}")
+    return [*printed, f"    example: {one['example']}"]

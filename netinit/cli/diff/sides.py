@@ -14,8 +14,8 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
-from netinit.cli.question import (
-    Ground,
+from netinit.cli.rule_sources import (
+    RuleSource,
     complete_servers,
     find_ground,
     find_planned,
@@ -66,7 +66,7 @@ def read_manifests(old: str, new: str, select: str) -> list[Compared]:
     return [_pair(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
 
 
-def _read_pods(file: str, select: str) -> dict[str, Ground]:
+def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
     if file == NOTHING:
         return {}
     pods = read_pods((file,), select)
@@ -79,7 +79,7 @@ def _read_pods(file: str, select: str) -> dict[str, Ground]:
     return {name: find_planned(Options(), complete_servers(facts, Options())) for name, facts in found.items()}
 
 
-def _pair(name: str, before: Ground | None, after: Ground | None) -> Compared:
+def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Compared:
     grounds = [one for one in (before, after) if one]
     return Compared(
         name, subject_of(name, before) if before else None, subject_of(name, after) if after else None,
@@ -101,7 +101,7 @@ def _is_file(side: str) -> bool:
     return side == "-" or is_file(side)
 
 
-def _read_listings(side: str) -> Ground | None:
+def _read_listings(side: str) -> RuleSource | None:
     """The rules that a file, or stdin, holds; None where it holds none. Manifests come from named files alone."""
     if not _is_file(side):
         return None
@@ -123,7 +123,7 @@ def in_common(pair: Compared) -> Compared:
     return replace(pair, after=replace(pair.after, surroundings=both))
 
 
-def _read_side(side: str, live: Ground | None) -> Ground:
+def _read_side(side: str, live: RuleSource | None) -> RuleSource:
     if side == LIVE and live:
         return live
     if _is_file(side):
@@ -157,11 +157,11 @@ def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Co
         ground, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in ground.surroundings}},
         options={"plan": meant}, notes=(), warnings=(),
     )  # fmt: skip
-    told = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
-    return [_pair(f"{told} and the live rules", planned, ground)]
+    left = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
+    return [_pair(f"{left} and the live rules", planned, ground)]
 
 
-def beside(pair: Compared, live: Ground | None) -> Compared:
+def beside(pair: Compared, live: RuleSource | None) -> Compared:
     """Both on the host of the live rules, where there are some."""
     if live is None or pair.before is None or pair.after is None:
         return pair

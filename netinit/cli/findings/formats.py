@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape as escape_xml
 from xml.sax.saxutils import quoteattr
 
 from netinit.base.output import to_json
-from netinit.base.shown import escape
+from netinit.base.sanitize import escape
 from netinit.base.version import __version__
 from netinit.cli.findings.codes import MEANINGS, link
 from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue

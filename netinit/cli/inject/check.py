@@ -10,16 +10,16 @@ import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.shown import Lines, escape, lines, shorten, split_message
+from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.cli.face import answer, color_option
+from netinit.cli.console import answer, color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.config import InjectionConfig
+from netinit.inject.injection_report import Verdict, judge, judge_manually
 from netinit.inject.manifests import Selection, Workload, split, workloads
 from netinit.inject.pod import Namespace
-from netinit.inject.verdict import Verdict, judge, judge_manually
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options.kinds import quote_value
 from netinit.simulate.lint import lint
@@ -195,12 +195,12 @@ def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
     rows = [row if webhooks else (row[0], *row[3:]) for row in head + [_row(verdict) for verdict in verdicts]]
     last = len(rows[0]) - 1
     widths = [max(len(row[column]) for row in rows) for column in range(last)] + [0]
-    told = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    printed = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     if not verdicts:
-        told = ["no workload: there is nothing that could be injected"]
+        printed = ["no workload: there is nothing that could be injected"]
     for verdict in verdicts:
-        told += ["", _title(verdict), *_details(verdict)]
-    return lines(told)
+        printed += ["", _title(verdict), *_details(verdict)]
+    return lines(printed)
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.output import show_artefact, show_lines
-from netinit.base.shown import shorten, split_message
+from netinit.base.sanitize import shorten, split_message
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.configuration_check import find_template_problems, try_canary

@@ -18,14 +18,14 @@ class Cluster:
 
     def __init__(self, *, context: str | None = None, kubeconfig: str | None = None) -> None:
         try:
-            from netinit.kube import asking, resources
+            from netinit.kube import resources, single_requests
             from netinit.kube.access import find_access
         except ImportError as error:
             raise ConfigError(
                 "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
                 "pip install httpx2; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
-        self._asking: Any = asking
+        self._asking: Any = single_requests
         self._resources: Any = resources
         self._access = find_access(kubeconfig=kubeconfig or "", context=context or "")
 

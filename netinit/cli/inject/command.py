@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netinit.cli.face import color_option
+from netinit.cli.console import color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import run
 from netinit.cli.inject.flags import InjectFlags

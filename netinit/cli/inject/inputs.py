@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines
-from netinit.base.shown import shorten, split_message
+from netinit.base.sanitize import shorten, split_message
 from netinit.base.tree import mapping, string
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError, Spool

@@ -8,16 +8,16 @@ import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.shown import Lines, escape, lines, shorten
+from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
-from netinit.cli.face import answer, note
+from netinit.cli.console import answer, note
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.asking import cluster_options, find_kubectl
+from netinit.cli.kubectl.common_options import cluster_options, find_kubectl
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
-from netinit.cli.question import complete_servers, find_planned
+from netinit.cli.rule_sources import complete_servers, find_planned
 from netinit.inject.podfile import PodFacts, read_object
 from netinit.options import Options
 from netinit.simulate.audit import kinds
@@ -127,8 +127,8 @@ def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
     except NetinitError as error:
         return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": str(error)}
     ours = [mapping(one) for one in sequence(report.get("differences"))]
-    told = [" ".join(filter(None, (string(one.get("kind")), string(one.get("chain")), string(one.get("rule"))))) for one in ours]
-    return {"rules": PLANNED if report.get("ok") is True else DIFFERENT, "source": found.source, "differences": told}
+    texts = [" ".join(filter(None, (string(one.get("kind")), string(one.get("chain")), string(one.get("rule"))))) for one in ours]
+    return {"rules": PLANNED if report.get("ok") is True else DIFFERENT, "source": found.source, "differences": texts}
 
 
 def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
@@ -172,9 +172,9 @@ def render_rows(rows: list[Row]) -> Lines:
     counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
     bare = sum(not row["injected"] for row in rows)
     ended = sum(row["rules"] == ENDED for row in rows)
-    told = [f"{number} with rules {word}" for number, word in counts]
-    told += [f"{bare} not injected"] * bool(bare) + [f"{ended} ended"] * bool(ended)
-    return lines([*printed, f"{len(rows)} pods: {', '.join(told)}"])
+    texts = [f"{number} with rules {word}" for number, word in counts]
+    texts += [f"{bare} not injected"] * bool(bare) + [f"{ended} ended"] * bool(ended)
+    return lines([*printed, f"{len(rows)} pods: {', '.join(texts)}"])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

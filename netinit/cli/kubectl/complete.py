@@ -10,7 +10,7 @@ import click
 from netinit.base.errors import NetinitError
 from netinit.base.output import show_artefact
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.asking import find_kubectl
+from netinit.cli.kubectl.common_options import find_kubectl
 
 NO_FILES = ":4"  # the last line is a number of directives: no file names
 OF_NAMESPACES = ("-n", "--namespace", "--agent-namespace")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from netinit.base.errors import ClusterError, OptionError
 from netinit.base.net import parse_address
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import read_addresses
 from netinit.cli.kubectl.program import Kubectl

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from netinit.cli.kubectl.about import make_command
+from netinit.cli.kubectl.pod_command import make_command
 
 command = make_command("doctor")

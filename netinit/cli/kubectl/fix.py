@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
-from netinit.base.shown import lines
+from netinit.base.sanitize import lines
 from netinit.base.tree import mapping, sequence, string
-from netinit.cli.face import answer, note
+from netinit.cli.console import answer, note
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.about import AGENT, AUTO, EPHEMERAL, find_sources, image_option
-from netinit.cli.kubectl.asking import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.common_options import cluster_options, find_kubectl, find_pods
 from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.pod_command import AGENT, AUTO, EPHEMERAL, find_sources, image_option
 from netinit.cli.kubectl.sources import AgentSource, ManifestSource, PodQuestion, PodSource, ask_first
 from netinit.inject.podfile import read_object
 from netinit.options import Options

@@ -9,7 +9,7 @@ from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 
 KINDS = {  # as people write it -> as kubectl is asked

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from netinit.base.errors import ClusterError, NetinitError
-from netinit.base.shown import shorten
+from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree
 from netinit.kernel import run
-from netinit.kernel.following import Followed
+from netinit.kernel.streaming_program import Followed
 
 MOST_BYTES = 256 << 20  # of an answer; a thousand pods are about 20 MiB
 MOST_OF_AN_ERROR = 400

@@ -9,17 +9,17 @@ import click
 
 from netinit.base.errors import ClusterError, NetinitError
 from netinit.base.output import show_artefact
-from netinit.base.shown import escape
+from netinit.base.sanitize import escape
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.base.version import __version__
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.about import AGENT, AUTO, EPHEMERAL, MANIFEST, find_sources, image_option
-from netinit.cli.kubectl.asking import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.common_options import cluster_options, find_kubectl, find_pods
 from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.pod_command import AGENT, AUTO, EPHEMERAL, MANIFEST, find_sources, image_option
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.redaction import redact
 from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, PodQuestion, PodSource, ask_first
-from netinit.cli.question import spell_options
+from netinit.cli.rule_sources import format_options
 from netinit.inject.annotations import known_keys
 from netinit.inject.podfile import PodFacts, read_object
 
@@ -62,7 +62,7 @@ def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Itera
         yield from _section("Options", [f"cannot be read: {error}"])
         return
     yield from _section("Pod", _describe_pod(pod, facts))
-    yield from _section("Options", [spell_options(facts.options), *[f"{field}: {key}" for field, key in facts.origins.items()]])
+    yield from _section("Options", [format_options(facts.options), *[f"{field}: {key}" for field, key in facts.origins.items()]])
     for title, verb in QUESTIONS.items():
         try:
             found = ask_first(sources, pod, PodQuestion(verb, (), facts.options))

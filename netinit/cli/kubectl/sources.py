@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseError
-from netinit.base.shown import quote, shorten, split_message
+from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cli.itself import run_netinit
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl, describe_errors, describe_failure
-from netinit.kernel.following import Followed
+from netinit.cli.reexec import run_netinit
+from netinit.kernel.streaming_program import Followed
 from netinit.node.settings import AgentSettings
 from netinit.options import AMBIENT, Interception, Options
 
@@ -223,11 +223,11 @@ class EphemeralSource:
         if done.status:
             raise ClusterError(f"kubectl debug: {describe_failure(done)}")
         code = self._wait(pod, name)
-        told = self.kubectl.ask("logs", "-n", pod.namespace, pod.name, "-c", name)
-        if told.status:
-            raise ClusterError(f"kubectl logs: {describe_failure(told)}")
+        logs = self.kubectl.ask("logs", "-n", pod.namespace, pod.name, "-c", name)
+        if logs.status:
+            raise ClusterError(f"kubectl logs: {describe_failure(logs)}")
         source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
-        return PodAnswer(code, told.output, (), source)
+        return PodAnswer(code, logs.output, (), source)
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
         """The same for a command that goes on: kubectl is attached to the container. ClusterError."""

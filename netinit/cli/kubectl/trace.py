@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from netinit.cli.kubectl.live import make_live_command
+from netinit.cli.kubectl.stream_command import make_live_command
 
 command = make_live_command("trace")

@@ -15,10 +15,10 @@ import click
 
 from netinit.base.errors import NamespaceError, NetinitError, OptionError
 from netinit.base.output import show_artefact
-from netinit.base.shown import shorten
+from netinit.base.sanitize import shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.itself import become_netinit, run_netinit
+from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
 from netinit.node.attachments import Attachments
 from netinit.node.pod_namespaces import find_namespaces

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.shown import Lines, lines
+from netinit.base.sanitize import Lines, lines
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cli.face import answer
+from netinit.cli.console import answer
 from netinit.cli.flags import FlagCommand
 from netinit.node.settings import STATUS_FILE, InstallSettings
 
@@ -39,11 +39,11 @@ def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     """What is wrong with each part, empty texts where nothing is; the agent's own words beside."""
     from netinit.node.installation import make_installer
 
-    told = _read(Path(options.socket).parent / STATUS_FILE)
-    silence = now - float(told.get("time", 0))
-    checks = {name: string(wrong) for name, wrong in mapping(told.get("checks")).items()}
+    status = _read(Path(options.socket).parent / STATUS_FILE)
+    silence = now - float(status.get("time", 0))
+    checks = {name: string(wrong) for name, wrong in mapping(status.get("checks")).items()}
     wrong = [f"{name}: {problem}" for name, problem in checks.items() if problem]
-    if not told:
+    if not status:
         agent = "it has not run on this node since the last start"
     elif silence > _STALE:
         agent = f"it has said nothing for {silence:.0f} s"
@@ -52,9 +52,9 @@ def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     return {
         **make_installer(options).state(),
         "agent": agent,
-        "pods": told.get("pods", 0),
-        "problems": [f"{name}: {problem}" for name, problem in mapping(told.get("problems")).items()],
-        "lastErrors": [string(one) for one in sequence(told.get("lastErrors"))],
+        "pods": status.get("pods", 0),
+        "problems": [f"{name}: {problem}" for name, problem in mapping(status.get("problems")).items()],
+        "lastErrors": [string(one) for one in sequence(status.get("lastErrors"))],
     }
 
 
@@ -67,8 +67,8 @@ def _read(path: Path) -> Tree:
 
 def render(found: dict[str, Any]) -> Lines:
     """A line for each part, and what went wrong."""
-    told = [f"{'✘' if found[part] else '✔'} {part}: {found[part] or 'in place'}" for part in ("executable", "entry")]
-    told.append(f"✘ agent: {found['agent']}" if found["agent"] else f"✔ agent: it answers for {found['pods']} pods")
-    told += [f"! {problem}" for problem in found["problems"]]
-    told += [f"error: {error}" for error in found["lastErrors"]]
-    return lines(told)
+    status = [f"{'✘' if found[part] else '✔'} {part}: {found[part] or 'in place'}" for part in ("executable", "entry")]
+    status.append(f"✘ agent: {found['agent']}" if found["agent"] else f"✔ agent: it answers for {found['pods']} pods")
+    status += [f"! {problem}" for problem in found["problems"]]
+    status += [f"error: {error}" for error in found["lastErrors"]]
+    return lines(status)

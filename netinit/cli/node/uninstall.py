@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netinit.base.output import show
-from netinit.base.shown import lines
+from netinit.base.sanitize import lines
 from netinit.cli.flags import FlagCommand
 from netinit.node.settings import InstallSettings
 

@@ -8,7 +8,7 @@ import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show, show_artefact, to_json
-from netinit.base.shown import Lines, lines, quote
+from netinit.base.sanitize import Lines, lines, quote
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.inject.files import RefusedFileError, read
@@ -59,11 +59,11 @@ def _as_tree(finding: InstallationFinding) -> Tree:
 
 
 def _render(found: tuple[InstallationFinding, ...]) -> Lines:
-    told = []
+    printed = []
     for finding in found:
-        told.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")
-        told.append(f"    remedy: {finding.remedy}")
-    return lines(told or ["nothing found"])
+        printed.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")
+        printed.append(f"    remedy: {finding.remedy}")
+    return lines(printed or ["nothing found"])
 
 
 def _read(files: tuple[str, ...]) -> list[Tree]:

@@ -9,7 +9,7 @@ import click
 
 from netinit.base.errors import ConfigError, ParseError
 from netinit.base.output import show_artefact
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.inject.files import RefusedFileError, read

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from netinit.base.errors import NetinitError
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.cli.flags import HELP_NAMES, read_value
 from netinit.webhook.settings import SECOND, read_duration
 

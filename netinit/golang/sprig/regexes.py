@@ -46,7 +46,7 @@ def _compiled(expression: str) -> Any:
     try:
         import re2
     except ImportError:
-        raise FunctionError("regular expressions need the package google-re2: pip install 'netinit[webhook]'") from None
+        raise FunctionError("regular expressions need the package google-re2: pip install google-re2") from None
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY

@@ -22,6 +22,7 @@ ATTRIBUTE_SIZE, MOST_PROGRAMS = 64, 64
 NOT_KNOWN = (22, 38, 95)  # EINVAL, ENOSYS, EOPNOTSUPP: a kernel without bpf(2), or without this kind of attachment
 UNKNOWN_CALL = 38  # ENOSYS
 NO_DEVICE = 19  # ENODEV, of a device that is of another kind
+FORBIDDEN = (1, 13)  # EPERM, EACCES: in another user namespace than the first, or where seccomp filters bpf(2), as in most containers
 NAMESPACE = "/proc/thread-self/ns/net"
 
 
@@ -35,33 +36,43 @@ def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedPro
         try:
             found.extend([AttachedProgram(where=where, number=number) for number in _query(target, kind)])
         except OSError as error:
+            if error.errno in FORBIDDEN:
+                raise
             unknown.append(Unknown(place=where, reason=f"bpf(2): {error.strerror}"))
 
     if posix.uname().machine not in SYSCALLS:
         unknown.append(Unknown(place="BPF programs", reason=f"bpf(2) has no known number on {posix.uname().machine}"))
         return ()
+    found += [AttachedProgram(where=f"XDP on {link.name}", number=link.xdp) for link in links if link.xdp]
     descriptor = posix.open(NAMESPACE, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
         for kind, label in OF_NAMESPACE.items():
             query(descriptor, kind, f"{label} of the network namespace")
+        for link in links:
+            for kind, label in OF_DEVICES.items():
+                query(link.index, kind, f"{label} on {link.name}")
+    except OSError as error:
+        unknown.append(Unknown(place="BPF programs", reason=f"bpf(2): {error.strerror}", is_forbidden=True))
     finally:
         posix.close(descriptor)
-    for link in links:
-        found += [AttachedProgram(where=f"XDP on {link.name}", number=link.xdp)] if link.xdp else []
-        for kind, label in OF_DEVICES.items():
-            query(link.index, kind, f"{label} on {link.name}")
     return tuple(found)
 
 
 def has_any(devices: Collection[int]) -> bool:
-    """Whether any program is attached to this namespace or to one of its devices, by their numbers. OSError."""
+    """Whether any program is attached to this namespace or to one of its devices, by their numbers. OSError.
+
+    False where this process may not ask: most containers may not, and who may not ask cannot attach one either.
+    """
     descriptor = posix.open(NAMESPACE, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
-        if any(_query(descriptor, kind) for kind in OF_NAMESPACE):
-            return True
+        asked = [(descriptor, kind) for kind in OF_NAMESPACE] + [(index, kind) for index in devices for kind in OF_DEVICES]
+        return any(_query(target, kind) for target, kind in asked)
+    except OSError as error:
+        if error.errno in FORBIDDEN:
+            return False
+        raise
     finally:
         posix.close(descriptor)
-    return any(_query(index, kind) for index in devices for kind in OF_DEVICES)
 
 
 def _query(target: int, kind: int) -> tuple[int, ...]:

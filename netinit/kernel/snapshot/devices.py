@@ -6,7 +6,7 @@ import posix
 from _socket import inet_ntop
 from _struct import pack, unpack_from
 
-from netinit.base.attributes import MalformedError, attributes_of, name
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import Device, HostAddress, TrafficControl, Unknown
 from netinit.kernel.netlink import Netlink
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posix
 from _struct import pack
 
-from netinit.base.attributes import (
+from netinit.base.netlink_attributes import (
     MalformedError,
     attributes_of,
     name,

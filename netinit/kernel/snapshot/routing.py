@@ -6,8 +6,8 @@ import struct
 from _socket import inet_ntop
 from struct import pack, unpack_from
 
-from netinit.base.attributes import MalformedError, attributes_of, name
 from netinit.base.net import FAMILIES, FULL_MASK
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import Hop, RoutingRule, TableRoute, Unknown
 from netinit.kernel.netlink import Netlink
 

@@ -176,7 +176,7 @@ def draft_of(given: PeerOptions) -> Draft:
             draft.fields[flag.to] = _joined(value) if flag.repeated else value
         elif flag.fate != READ and given.is_given(flag.field) and value not in (flag.default, (), "", False):
             if flag.fate == LACKING:
-                draft.lacking.append(Remark(flag=label, value=_spell_value(flag, value), text=flag.why))
+                draft.lacking.append(Remark(flag=label, value=_format_value(flag, value), text=flag.why))
             else:  # without its value, which may be a secret
                 draft.needless.append(Remark(flag=label, value="", text=flag.why))
     given.complete(draft)
@@ -203,7 +203,7 @@ def _joined(values: tuple[Any, ...]) -> Any:
     return tuple([item for value in values for item in (value if type(value) is tuple else (value,))])
 
 
-def _spell_value(flag: Flag, value: Any) -> str:
+def _format_value(flag: Flag, value: Any) -> str:
     if value is None or isinstance(value, bool):
         return "" if value is not False else "false"
     return ", ".join([flag.kind.write(one) for one in value]) if flag.repeated else flag.kind.write(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.net import MAX_PORT, Network, PortRange, Ports, bounds_of, family_of, merge_ports
-from netinit.options import kinds, users
+from netinit.options import kinds, user_ports
 from netinit.options.kinds import Kind
 
 SECOND = 10**9
@@ -65,9 +65,9 @@ def read_virtual_network(text: str) -> tuple[str, Network]:
     return name, Network.parse(network)
 
 
-def all_ports_of(user: int, protocol: str = "tcp") -> users.PortsOfUsers:
+def all_ports_of(user: int, protocol: str = "tcp") -> user_ports.PortsOfUsers:
     """All ports of one user."""
-    return users.PortsOfUsers(protocol=protocol, ports=(), first=user, last=user)
+    return user_ports.PortsOfUsers(protocol=protocol, ports=(), first=user, last=user)
 
 
 def without(ports: Ports, others: Ports) -> Ports:

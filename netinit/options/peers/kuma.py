@@ -13,7 +13,7 @@ from netinit.options.interception import DNS_LISTENER, DNS_PORT, OFF
 from netinit.options.kinds import COUNT, DURATION, PORT, PORTS, SWITCH, choice
 from netinit.options.peers.declare import Draft, PeerOptions, Remark, lacking, needless, read, same
 from netinit.options.peers.kinds import EXCEPTIONS, NETWORKS, SECONDS, TEXT, USER, VIRTUAL_NETWORK, exceptions_of
-from netinit.options.users import PortsOfUsers
+from netinit.options.user_ports import PortsOfUsers
 
 DEFAULT_UID = 5678
 RESOLV_CONF = "/etc/resolv.conf"

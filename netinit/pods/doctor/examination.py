@@ -11,12 +11,12 @@ from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
 from netinit.kernel.pods import OpenPod
-from netinit.kernel.situation import PERSON, advise, find_situation
+from netinit.kernel.runtime_environment import PERSON, advise, find_situation
 from netinit.options import AUTO, Options
+from netinit.pods.backend_choice import Survey
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
-from netinit.pods.inspect import Survey
 
 MOST_NAMED = 4
 MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
@@ -56,8 +56,8 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
         if options.wants_servers:  # without the file: what needs the same of kernel and programs
             servers = tuple(detect.name_servers(text))
             options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
-        found = pod.visit(
-            lambda: _examine_here(options, uids, gids, pod.warn_of_machine(), text),
+        found = pod.run_inside(
+            lambda: _examine_here(options, uids, gids, pod.warn_if_host(), text),
             keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP),
         )
     return replace(found, findings=(*found.findings, *trouble))

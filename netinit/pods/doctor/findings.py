@@ -12,12 +12,12 @@ from netinit import backends
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.holders import describe_holders
+from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
-from netinit.kernel.situation import KUBERNETES, PERSON, advise, find_situation
+from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
 from netinit.options import AMBIENT, CLASSIC, TPROXY, Options
-from netinit.pods.inspect import Survey
+from netinit.pods.backend_choice import Survey
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 IN_A_CLUSTER = (

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, route_library
-from netinit.kernel.isolated import IsolatedNamespace
+from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.sockets import ProbeSocket

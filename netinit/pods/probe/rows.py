@@ -12,7 +12,7 @@ from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, forget
-from netinit.kernel.situation import advise
+from netinit.kernel.runtime_environment import advise
 from netinit.options import CLASSIC, OFF, REJECT, TPROXY, Options
 from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
@@ -20,7 +20,7 @@ from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_
 from netinit.pods.probe.sockets import ProbeSocket
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
+from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import find_cause
 from netinit.simulate.ruleset import Ruleset, load_plan
@@ -138,7 +138,7 @@ def _probe_outbound(options: Options, families: Sequence[Family]) -> list[ProbeR
     for family in families:
         around = read_surroundings(family)
         own = next((address for name, address in around.addresses if name != LOOPBACK_DEVICE), None)
-        asks = plan_outbound(options, family, spell_endpoint(family, own, None) if own is not None else "")
+        asks = plan_outbound(options, family, format_endpoint(family, own, None) if own is not None else "")
         rows += _run(asks, options, around, None)
     return rows
 
@@ -271,7 +271,7 @@ def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:
     if trace.transparent:
         return untouched and captured
     if trace.verdict == CAPTURED:
-        wanted = spell_endpoint(ask.family, trace.last.destination, trace.redirect_port)
+        wanted = format_endpoint(ask.family, trace.last.destination, trace.redirect_port)
         return sighting.target is not None and _endpoint(ask.family, sighting.target) == wanted and arrived
     if trace.fate == DELIVERED:
         return untouched and arrived and not captured

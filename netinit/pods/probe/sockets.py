@@ -14,7 +14,7 @@ import struct
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import IPV6, Family
-from netinit.kernel.users import creating_as
+from netinit.kernel.switch_user import creating_as
 
 SYN = 0x02
 HOPS = 1  # whatever is not for this pod ends at the first router

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _struct import pack, unpack_from
 
-from netinit.base.attributes import HEADER, write_attribute
+from netinit.base.netlink_attributes import HEADER, write_attribute
 from netinit.base.records import Record
 from netinit.rules.expressions.numbers import NFT_GOTO, NFT_JUMP, OPERATORS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from sys import byteorder
 
-from netinit.base.attributes import MalformedError, attributes_of, name, number, signed
 from netinit.base.net import FULL_MASK, IPV4, Family, text_of
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed
 from netinit.rules.expressions.numbers import (
     CT_MARK,
     CT_ZONE,

@@ -11,7 +11,7 @@ from netinit.base.records import Record
 from netinit.rules.expressions.building import ANONYMOUS, EncodedSet, settle
 from netinit.rules.expressions.writing import NativeWriter
 from netinit.rules.nft import plan_steps
-from netinit.rules.targets import Jump, spell_chain
+from netinit.rules.targets import Jump, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) 
     writer.count()
     target = step.target
     if isinstance(target, Jump):
-        target = Jump(chain=spell_chain(target.chain), goto=target.goto)
+        target = Jump(chain=format_chain(target.chain), goto=target.goto)
     writer.finish(target, step.part, step.rule.families[0])
     return EncodedRule(expressions=writer.block(), rule=step.rule)
 

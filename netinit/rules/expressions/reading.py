@@ -5,17 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 from sys import byteorder
 
-from netinit.base.attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
 from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
 from netinit.rules.expressions.building import compare_register
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
 from netinit.rules.expressions.conditions import Known, RegisterTest, decode_comparison, families_of
 from netinit.rules.expressions.effects import decode_effect, decode_verdict
-from netinit.rules.expressions.keeping import FILLS, RegisterCode, keep_match, keep_target
 from netinit.rules.expressions.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
 from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
+from netinit.rules.expressions.undecoded import FILLS, RegisterCode, keep_match, keep_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, TcpFlags, UnknownMatch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.attributes import MalformedError, number
+from netinit.base.netlink_attributes import MalformedError, number
 from netinit.base.records import Record
 
 WORD = 4  # bytes of one of the 16 small registers; the four old ones are four of these each

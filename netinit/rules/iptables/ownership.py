@@ -4,7 +4,7 @@ Rules in chains of our names are ours. In the built-in chains, which others use 
 of our chains, when it is one that the plan has and our chains are there, or when it has the form that a layout gives
 it and the values in it (interface, mark) are confirmed by other rules of ours. Everything else is left alone.
 
-What the layouts' rules look like is not said here: it is read off them as they are rendered (netinit.rules.forms), where a
+What the layouts' rules look like is not said here: it is read off them as they are rendered (netinit.rules.rule_patterns), where a
 rule stands that neither jumps to our chains nor is in the plan.
 """
 
@@ -67,7 +67,7 @@ class Anchor(Record):
 
 
 class Forms(Record):
-    """The forms of all rules in built-in chains that do not jump to a chain of ours (netinit.rules.forms renders them).
+    """The forms of all rules in built-in chains that do not jump to a chain of ours (netinit.rules.rule_patterns renders them).
 
     `runs` are those of a table without a chain of ours, which nothing else confirms: all of them, in order. `signs` and
     `anchors` say which values are confirmed.

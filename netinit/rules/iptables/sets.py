@@ -46,7 +46,7 @@ class SetDestination(Destination):
 
     def xt(self) -> XtMatch:
         """The match in iptables' spelling: one, however many networks there are."""
-        return XtMatch(place=EXTENSION, alternatives=(_spell_question(self.name),))
+        return XtMatch(place=EXTENSION, alternatives=(_format_question(self.name),))
 
     def describe(self) -> str:
         """The match in words; the set's name is shown for its networks, which may be thousands."""
@@ -60,7 +60,7 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
             if any(element.startswith(UNREAD) for element in elements):
                 continue  # what a packet meets there stays unknown
-            if match.xt().alternatives == (_spell_question(name),):
+            if match.xt().alternatives == (_format_question(name),):
                 matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
     return rule.replace(matches=tuple(matches))
 
@@ -69,7 +69,7 @@ def _read_element(text: str) -> Network:
     return Network.parse(text if "/" in text else f"{text}/{128 if ':' in text else 32}")
 
 
-def _spell_question(name: str) -> str:
+def _format_question(name: str) -> str:
     return f"-m set --match-set {name} dst"
 
 

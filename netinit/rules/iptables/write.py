@@ -9,7 +9,7 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.base.shown import escape, quote_words
+from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
@@ -48,14 +48,14 @@ class WrittenChain(Record):
 Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 
 
-class ListedRule(str):
+class HeldRule(str):
     """A rule that the kernel has, in iptables' words, and its meaning, which the words may not tell all of."""
 
     __slots__ = ("packets", "rule")
     rule: Rule
     packets: int | None
 
-    def __new__(cls, text: str, rule: Rule, packets: int | None) -> ListedRule:  # noqa: PYI034 - not subclassed
+    def __new__(cls, text: str, rule: Rule, packets: int | None) -> HeldRule:  # noqa: PYI034 - not subclassed
         """The text with what it stands for."""
         made = super().__new__(cls, text)
         made.rule, made.packets = rule, packets

@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from netinit.options.users import PortsOfUsers
+    from netinit.options.user_ports import PortsOfUsers
 
 ORIGIN = "ipv6"
 RESET = Reject(message="tcp-reset")  # clients fail at once, and try IPv4

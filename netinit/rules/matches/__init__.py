@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from netinit.rules.packet import Packet, Surroundings
-    from netinit.rules.selection import Chosen, PacketSet
+    from netinit.rules.packet_set import Chosen, PacketSet
 
 # The places of iptables' built-in matches in a listing; extensions follow in the order of the rule.
 SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
@@ -68,24 +68,24 @@ class Match(Record):
         return False
 
 
-def spell_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
+def format_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
     """The option before each value, an alternative each."""
     prefix = f"! {option}" if negated else option
     return tuple([f"{prefix} {value}" for value in values])
 
 
-def spell_one_of(expression: str, texts: Sequence[str], negated: bool) -> str:
+def format_one_of(expression: str, texts: Sequence[str], negated: bool) -> str:
     """The nft expression compared with one value, or with an anonymous set of several."""
     value = texts[0] if len(texts) == 1 else f"{{ {', '.join(texts)} }}"
     return f"{expression} {'!= ' if negated else ''}{value}"
 
 
-def spell_not(negated: bool) -> str:
+def format_not(negated: bool) -> str:
     """The word `not ` where the match is negated."""
     return "not " if negated else ""
 
 
-def spell_list(words: Iterable[object]) -> str:
+def format_list(words: Iterable[object]) -> str:
     """The words, with commas."""
     return ", ".join([str(word) for word in words])
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK
-from netinit.rules.matches import EXTENSION, Match, XtMatch, spell_list, spell_not, spell_one_of, truth_of
+from netinit.rules.matches import EXTENSION, Match, XtMatch, format_list, format_not, format_one_of, truth_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.packet import Packet, Surroundings
-    from netinit.rules.selection import Chosen, PacketSet
+    from netinit.rules.packet_set import Chosen, PacketSet
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
@@ -30,7 +30,7 @@ class Mark(Match):
     def nft(self) -> str:
         whose = "ct" if self.connection else "meta"
         if self.mask == FULL_MASK:
-            return spell_one_of(f"{whose} mark", (f"{self.value:#010x}",), self.negated)
+            return format_one_of(f"{whose} mark", (f"{self.value:#010x}",), self.negated)
         return f"{whose} mark & {self.mask:#010x} {'!=' if self.negated else '=='} {self.value:#010x}"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
@@ -48,8 +48,8 @@ class Mark(Match):
     def describe(self) -> str:
         whose = "its connection's" if self.connection else "its"
         if self.mask == FULL_MASK:
-            return f"{whose} mark is {spell_not(self.negated)}{self.value}"
-        return f"{whose} mark under the mask {self.mask:#x} is {spell_not(self.negated)}{self.value:#x}"
+            return f"{whose} mark is {format_not(self.negated)}{self.value}"
+        return f"{whose} mark under the mask {self.mask:#x} is {format_not(self.negated)}{self.value:#x}"
 
     @property
     def tracks(self) -> bool:
@@ -150,7 +150,7 @@ class AddressType(Match):
 
     def nft(self) -> str:
         side = "saddr" if self.side == "source" else "daddr"
-        return spell_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
+        return format_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         local = surroundings.is_local(packet.source if self.side == "source" else packet.destination)
@@ -167,7 +167,7 @@ class AddressType(Match):
         return found.turned(self.negated)
 
     def describe(self) -> str:
-        return f"its {self.side} address is {spell_not(self.negated)}of the type {' or '.join(self.types)}"
+        return f"its {self.side} address is {format_not(self.negated)}of the type {' or '.join(self.types)}"
 
 
 class Socket(Match):
@@ -227,7 +227,7 @@ class TcpFlags(Match):
     def describe(self) -> str:
         if self.replace(negated=False) == BARE_SYN:
             return f"it {'does not open' if self.negated else 'opens'} a connection (SYN without ACK)"
-        return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
+        return f"of its TCP flags {format_list(self.mask)} {format_not(self.negated)}just {format_list(self.flags) or 'none'} are set"
 
 
 FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order in which iptables lists them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FULL_MASK, Network, bounds_of, join_ranges, merge_networks, spell_intervals
+from netinit.base.net import FULL_MASK, Network, bounds_of, format_intervals, join_ranges, merge_networks
 from netinit.rules.matches import (
     DESTINATION,
     EXTENSION,
@@ -12,10 +12,10 @@ from netinit.rules.matches import (
     SOURCE,
     Match,
     XtMatch,
-    spell_each,
-    spell_list,
-    spell_not,
-    spell_one_of,
+    format_each,
+    format_list,
+    format_not,
+    format_one_of,
     truth_of,
 )
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.rules.packet import Packet, Surroundings
-    from netinit.rules.selection import Chosen, PacketSet
+    from netinit.rules.packet_set import Chosen, PacketSet
 
 
 MOST_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
@@ -37,7 +37,7 @@ class Source(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=SOURCE, alternatives=_spell_addresses("-s", self.networks, self.negated))
+        return XtMatch(place=SOURCE, alternatives=_format_addresses("-s", self.networks, self.negated))
 
     def each(self) -> tuple[Match | None, ...]:
         return tuple([
@@ -45,7 +45,7 @@ class Source(Match):
         ])
 
     def nft(self) -> str:
-        return _spell_networks("saddr", self.networks, self.negated)
+        return _format_networks("saddr", self.networks, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return truth_of(_lies_in(packet.source, self.networks), self.negated)
@@ -54,7 +54,7 @@ class Source(Match):
         return packets.from_networks(self.networks).turned(self.negated)
 
     def describe(self) -> str:
-        return f"it comes {spell_not(self.negated)}from {spell_list(self.networks)}"
+        return f"it comes {format_not(self.negated)}from {format_list(self.networks)}"
 
 
 class Destination(Match):
@@ -64,7 +64,7 @@ class Destination(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=DESTINATION, alternatives=_spell_addresses("-d", self.networks, self.negated))
+        return XtMatch(place=DESTINATION, alternatives=_format_addresses("-d", self.networks, self.negated))
 
     def each(self) -> tuple[Match | None, ...]:
         return tuple([
@@ -72,7 +72,7 @@ class Destination(Match):
         ])
 
     def nft(self) -> str:
-        return _spell_networks("daddr", self.networks, self.negated)
+        return _format_networks("daddr", self.networks, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return truth_of(_lies_in(packet.destination, self.networks), self.negated)
@@ -81,7 +81,7 @@ class Destination(Match):
         return packets.to_networks(self.networks).turned(self.negated)
 
     def describe(self) -> str:
-        return f"it goes {spell_not(self.negated)}to {spell_list(self.networks)}"
+        return f"it goes {format_not(self.negated)}to {format_list(self.networks)}"
 
 
 class InInterface(Match):
@@ -91,13 +91,13 @@ class InInterface(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=IN_INTERFACE, alternatives=spell_each("-i", self.names, self.negated))
+        return XtMatch(place=IN_INTERFACE, alternatives=format_each("-i", self.names, self.negated))
 
     def each(self) -> tuple[Match | None, ...]:
         return tuple([InInterface(names=(name,), negated=self.negated) for name in self.names])
 
     def nft(self) -> str:
-        return _spell_interfaces("iifname", self.names, self.negated)
+        return _format_interfaces("iifname", self.names, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return is_named(packet.in_interface, self.names) is not self.negated
@@ -106,7 +106,7 @@ class InInterface(Match):
         return packets.coming_through(self.names).turned(self.negated)
 
     def describe(self) -> str:
-        return f"it came in {spell_not(self.negated)}through {spell_list(self.names)}"
+        return f"it came in {format_not(self.negated)}through {format_list(self.names)}"
 
 
 class OutInterface(Match):
@@ -116,13 +116,13 @@ class OutInterface(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=OUT_INTERFACE, alternatives=spell_each("-o", self.names, self.negated))
+        return XtMatch(place=OUT_INTERFACE, alternatives=format_each("-o", self.names, self.negated))
 
     def each(self) -> tuple[Match | None, ...]:
         return tuple([OutInterface(names=(name,), negated=self.negated) for name in self.names])
 
     def nft(self) -> str:
-        return _spell_interfaces("oifname", self.names, self.negated)
+        return _format_interfaces("oifname", self.names, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return is_named(packet.out_interface, self.names) is not self.negated
@@ -131,7 +131,7 @@ class OutInterface(Match):
         return packets.leaving_through(self.names).turned(self.negated)
 
     def describe(self) -> str:
-        return f"it leaves {spell_not(self.negated)}through {spell_list(self.names)}"
+        return f"it leaves {format_not(self.negated)}through {format_list(self.names)}"
 
 
 class Protocol(Match):
@@ -142,13 +142,13 @@ class Protocol(Match):
     module: bool = False
 
     def xt(self) -> XtMatch:
-        alternatives = spell_each("-p", (self.name,), self.negated)
+        alternatives = format_each("-p", (self.name,), self.negated)
         if self.module:
             alternatives = tuple([f"{text} -m {self.name}" for text in alternatives])
         return XtMatch(place=PROTOCOL, alternatives=alternatives)
 
     def nft(self) -> str:
-        return spell_one_of("meta l4proto", (self.name,), self.negated)
+        return format_one_of("meta l4proto", (self.name,), self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return (packet.protocol == self.name) is not self.negated
@@ -157,7 +157,7 @@ class Protocol(Match):
         return packets.of_protocol(self.name).turned(self.negated)
 
     def describe(self) -> str:
-        return f"it is {spell_not(self.negated)}{self.name.upper()}"
+        return f"it is {format_not(self.negated)}{self.name.upper()}"
 
 
 class Port(Match):
@@ -202,7 +202,7 @@ class Port(Match):
         if self.has_ranges:
             ranges = join_ranges(ranges)
         texts = [f"{low}-{high}" if low < high else str(low) for low, high in ranges]
-        return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
+        return format_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != self.protocol:
@@ -220,7 +220,7 @@ class Port(Match):
     def describe(self) -> str:
         side = "source" if self.source else "destination"
         words = [f"{low} to {high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
-        return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(words)}"
+        return f"it is {self.protocol.upper()} and its {side} port is {format_not(self.negated)}{format_list(words)}"
 
 
 class Owner(Match):
@@ -241,7 +241,7 @@ class Owner(Match):
         return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:
-        return spell_one_of(f"meta sk{self.kind}", (self._spell("-"),), self.negated)
+        return format_one_of(f"meta sk{self.kind}", (self._spell("-"),), self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if not packet.has_socket:  # xt_owner says yes to every negated question then
@@ -256,7 +256,7 @@ class Owner(Match):
 
     def describe(self) -> str:
         words = self._spell(" to ")
-        return f"its socket's {self.kind} is {spell_not(self.negated)}{words if self.last is None else f'from {words}'}"
+        return f"its socket's {self.kind} is {format_not(self.negated)}{words if self.last is None else f'from {words}'}"
 
     def _spell(self, between: str) -> str:
         return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
@@ -277,27 +277,27 @@ def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | 
     return lists
 
 
-def _spell_addresses(option: str, networks: tuple[Network, ...], negated: bool) -> tuple[str, ...]:
+def _format_addresses(option: str, networks: tuple[Network, ...], negated: bool) -> tuple[str, ...]:
     """An alternative a network; the whole of a family is listed as no match at all."""
-    texts = spell_each(option, networks, negated)
+    texts = format_each(option, networks, negated)
     if negated or all(network.length for network in networks):
         return texts
     return tuple(["" if not network.length else text for network, text in zip(networks, texts, strict=True)])
 
 
-def _spell_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
+def _format_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
     """The nft expression for an address in one of the networks, all of one family."""
     family = networks[0].family
-    return spell_one_of(f"{family.nft} {field}", spell_intervals(merge_networks(networks, family), family), negated)
+    return format_one_of(f"{family.nft} {field}", format_intervals(merge_networks(networks, family), family), negated)
 
 
-def _spell_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:
+def _format_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:
     """The nft expression for one of the interfaces, in the order in which nft lists them."""
     ordered = sorted(set(names), key=_as_number)
-    return spell_one_of(field, [f'"{_spell_interface(name)}"' for name in ordered], negated)
+    return format_one_of(field, [f'"{_format_interface(name)}"' for name in ordered], negated)
 
 
-def _spell_interface(name: str) -> str:
+def _format_interface(name: str) -> str:
     """The name as nft has it: `*` for any ending, with a backslash where it is a letter. ValueError for any name at all."""
     if name == "+":
         raise ValueError("any interface: nft has no expression for it")

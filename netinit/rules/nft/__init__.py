@@ -44,7 +44,7 @@ from netinit.rules.model import (
     Rule,
     Table,
 )
-from netinit.rules.targets import Jump, Return, Target, spell_chain
+from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def plan_steps(table: Table) -> Steps:
             else:
                 count = len(rule.target.nft(rule.families[0]))
                 steps += [NftStep(conditions=conditions, target=rule.target, part=part, rule=rule) for part in range(count)]
-        chains[spell_chain(chain.name)] = _hook(table.name, chain.name), steps
+        chains[format_chain(chain.name)] = _hook(table.name, chain.name), steps
     return chains
 
 
@@ -229,7 +229,7 @@ def model_table(name: str) -> str:
 
 def model_name(chain: str) -> str:
     """The name that a chain of ours has in the model."""
-    if chain == spell_chain(ISTIO_PRERT):
+    if chain == format_chain(ISTIO_PRERT):
         return ISTIO_PRERT
     upper = chain.upper()
     return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")

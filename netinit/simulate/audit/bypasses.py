@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from netinit.base.shown import quote
+from netinit.base.sanitize import quote
 from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.foreign_targets import Untrack
@@ -14,7 +14,8 @@ from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
 from netinit.simulate.audit.words import MOST_NAMED, describe, is_all, martians
-from netinit.simulate.symbolic.chosen import local
+from netinit.simulate.symbolic.chain_walk import RuleHit
+from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
@@ -37,7 +38,6 @@ from netinit.simulate.symbolic.space import (
     Space,
     join,
 )  # fmt: skip
-from netinit.simulate.symbolic.walk import Passage
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
@@ -53,7 +53,7 @@ class Piece:
     kind: TrafficKind
     region: Region
     part: Part
-    cause: Passage | None = None
+    cause: RuleHit | None = None
     option: str = ""
     label: str = ""
     reason: str = ""
@@ -91,7 +91,7 @@ def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
         for part in partition.parts:
             for piece in _sort(subject, part, captured):
                 rows.setdefault(_row(piece), []).append(piece)
-    found = [_tell(subject, tuple(pieces)) for pieces in rows.values()]
+    found = [_describe(subject, tuple(pieces)) for pieces in rows.values()]
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
 
 
@@ -160,13 +160,13 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
             yield from _passing(subject, part, fresh, cause)
 
 
-def _cause(part: Part) -> Passage | None:
+def _cause(part: Part) -> RuleHit | None:
     """The rule that decided; else the last foreign one on the path that took the packets out of reach."""
     untracking = [passage for passage in part.path if isinstance(passage.met.target, Untrack)]
     return part.cause or (untracking[-1] if untracking else None)
 
 
-def _captured(subject: AuditSubject, part: Part, cause: Passage | None) -> Piece:
+def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece:
     port = part.outcome.condition.redirect_port
     options = subject.options_of(part)
     if cause and not cause.rules[0].origin and (not options or port not in _ports(options)):
@@ -179,7 +179,7 @@ def _ports(options: Interception) -> tuple[int, ...]:
     return (options.outbound_port, options.inbound_port, DNS_LISTENER)
 
 
-def _passing(subject: AuditSubject, part: Part, region: Region, cause: Passage | None) -> Iterator[Piece]:
+def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
     """First packets that no rule captures."""
     origin = cause.rules[0].origin if cause else None
     option = origin.option if origin else ""
@@ -219,7 +219,7 @@ def _proxied(subject: AuditSubject, space: Space) -> Region:
     return tcp | (udp & within(space, DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
 
 
-def _kind_of(subject: AuditSubject, cause: Passage, option: str) -> TrafficKind:
+def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
     """What a rule of an option lets pass."""
     if option == "tunnel_port" and subject.has_tunnel:
         return kinds.TUNNEL
@@ -279,13 +279,13 @@ def _option_of(options: Interception | None, space: Space) -> str:
     return "outbound_cidrs" if options.outbound_cidrs != ALL else ""
 
 
-def _label(subject: AuditSubject, cause: Passage | None) -> str:
+def _label(subject: AuditSubject, cause: RuleHit | None) -> str:
     """The option, variable or annotation that made a rule."""
     origin = cause.rules[0].origin if cause else None
     return subject.origins.get(origin.option, origin.label) if origin and origin.option else ""
 
 
-def _tell(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
+def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
     first = pieces[0]
     families: dict[str, dict[str, None]] = {}
     for text, family in _name_all(pieces):

@@ -45,7 +45,7 @@ def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[Fat
             words = (_fate(one.before), _fate(one.after))
             key = (space.direction, words, _why(before, one.before), _why(after, one.after), one.known)
             grouped.setdefault(key, []).append(one)
-    return tuple(_tell(found, before, after) for found in sorted(grouped.values(), key=_rank))
+    return tuple(_describe(found, before, after) for found in sorted(grouped.values(), key=_rank))
 
 
 def _of_note(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
@@ -75,7 +75,7 @@ def _ordinary(space: Space) -> Region:
     return found
 
 
-def _tell(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:
+def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:
     first = found[0]
     by_space: dict[int, list[Region]] = {}
     for one in found:

@@ -12,8 +12,8 @@ from netinit.simulate.audit import grammar
 from netinit.simulate.audit.grammar import Assertion, Clause
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.explain import Explanation
-from netinit.simulate.symbolic.chosen import local
-from netinit.simulate.symbolic.journey import ways_out
+from netinit.simulate.symbolic.hook_walk import ways_out
+from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, within
 from netinit.simulate.symbolic.space import (

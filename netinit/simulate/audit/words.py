@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from netinit.base.net import FULL_MASK, IPV4, Interval, Network, spell_intervals
-from netinit.simulate.symbolic.chosen import local
+from netinit.base.net import FULL_MASK, IPV4, Interval, Network, format_intervals
+from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
     ANY_OTHER,
@@ -109,13 +109,13 @@ def _destination(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, DESTINATION)
     if not region & own:
         beside = _reach(space, region | own, DESTINATION)[0]  # what is left out of most addresses; the pod's own are another line
-        text = _spell_addresses(space, beside if _is_most(space, values) else values)
+        text = _format_addresses(space, beside if _is_most(space, values) else values)
         if outbound:
             return f"to {text}" if text else "", whole
         return f"for other hosts, {text}" if text else "for other hosts", whole
     if not own - whole and not region - own:
         return "", whole
-    text = _spell_addresses(space, values)
+    text = _format_addresses(space, values)
     return f"to {text}" if text else "", whole
 
 
@@ -126,14 +126,14 @@ def _is_most(space: Space, values: tuple[Interval, ...]) -> bool:
 def _source(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, SOURCE)
     # Addresses that cannot occur are not named beside few that do: they are there to make "any but" shorter.
-    text = _spell_addresses(space, values if _is_most(space, values) else tuple(join(region.reach(SOURCE))))
+    text = _format_addresses(space, values if _is_most(space, values) else tuple(join(region.reach(SOURCE))))
     return f"from {text}" if text else "", whole
 
 
 def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]]:
     def spell(space: Space, region: Region) -> tuple[str, Region]:
         values, whole = _reach(space, region, name)
-        return _phrase(values, space.dimension(name).last, word, _spell_number), whole
+        return _phrase(values, space.dimension(name).last, word, _format_number), whole
 
     return spell
 
@@ -186,11 +186,11 @@ def _split(values: tuple[Interval, ...], labels: list[str]) -> tuple[list[str], 
     return here, [label for label in labels if label not in here]
 
 
-def _spell_addresses(space: Space, values: tuple[Interval, ...]) -> str:
-    return _phrase(values, (1 << space.family.bits) - 1, "", lambda interval: spell_intervals([interval], space.family)[0])
+def _format_addresses(space: Space, values: tuple[Interval, ...]) -> str:
+    return _phrase(values, (1 << space.family.bits) - 1, "", lambda interval: format_intervals([interval], space.family)[0])
 
 
-def _spell_number(interval: Interval) -> str:
+def _format_number(interval: Interval) -> str:
     return str(interval[0]) if interval[0] == interval[1] else f"{interval[0]}-{interval[1]}"
 
 
@@ -228,17 +228,17 @@ _PHRASES: dict[str, Callable[[Space, Region], tuple[str, Region]]] = {
 }  # fmt: skip
 
 
-def spell_box(space: Space, sides: Sides) -> dict[str, list[str]]:
+def format_box(space: Space, sides: Sides) -> dict[str, list[str]]:
     """A box for programs: each dimension that is not everything, with its values."""
-    return {name: [*_spell_side(space, space.dimension(name), side)] for name, side in sides.items()}
+    return {name: [*_format_side(space, space.dimension(name), side)] for name, side in sides.items()}
 
 
-def _spell_side(space: Space, dimension: Dimension, side: tuple[Interval, ...]) -> Iterator[str]:
+def _format_side(space: Space, dimension: Dimension, side: tuple[Interval, ...]) -> Iterator[str]:
     if dimension.name in _MARKS:
         yield from [f"{value:#x}/{mask:#x}" for value, mask in side]
     elif dimension.name in (DESTINATION, SOURCE):
-        yield from spell_intervals(side, space.family)
+        yield from format_intervals(side, space.family)
     elif dimension.labels:
         yield from [label for at, label in enumerate(dimension.labels) if any(low <= at <= high for low, high in side)]
     else:
-        yield from [_spell_number(interval) for interval in side]
+        yield from [_format_number(interval) for interval in side]

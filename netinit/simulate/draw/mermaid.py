@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.shown import escape, quote
+from netinit.base.sanitize import escape, quote
 from netinit.simulate.draw.picture import Box, Picture
 
 _PLAIN = frozenset(" !'()*+,-./=?_~→…")  # what neither Mermaid (icons, formulas, directives), HTML nor Markdown reads

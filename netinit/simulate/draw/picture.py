@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded import LoadedChain, LoadedRule
+from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import Trace
 

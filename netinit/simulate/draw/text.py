@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.base.shown import Lines, lines, quote
+from netinit.base.sanitize import Lines, lines, quote
 from netinit.simulate.draw.picture import Box, Panel, Picture, Row
 
 LIT = "▶"

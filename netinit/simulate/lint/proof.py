@@ -14,7 +14,7 @@ from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, number_of
 from netinit.options import AUTO, Interception, Options, kinds
 from netinit.options.kinds import ALL, Flag
-from netinit.options.users import PortsOfUsers, is_within
+from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings

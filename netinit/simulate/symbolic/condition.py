@@ -12,7 +12,7 @@ from netinit.rules.model import OUTPUT
 from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK
 
 
-class Began(Enum):
+class InitialState(Enum):
     """What follows from how a packet began."""
 
     KEPT = "as it began"
@@ -21,8 +21,8 @@ class Began(Enum):
     __hash__ = object.__hash__  # there is one of each; Enum's own costs a call
 
 
-KEPT: Final = Began.KEPT
-PRIMARY: Final = Began.PRIMARY
+KEPT: Final = InitialState.KEPT
+PRIMARY: Final = InitialState.PRIMARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class Condition:
     """
 
     hook: str = OUTPUT
-    destination: int | Began | None = KEPT
-    destination_port: int | Began = KEPT
-    source: Began | None = KEPT
-    in_interface: str | Began = ""
-    out_interface: str | Began = ""
+    destination: int | InitialState | None = KEPT
+    destination_port: int | InitialState = KEPT
+    source: InitialState | None = KEPT
+    in_interface: str | InitialState = ""
+    out_interface: str | InitialState = ""
     sender: bool = False  # whether the socket that sends, if there is one, still belongs to them
     mark: MarkBits = MarkBits(MARK)
     connection_mark: MarkBits = MarkBits(CONNECTION_MARK)
-    state: str | Began = KEPT
+    state: str | InitialState = KEPT
     tracked: bool = False
     connection: bool = False
     decided: bool = False

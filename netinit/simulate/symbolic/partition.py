@@ -9,9 +9,10 @@ from netinit.base.net import Family, Network
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.cause import cause_of
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chosen import names_in
+from netinit.simulate.symbolic.chain_walk import Path, RuleHit
 from netinit.simulate.symbolic.condition import Treatment
-from netinit.simulate.symbolic.journey import travel
+from netinit.simulate.symbolic.hook_walk import travel
+from netinit.simulate.symbolic.match_sets import names_in
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
     ANSWER,
@@ -39,7 +40,6 @@ from netinit.simulate.symbolic.space import (
     conntrack_state,
     make_space,
 )
-from netinit.simulate.symbolic.walk import Passage, Path
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, REFUSED, UNKNOWN
 
 WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
@@ -70,7 +70,7 @@ class Part:
         return self.cause.source if self.cause else ""
 
     @property
-    def cause(self) -> Passage | None:
+    def cause(self) -> RuleHit | None:
         """The rule that decided, where one did."""
         if self.verdict in (DROPPED, UNKNOWN):
             return self.path[-1] if self.outcome.by_rule else None

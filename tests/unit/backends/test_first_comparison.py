@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 
 from memory_backend import MemoryBackend, MemoryKernel
-from netinit.backends.comparing import XtablesComparison
 from netinit.backends.iptables import FirstComparison
+from netinit.backends.listing_comparison import XtablesComparison
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from strategies import made_options

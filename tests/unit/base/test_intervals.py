@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.net import IPV4, IPV6, Family, Network, merge_networks, spell_intervals
+from netinit.base.net import IPV4, IPV6, Family, Network, format_intervals, merge_networks
 from netinit.rules.matches.packet import Destination, InInterface, Port, Source
 
 FAMILIES = st.sampled_from((IPV4, IPV6))
@@ -42,7 +42,7 @@ def test_merged_networks_hold_the_same_addresses_as_the_standard_library_says(da
 @given(st.data(), FAMILIES)
 def test_spelled_intervals_read_back_as_the_same_addresses(data, family):
     intervals = merge_networks(data.draw(crowded_networks(family)), family)
-    for text, (low, high) in zip(spell_intervals(intervals, family), intervals, strict=True):
+    for text, (low, high) in zip(format_intervals(intervals, family), intervals, strict=True):
         if "-" in text:
             first, last = (int(ipaddress.ip_address(end)) for end in text.split("-"))
         else:

@@ -54,7 +54,7 @@ def run(monkeypatch, capsys):
         found.append((options, tuple(notices)))
         return 0
 
-    monkeypatch.setattr("netinit.cli.job.do", do)
+    monkeypatch.setattr("netinit.cli.init_container.do", do)
 
     def run(words, environ=None, program="istio-iptables"):
         found.clear()

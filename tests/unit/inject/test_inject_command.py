@@ -15,7 +15,7 @@ from netinit.cli.inject import command as inject
 from netinit.cli.inject import run as inject_run
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
-from netinit.kube import access, asking
+from netinit.kube import access, single_requests
 from netinit.options import Options
 from schemas import check_schema
 
@@ -128,9 +128,9 @@ def test_bad_options_are_clear_errors(folder, arguments, error, message):
 
 def test_the_cluster_needs_a_package_and_says_so(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    for name in ("asking", "client", "credentials"):
+    for name in ("single_requests", "client", "credentials"):
         monkeypatch.delitem(sys.modules, f"netinit.kube.{name}", raising=False)
-    monkeypatch.delattr(sys.modules["netinit.kube"], "asking")
+    monkeypatch.delattr(sys.modules["netinit.kube"], "single_requests")
     result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
     assert isinstance(result.exception, ConfigError)
     assert "pip install httpx2" in str(result.exception)
@@ -179,7 +179,7 @@ def cluster(monkeypatch):
     )
     monkeypatch.setattr(access, "find_access", fake.find_access)
     for name in ("ask_one", "ask_list"):
-        monkeypatch.setattr(asking, name, getattr(fake, name))
+        monkeypatch.setattr(single_requests, name, getattr(fake, name))
     return fake
 
 
@@ -545,8 +545,8 @@ def test_nothing_shows_progress_where_stderr_is_no_terminal():
 def test_a_broken_template_hinders_only_the_pods_that_ask_for_it(folder):
     (folder / "config").write_text(CONFIG + "  other: '{{ if }}'\n")
     assert "istio-proxy" in output(inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
-    asking = POD.replace("namespace: shop}", "namespace: shop, annotations: {inject.istio.io/templates: other}}")
-    (folder / "a.yaml").write_text(POD + "---\n" + asking)
+    single_requests = POD.replace("namespace: shop}", "namespace: shop, annotations: {inject.istio.io/templates: other}}")
+    (folder / "a.yaml").write_text(POD + "---\n" + single_requests)
     result = run(inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
     assert isinstance(result.exception, InjectionError)
     assert str(result.exception).startswith(f'{folder}/a.yaml: document 2: Pod "shop/p": template \'other\' cannot be parsed: template: other:1')

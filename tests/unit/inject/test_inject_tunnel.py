@@ -7,8 +7,8 @@ import pytest
 from core import Options
 from netinit.inject import inject_pod
 from netinit.inject.defaults import default_config
+from netinit.inject.hbone import has_tunnel
 from netinit.inject.initcontainer import find_init, options_of
-from netinit.inject.tunnel import has_tunnel
 
 VARIABLE = "ISTIO_META_ENABLE_HBONE"
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from netinit.backends import held
+from netinit.backends import kernel_comparison
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
 from netinit.kernel.netlink import (
@@ -76,25 +76,25 @@ def test_a_dump_that_is_too_large_is_an_error():
 
 
 def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(monkeypatch):
-    chains = [NftChain(family=2, table="nat", name=name, hooked=False, uses=held.MOST_RULES // 2) for name in ("A", "B")]
-    monkeypatch.setattr(held.netlink, "read_nft_generation", lambda: b"1")
-    monkeypatch.setattr(held.netlink, "list_nft_rules", lambda _: [])
-    monkeypatch.setattr(held.netlink, "list_nft_chains", lambda: tuple(chains))
-    assert [one.size for one in held.read_nft((IPV4,))] == [0]
+    chains = [NftChain(family=2, table="nat", name=name, hooked=False, uses=kernel_comparison.MOST_RULES // 2) for name in ("A", "B")]
+    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: b"1")
+    monkeypatch.setattr(kernel_comparison.netlink, "list_nft_rules", lambda _: [])
+    monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", lambda: tuple(chains))
+    assert [one.size for one in kernel_comparison.read_nft((IPV4,))] == [0]
     chains.append(NftChain(family=2, table="raw", name="C", hooked=False, uses=1))
     with pytest.raises(ParseError, match="IPv4 has 200,001 rules, and more than 200,000 are not read; remove those that nobody needs"):
-        held.read_nft((IPV4,))
+        kernel_comparison.read_nft((IPV4,))
 
 
 def test_rules_are_read_again_while_they_change(monkeypatch):
     generations = iter((b"1", b"2", b"2", b"2"))
-    monkeypatch.setattr(held.netlink, "read_nft_generation", lambda: next(generations))
-    monkeypatch.setattr(held.netlink, "list_nft_chains", tuple)
-    assert held.read_nft((IPV4,))[0].size == 0
+    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: next(generations))
+    monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", tuple)
+    assert kernel_comparison.read_nft((IPV4,))[0].size == 0
     assert next(generations, None) is None
-    monkeypatch.setattr(held.netlink, "read_nft_generation", iter(range(100)).__next__)
+    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", iter(range(100)).__next__)
     with pytest.raises(OSError, match="changes all the time"):
-        held.read_nft((IPV4,))
+        kernel_comparison.read_nft((IPV4,))
 
 
 def test_an_answer_larger_than_the_buffer_is_asked_for_again_with_more_room():

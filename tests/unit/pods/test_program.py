@@ -113,7 +113,7 @@ class FakePod:
     def __exit__(self, *_):
         self.story.append("close")
 
-    def refuse_machine(self):
+    def refuse_host(self):
         self.story.append("refuse")
 
     def read_name_servers(self):
@@ -124,12 +124,12 @@ class FakePod:
         self.story.append(("lock", nanoseconds))
         return FakeLock(self.story)
 
-    def work(self, action, signals, *, holding):
+    def modify_inside(self, action, signals, *, holding):
         assert isinstance(signals, Signals)
         self.story.append(("work", holding))
         action(Signals())
 
-    def visit(self, action, *, joins, keep):
+    def run_inside(self, action, *, joins, keep):
         self.story.append(("visit", joins, keep))
         action()
 
@@ -253,7 +253,7 @@ def test_at_most_twenty_differences_are_named():
 def test_why_nothing_works(machine, missing, uid, failures, text, monkeypatch):
     monkeypatch.setattr(refusals.posix, "geteuid", lambda: uid)
     monkeypatch.setattr("netinit.kernel.capabilities.may_gain", lambda: False)
-    monkeypatch.setattr("netinit.kernel.situation.advise", lambda *names: f"give {', '.join(names)}")
+    monkeypatch.setattr("netinit.kernel.runtime_environment.advise", lambda *names: f"give {', '.join(names)}")
     machine.capabilities -= set(missing)
     error = refusals.nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
     kind = NoBackendError if text.startswith("no backend") else BackendUnavailableError

@@ -99,12 +99,12 @@ def test_a_busy_kernel_is_known_by_what_programs_and_numbers_say(said):
 
 @pytest.mark.parametrize(("number", "kind"), [(11, BusyError), (16, BusyError), (22, ApplyError)])
 def test_a_route_that_the_kernel_has_no_time_for_is_no_refusal(number, kind):
-    class Link:
+    class ProgrammerClient:
         def change_local_route(self, route, *, add):
             raise OSError(number, "x")
 
     with pytest.raises(ApplyError) as caught:
-        routes.make_one(routes.RouteChange(thing=LocalRoute(family=2, table=133, protocol=137), add=True), Link())
+        routes.make_one(routes.RouteChange(thing=LocalRoute(family=2, table=133, protocol=137), add=True), ProgrammerClient())
     assert type(caught.value) is kind
 
 

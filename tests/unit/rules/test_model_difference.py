@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.shown import MOST, MOST_OF_A_RULE
+from netinit.base.sanitize import MOST, MOST_OF_A_RULE
 from netinit.rules.model import EXTRA, MISSING, Difference
 
 

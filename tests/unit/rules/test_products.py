@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from netinit.base.attributes import split_attributes
 from netinit.base.net import IPV4, bounds_of, join_ranges, merge_networks
+from netinit.base.netlink_attributes import split_attributes
 from netinit.rules.expressions import compat
 from netinit.rules.expressions.building import settle
 from netinit.rules.expressions.conditions import networks_between

@@ -9,9 +9,9 @@ from goldens import BEHAVIOURS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
 from netinit.options.interception import HOST_PROBES
+from netinit.rules.infer_options import Recovered, find_other_values, from_chains, from_listings
 from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
-from netinit.rules.recover import Recovered, find_other_values, from_chains, from_listings
 from netinit.rules.render import render_commands
 from plan_snapshot import live_chains
 

@@ -11,7 +11,7 @@ from netinit.options import Options
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
+from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import Host, simulate
 from netinit.simulate.ruleset import load_listing, stand_beside, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
@@ -58,7 +58,7 @@ def hooks(trace):
 
 
 def end(trace):
-    return spell_endpoint(trace.last.family, trace.last.destination, trace.last.destination_port)
+    return format_endpoint(trace.last.family, trace.last.destination, trace.last.destination_port)
 
 
 # --- chains -----------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_nat_is_asked_once_a_connection_and_translates_its_answers_back():
         Packet(family=IPV4, protocol="tcp", source=first.last.destination, source_port=15006, destination=first.last.source,
                destination_port=first.last.source_port, has_socket=True, uid=1337, gid=1337)
     )  # fmt: skip
-    assert spell_endpoint(IPV4, answer.last.source, answer.last.source_port) == "10.0.0.2:80"
+    assert format_endpoint(IPV4, answer.last.source, answer.last.source_port) == "10.0.0.2:80"
     again = host.process(make_inbound(POD, "9.9.9.9", "", 80))
     assert (again.last.state, again.hits, end(again)) == ("ESTABLISHED", (), "10.0.0.2:15006")
 

@@ -116,6 +116,15 @@ def test_beside_what_is_not_followed_or_not_read_nobody_says_that_the_plan_is_in
     ]  # fmt: skip
 
 
+def test_programs_that_may_not_be_asked_for_are_one_warning_and_no_difference():
+    forbidden = Unknown(place="BPF programs", reason="bpf(2): Operation not permitted", is_forbidden=True)
+    found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=(), unknown=(forbidden,)))
+    assert found.differences == ()
+    (warning,) = found.warnings
+    assert warning == "BPF programs may not be read here (bpf(2): Operation not permitted): whether one redirects packets is not known"
+
+
+
 def test_backends_without_a_kernel_are_not_judged():
     assert departures(snapshot(), backend="memory").differences == ()
 

@@ -14,7 +14,7 @@ from netinit.base.net import Family, Network, bounds_of
 from netinit.base.records import Record
 from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
 from netinit.rules.iptables.parse.targets import read_target
-from netinit.rules.iptables.write import ListedRule
+from netinit.rules.iptables.write import HeldRule
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
@@ -57,7 +57,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
     Its comment is what `-m comment` says, it has no origin. What the kernel holds was decoded already.
     ParseError where quotes do not close or a word is missing.
     """
-    if isinstance(spec, ListedRule):
+    if isinstance(spec, HeldRule):
         return spec.rule
     reader = _Reader(spec, family)
     reader.read(split_words(spec))
@@ -77,7 +77,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
 
 def has_words(text: str) -> bool:
     """Whether iptables reads the words of a listed rule as this rule."""
-    if not isinstance(text, ListedRule):
+    if not isinstance(text, HeldRule):
         return True
     try:
         return normalise(str(text), text.rule.families[0]) == normalise_rule(text.rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.errors import ParseError
-from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
 from netinit.rules.iptables.parse import split_words
 
 

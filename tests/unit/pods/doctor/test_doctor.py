@@ -216,7 +216,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
     def refuse(*_, **__):
         raise NOTHING
 
-    monkeypatch.setattr("netinit.cli.job.do", refuse)
+    monkeypatch.setattr("netinit.cli.init_container.do", refuse)
     monkeypatch.setattr("netinit.pods.doctor.summarise", fail)
     assert run_program(["istio-iptables"], {}) == 1
     assert "no backend works here:" in capsys.readouterr().err
@@ -227,7 +227,7 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
         raise NOTHING
 
     told = []
-    monkeypatch.setattr("netinit.cli.job.do", refuse)
+    monkeypatch.setattr("netinit.cli.init_container.do", refuse)
     monkeypatch.setattr("netinit.cli.errors.write_termination_log", told.append)
     monkeypatch.setattr(detect, "has_capability", lambda number: number != detect.CAP_NET_RAW)
     assert run_program(["istio-iptables"], {}) == 1

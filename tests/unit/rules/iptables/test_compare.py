@@ -17,7 +17,7 @@ from core import (
     write_plan,
 )
 from listings import listing_of, make_listing
-from netinit.rules.forms import layout_forms
+from netinit.rules.rule_patterns import layout_forms
 
 OPTIONS = Options(
     inbound_ports="*", exclude_inbound_ports=(15090,), exclude_interfaces=("eth1",), proxy_uids=(5,), ipv6="on"

@@ -18,13 +18,13 @@ from core import (
     write_plan,
 )
 from listings import listing_of, make_listing
-from netinit.rules import forms
-from netinit.rules.forms import layout_forms, make_forms
+from netinit.rules import rule_patterns
 from netinit.rules.iptables.ownership import Form
 from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import OWNED_CHAINS
+from netinit.rules.rule_patterns import layout_forms, make_forms
 from netinit.rules.targets import Drop, Jump, Reject, SetMark
 from strategies import made_options
 
@@ -366,9 +366,9 @@ def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
 # --- the forms are the layouts' -----------------------------------------------------------------------------------------
 
 
-def ours_by(forms, text):
+def ours_by(rule_patterns, text):
     listing = make_listing(text)
-    owned = owned_rules(listing, {}, [listing], forms)
+    owned = owned_rules(listing, {}, [listing], rule_patterns)
     return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
 
 
@@ -403,7 +403,7 @@ def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
 
     def drop_marked(builder):
         usual(builder)
-        builder.append("nat", "ISTIO_OUTPUT", Mark(value=forms.TPROXY_MARK, connection=True), to=Drop(), why="a test")
+        builder.append("nat", "ISTIO_OUTPUT", Mark(value=rule_patterns.TPROXY_MARK, connection=True), to=Drop(), why="a test")
 
     monkeypatch.setattr(outbound, "enter", drop_marked)
     assert ours_by(make_forms, elsewhere)["mangle PREROUTING"] == [1, 2]

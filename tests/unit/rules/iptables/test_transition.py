@@ -20,8 +20,8 @@ from core import (
     write_transition,
 )
 from listings import listing_of, make_listing
-from netinit.rules.forms import layout_forms
 from netinit.rules.iptables.write import ListedTable
+from netinit.rules.rule_patterns import layout_forms
 from strategies import made_options
 
 REDIRECT = plan(Options(inbound_ports="*", ipv6="on"))

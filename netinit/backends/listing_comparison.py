@@ -1,0 +1,159 @@
+"""Listings beside a plan, in the dialect of iptables, and the input that leads from one to the other.
+
+Loaded only where something is listed: most pods' first run finds nothing.
+"""
+
+from __future__ import annotations
+
+from netinit.backends import Change, Comparison, State, filled
+from netinit.base.errors import ApplyError
+from netinit.base.net import Family
+from netinit.base.records import Record
+from netinit.base.sanitize import escape
+from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
+from netinit.rules.iptables.ownership import (
+    Forms,
+    Owned,
+    holds_foreign_rules,
+    holds_ours,
+    keep_foreign_rules,
+    owned_rules,
+)
+from netinit.rules.iptables.transition import (
+    is_interrupted,
+    target_from_listing,
+    target_from_plan,
+    unchanged_tables,
+    write_transition,
+)
+from netinit.rules.iptables.write import Listing, Written, write_plan
+from netinit.rules.model import EMPTY_PLAN, Difference, Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel.plain_namespace import KnownChain, Place
+
+
+class FamilyState(Record):
+    """One family of a plan beside what is live."""
+
+    family: Family
+    written: Written
+    listing: Listing
+    owned: Owned
+
+
+class XtablesComparison(Comparison):
+    """The listings beside the plan as written, family by family. `written` is the plan where it is written differently."""
+
+    def __init__(
+        self, plan: Plan, state: State, listings: dict[Family, Listing], *, comments: bool, written: Plan | None = None
+    ) -> None:
+        self.plan = plan
+        self.state = state
+        self.by_family = _pair(written or plan, listings, comments=comments)
+        found: tuple[Difference, ...] = ()
+        for one in self.by_family:
+            found += compare_listing(one.written, one.listing, one.owned, one.family)
+        self.differences = found
+
+    @property
+    def is_first(self) -> bool:  # type: ignore[override] # computed here
+        """No rule of ours was there."""
+        return not self.state.ours
+
+    @property
+    def is_whole(self) -> bool:  # type: ignore[override] # computed here
+        """No foreign rule was in the tables."""
+        return not self.state.foreign
+
+    def known_chains(self) -> dict[Place, KnownChain] | None:
+        return self.count_chains() if self.is_first or not self.differences else None
+
+    def count_chains(self) -> dict[Place, KnownChain]:
+        """The plan's chains once the rules are as planned."""
+        from netinit.backends.known_chains import of_iptables
+
+        return of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
+
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        return {
+            f"{one.family.name} {name} {chain}": tuple(map(str, texts))
+            for one in self.by_family
+            for name, table in one.listing.items()
+            for chain, texts in live_chains(name, table, one.owned).items()
+        }
+
+    def shadows(self) -> tuple[Difference, ...]:
+        found: list[Difference] = []
+        for one in self.by_family:
+            found += find_shadows(one.listing, one.owned, one.family)
+        return tuple(found)
+
+    def resumable(self) -> bool:
+        return all(is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
+
+    def change(self, *, force: bool = False) -> Change:
+        scripts = {}
+        for one in self.by_family:
+            skip = () if force else unchanged_tables(one.written, one.listing, one.owned, one.family)
+            scripts[one.family.name] = write_transition(
+                target_from_plan(one.written), one.listing, one.owned, skip=skip, by_number=force
+            )
+        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+
+    def removal(self) -> Change:
+        scripts = {}
+        for one in self.by_family:
+            for table, chain, rule in find_foreign_jumps(one.listing):
+                from netinit.rules.iptables.parse.quotation import quote_rule
+
+                place = f"{one.family.name} {table} {escape(chain)}"
+                raise ApplyError(
+                    f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first"
+                )
+            scripts[one.family.name] = write_transition({}, one.listing, one.owned)
+        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+
+
+def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:
+    """Whether rules of ours are listed, and whether foreign ones are."""
+    by_family = _pair(EMPTY_PLAN, listings, comments=False)
+    return (
+        any(one.owned or any(holds_ours(table) for table in one.listing.values()) for one in by_family),
+        any(holds_foreign_rules(one.listing, one.owned) for one in by_family),
+    )
+
+
+def write_return(
+    now: XtablesComparison, before: XtablesComparison, families: tuple[Family, ...]
+) -> tuple[dict[Family, str], list[str]]:
+    """What brings these families from what they are now to what they were, and the places of rules that are lost."""
+    olds = {one.family: one for one in before.by_family}
+    scripts = {}
+    lost: list[str] = []
+    for one in now.by_family:
+        if one.family in families:
+            old = olds[one.family]
+            owned = keep_foreign_rules(one.owned, one.listing, old.listing, old.owned)
+            target, missed = target_from_listing(old.listing, old.owned)
+            lost += [f"{one.family.name} {place}" for place in missed]
+            scripts[one.family] = write_transition(target, one.listing, owned)
+    return scripts, lost
+
+
+def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> list[FamilyState]:
+    by_family = []
+    for family, listing in listings.items():
+        written = write_plan(plan, family, comments=comments)
+        owned = owned_rules(listing, written, listings.values(), _forms)
+        by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
+    return by_family
+
+
+def _forms() -> Forms:
+    from netinit.rules.rule_patterns import (
+        layout_forms,  # only where other rules stand beside those that jump to our chains
+    )
+
+    return layout_forms()

@@ -1,0 +1,136 @@
+"""How commands look to people: answers on stdout, notes and warnings on stderr, in colour where that is welcome.
+
+Programs that read what a command prints read its JSON; colour is for terminals alone, unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import click
+
+from netinit.base.logs import Log
+from netinit.base.output import (
+    answers_a_terminal,
+    show,
+    show_in_place,
+    show_lines,
+    show_lines_if_possible,
+    show_painted,
+    shows_on_a_terminal,
+)
+from netinit.base.sanitize import Lines, split_message
+
+AUTO, ALWAYS, NEVER = "auto", "always", "never"
+RED, GREEN, YELLOW, MAGENTA, BOLD, DIM = "1;31", "32", "33", "35", "1", "2"
+STYLES = {  # of a line's first words
+    "captured": GREEN, "direct": YELLOW, "dropped": RED, "unknown": MAGENTA,
+    "as planned": GREEN, "NOT as planned": RED, "not proven": MAGENTA,
+    "no rules of netinit here": YELLOW,
+    "error": RED, "warning": YELLOW, "note": DIM, "missing": RED, "extra": YELLOW, "moved": YELLOW,
+    "shadowing": YELLOW, "leftover": YELLOW, "inactive": RED, "escaping": RED, "doubt": YELLOW,
+    "packet": BOLD, "path": BOLD, "what would change it": BOLD, "remedy": BOLD, "pods will work": GREEN, "pods should work": GREEN,
+    "pods will not work": RED, "refused": RED, "to change it": BOLD, "no problems found": GREEN, "netinit": BOLD,
+}  # fmt: skip
+SIGNS = {"✔": GREEN, "✘": RED, "?": MAGENTA, "!": YELLOW}
+_FIRST = re.compile(rf"( *)({'|'.join(sorted(map(re.escape, STYLES), key=len, reverse=True))})(?![\w-])")
+_SIGN = re.compile(r"([✔✘])|(?<=^)(\s*[?!])(?= )")
+_KEY = "netinit.color"
+
+
+def color_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --color, which decides for the whole command; the command's function does not get it."""
+    return click.option(
+        "--color", type=click.Choice((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False,
+        is_eager=True, callback=_remember, help="Colour the output; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.",
+    )(function)  # fmt: skip
+
+
+def _remember(context: click.Context, _: click.Parameter, choice: str) -> None:
+    context.meta[_KEY] = choice
+
+
+def wants_colour(is_terminal: bool) -> bool:
+    """Whether colours are welcome on a stream: as --color says, else on a terminal that nobody declared to have none."""
+    context = click.get_current_context(silent=True)
+    choice = context.meta.get(_KEY, AUTO) if context else AUTO
+    if choice != AUTO:
+        return bool(choice == ALWAYS)
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def answer(lines: Lines, *, now: bool = False) -> None:
+    """Writes the answer to stdout, and at once where more follows later."""
+    if not wants_colour(answers_a_terminal()):
+        show(lines, now=now)
+        return
+    for line in split_message(lines):
+        show_painted(paint(line))
+
+
+def answer_again(texts: list[str], above: int) -> int:
+    """Writes the answer over the one before, which had `above` lines; how many it has."""
+    painted = wants_colour(answers_a_terminal())
+    show_in_place([paint(line) if painted else [(line, "")] for line in texts], above)
+    return len(texts)
+
+
+def note(texts: Iterable[str]) -> None:
+    """Says what the answer is about."""
+    _say("note", texts)
+
+
+def warn(texts: Iterable[str]) -> None:
+    """Says what is doubtful."""
+    _say("warning", texts)
+
+
+def fail(program: str, message: str) -> None:
+    """Says why the command failed, a line for each problem."""
+    _say(program, split_message(message))
+
+
+def _say(label: str, texts: Iterable[str]) -> None:
+    lines = [line for text in dict.fromkeys(texts) for line in _label(label, text)]
+    painted = wants_colour(shows_on_a_terminal())
+    show_lines_if_possible([paint(line) if painted else [(line, "")] for line in lines])
+
+
+def _label(label: str, text: str) -> Iterator[str]:
+    """The lines of one text: the further ones stand below the first, indented."""
+    first, *more = split_message(text)
+    yield f"{label}: {first}"
+    yield from [f"  {line}" for line in more]
+
+
+def paint(line: str) -> list[tuple[str, str]]:
+    """The parts of a line, each with its style: the words that it begins with, and signs."""
+    first = _FIRST.match(line)
+    parts = [(first[0], STYLES[first[2]])] if first else []
+    rest = line[first.end() :] if first else line
+    at = 0
+    for sign in _SIGN.finditer(rest):
+        parts += [(rest[at : sign.start()], ""), (sign[0], SIGNS[sign[0].strip()])]
+        at = sign.end()
+    return [*parts, (rest[at:], "")]
+
+
+class PersonLog(Log):
+    """The events of the init container's job for a person at a terminal: plain words, and no listing of all rules."""
+
+    def info(self, message: str, text: str = "") -> None:
+        """What was done; a listing only where everything is to be told."""
+        if not text or self.wants("debug"):
+            super().info(message, text)
+
+    def _write(self, level: str, message: str) -> None:
+        if not self.wants(level):
+            return
+        labels = {"error": "netinit", "warn": "warning", "debug": "debug"}
+        if level in labels:
+            _say(labels[level], [message])
+        else:
+            show_lines(split_message(message))

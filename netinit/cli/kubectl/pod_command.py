@@ -1,0 +1,211 @@
+"""A command of netinit asked of a pod in the cluster, or of every pod of a Deployment and its like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import click
+
+from netinit.base.errors import ClusterError, OptionError
+from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.sanitize import lines
+from netinit.base.tree import Tree, mapping, string
+from netinit.cli.console import answer
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.common_options import cluster_options, environment, find_kubectl, find_pods
+from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
+from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.program import Kubectl
+from netinit.cli.kubectl.sources import (
+    AgentSource,
+    EphemeralSource,
+    ManifestSource,
+    PodAnswer,
+    PodQuestion,
+    PodSource,
+    ask_first,
+)
+from netinit.inject.initcontainer import find_init
+from netinit.inject.podfile import read_object
+from netinit.options import Options
+
+AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
+WITH_TARGET = ("explain", "draw")
+WITH_JSON = ("explain", "audit", "verify", "doctor")
+TEXT, JSON = "text", "json"
+WHAT = {
+    "explain": "Show what happens to a connection of a pod, and why.",
+    "audit": "Show what of a pod's traffic does not go through the proxy.",
+    "verify": "Compare a pod's live rules with those that its manifest asks for.",
+    "draw": "Draw the path of packets through a pod's rules.",
+    "doctor": "Find out whether the rules work where a pod runs.",
+}
+MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it, those that differ from most first.
+Further options are those of netinit's command of this name, those that kubectl has too (-n, -o) by their long names. The
+live rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit
+that the node can pull.
+"""
+OF_TARGET = """--to takes an address, service.namespace:port, pod/name:port or host:port. Of a Service its ClusterIP and its endpoints
+are asked about, each with an answer of its own.
+"""
+_COUNTERS = re.compile(r'  \[\d+ packets\]|"packets": \d+')
+
+
+@dataclass(frozen=True, slots=True)
+class _PodStatus:
+    """What is printed of a pod."""
+
+    pod: ClusterPod
+    head: str
+    notes: tuple[str, ...]
+    body: tuple[str, ...]
+    code: int
+    tree: Tree  # the same as an object
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """The answer without what differs between equal pods: their names, addresses and counters."""
+        text = "\n".join(self.body).replace(self.pod.title, "POD")
+        for address in sorted(self.pod.addresses, key=len, reverse=True):
+            text = re.sub(rf"(?<![0-9a-f.:]){re.escape(address)}(?![0-9a-f])", "POD", text)
+        return tuple(_COUNTERS.sub("", text).split("\n"))
+
+
+def image_option() -> click.Option:
+    """The option that names the image of ephemeral containers."""
+    text = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
+    return click.Option(["--image"], default="", metavar="IMAGE", help=text)
+
+
+def make_command(verb: str) -> click.Command:
+    """The command of this name."""
+
+    @cluster_options
+    def command(named: str, words: tuple[str, ...], to: str = "", output: str = TEXT, **given: str) -> int:
+        return _run(verb, named, words, to, as_json=output == JSON, **given)
+
+    params = [
+        click.Argument(["named"], metavar="OBJECT"),
+        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
+        image_option(),
+        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
+                     help="Who reads the rules: the first that can, or one alone."),
+    ]  # fmt: skip
+    if verb in WITH_JSON:
+        params += [
+            click.Option(["-o", "--output"], type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
+                         help="The format; json is one object with the answer of each pod."),
+            click.Option(["--json", "output"], flag_value=JSON, help="The same as -o json."),
+        ]  # fmt: skip
+    if verb in WITH_TARGET:
+        params.append(click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes, by name or address."))
+    made: click.Command = click.command(
+        verb, params=params, help=f"{WHAT[verb]}\n\n{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}",
+        context_settings={**HELP_NAMES, "ignore_unknown_options": True},
+    )(command)  # fmt: skip
+    return made
+
+
+def _run(
+    verb: str, named: str, words: tuple[str, ...], to: str, *, namespace: str, context: str, kubeconfig: str, agent_namespace: str,
+    image: str, source: str, as_json: bool,
+) -> int:  # fmt: skip
+    kubectl = find_kubectl(context, kubeconfig)
+    pods = find_pods(kubectl, named, namespace)
+    targets: list[NamedDestination] = find_destinations(kubectl, to, pods[0].namespace) if to else []
+    agent = AgentSource(kubectl, agent_namespace)
+    if verb == "verify" and "--watch" in words:
+        raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
+    words = (*words, *["--json"] * as_json)
+    asked = [_questions(verb, pod, words, targets, agent.base(pod.node) if source in (AUTO, AGENT) else Options()) for pod in pods]
+    if source in (AUTO, AGENT):
+        agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
+    statuses = [
+        _ask(pod, questions, targets, find_sources(kubectl, agent, pod, image, source), as_json=as_json)
+        for pod, questions in zip(pods, asked, strict=True)
+    ]
+    if as_json:
+        show_artefact(to_json(with_version({"pods": [one.tree for group in _group(statuses) for one in group]})))
+    else:
+        answer(lines(_arrange(statuses)))
+    return max(one.code for one in statuses)
+
+
+def find_sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
+    """Who may be asked about the pod, in their order."""
+    image = choose_image(pod, image)
+    known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
+    return list(known.values()) if source == AUTO else [known[source]]
+
+
+def choose_image(pod: ClusterPod, image: str) -> str:
+    """The image of an ephemeral container: as given, as the environment says, or as the pod has it; empty where none is known."""
+    return image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
+
+
+def find_image(pod: ClusterPod) -> str:
+    """The image of the pod's own init container where that is netinit's: the node has it already."""
+    image = string(mapping(find_init(mapping(pod.tree.get("spec")))).get("image"))
+    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return image if name == "netinit" else ""
+
+
+def _questions(
+    verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], base: Options
+) -> list[PodQuestion]:
+    """What is asked of a pod, for each destination."""
+    options = read_object(pod.tree, base).options
+    destinations: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
+    return [PodQuestion(verb, (*to, *words), options) for to in destinations]
+
+
+def _ask(
+    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
+) -> _PodStatus:
+    """All that is to be said of a pod."""
+    statuses: list[str] = []
+    notes: dict[str, None] = {}
+    found: list[PodAnswer] = []
+    heads = [f"  to {one.title or 'the address'}, {one.endpoint}:" for one in targets] or [""]
+    for head, question in zip(heads, questions, strict=True):
+        found.append(ask_first(sources, pod, question))
+        notes |= dict.fromkeys(found[-1].notes)
+        statuses += [head] * bool(head)
+        statuses += [f"    {line}" for line in found[-1].text]
+    code = max(abs(one.code) for one in found)
+    named = [{"to": one.endpoint, "of": one.title or None} for one in targets] or [{"to": None, "of": None}]
+    answers = [to | {"code": abs(one.code), "answer": _read(one) if as_json else None} for to, one in zip(named, found, strict=True)]
+    tree = {"namespace": pod.namespace, "name": pod.name, "source": found[0].source, "notes": list(notes), "answers": answers}
+    return _PodStatus(pod, f"{pod.title}: {found[0].source}", tuple(notes), tuple(statuses), code, tree)
+
+
+def _read(found: PodAnswer) -> Tree | None:
+    """The answer as an object; none where there is none: the notes say why."""
+    try:
+        return found.tree
+    except ClusterError:
+        return None
+
+
+def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
+    """Pods with the same answer together, rare answers first."""
+    groups: dict[tuple[str, ...], list[_PodStatus]] = {}
+    for one in statuses:
+        groups.setdefault(one.meaning, []).append(one)
+    return sorted(groups.values(), key=len)
+
+
+def _arrange(statuses: list[_PodStatus]) -> list[str]:
+    """Pods whose answer is rare first; an answer that was given already is not repeated."""
+    groups = _group(statuses)
+    printed: list[str] = []
+    for group in groups:
+        first = group[0]
+        printed += [first.head, *[f"  note: {note}" for note in first.notes], *first.body]
+        printed += [f"{one.head}: the same as of {first.pod.name}" for one in group[1:]]
+    if len(statuses) > 1:
+        printed.append(f"{len(statuses)} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
+    return printed
+
+

@@ -1,0 +1,129 @@
+"""A command of netinit that goes on, asked of a pod in the cluster: watch and trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import click
+
+from netinit.base.errors import ClusterError, NetinitError, OptionError
+from netinit.base.sanitize import lines, split_message
+from netinit.cli.console import answer, note
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.common_options import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.destinations import find_destinations
+from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.pod_command import AGENT, AUTO, EPHEMERAL, choose_image, image_option
+from netinit.cli.kubectl.program import describe_errors
+from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, LiveAnswer, PodQuestion
+from netinit.cli.watch import AUTO as ANY_FORM
+from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
+
+Show = Callable[[str], None]
+WHAT = {
+    "watch": "Show how much of a pod's traffic is captured, passes by the proxy or is dropped, as it happens.",
+    "trace": "Follow real packets of a pod through its rules, and compare with what explain predicts.",
+}
+MORE = """Further options are those of netinit's command of this name, those that kubectl has too by their long names. The rules are
+read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the node can
+pull. Ctrl-C ends it, there too.
+"""
+MOST_LOOKS = 3600  # of an ephemeral container: nobody ends it where this command was killed
+_KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a command prompt", "All commands and output from this session")
+
+
+def make_live_command(verb: str) -> click.Command:
+    """The command of this name."""
+
+    @cluster_options
+    def command(named: str, words: tuple[str, ...], to: str = "", form: str = ANY_FORM, **given: str) -> int:
+        return _run(verb, named, words, to=to, form=form, **given)
+
+    params = [
+        click.Argument(["named"], metavar="POD"),
+        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
+        image_option(),
+        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL)), default=AUTO, show_default=True,
+                     help="Who reads the rules: the first that can, or one alone."),
+    ]  # fmt: skip
+    if verb == "trace":
+        more = click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes; of a Service its ClusterIP.")
+    else:
+        forms = click.Choice((ANY_FORM, TABLE, LINES, JSON))
+        more = click.Option(["-o", "--output", "--format", "form"], type=forms, default=ANY_FORM, show_default=True,
+                            help="The format; auto is a table on a terminal, else lines.")  # fmt: skip
+    params.append(more)
+    made: click.Command = click.command(
+        verb, params=params, help=f"{WHAT[verb]}\n\n{MORE}", context_settings={**HELP_NAMES, "ignore_unknown_options": True}
+    )(command)
+    return made
+
+
+def _run(
+    verb: str, named: str, words: tuple[str, ...], *, to: str, form: str, namespace: str, context: str, kubeconfig: str,
+    agent_namespace: str, image: str, source: str,
+) -> int:  # fmt: skip
+    kubectl = find_kubectl(context, kubeconfig)
+    pods = find_pods(kubectl, named, namespace)
+    if len(pods) > 1:
+        raise OptionError(f"{verb}: {named} has {len(pods)} pods; name one of them: {', '.join(sorted(pod.name for pod in pods))}")
+    (pod,) = pods
+    if to:
+        destination = find_destinations(kubectl, to, pod.namespace)[0]
+        words = ("--to", destination.endpoint, *words)
+        note([f"{destination.title}: {destination.endpoint}"] if destination.title else [])
+    container = EphemeralSource(kubectl, choose_image(pod, image))
+    known: dict[str, AgentSource | EphemeralSource] = {AGENT: AgentSource(kubectl, agent_namespace), EPHEMERAL: container}
+    refused: list[str] = []
+    for name, one in known.items():
+        if source not in {AUTO, name}:
+            continue
+        more = _of_ephemeral(verb, words) if name == EPHEMERAL else ()
+        question = PodQuestion(verb, (*words, *(("--format", "json") if verb == "watch" else ()), *more))
+        try:
+            live = one.follow(pod, question)
+        except NetinitError as error:
+            refused.append(str(error))
+            continue
+        note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
+        return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
+    raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
+
+
+def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """What the container is told beside: it listens to its input, and a watch that nobody ends is none for ever."""
+    bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
+    return ("--until-input", *(() if bounded else ("--count", str(MOST_LOOKS))))
+
+
+def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:
+    """What is done with a line of the command."""
+    if verb == "trace":
+        return lambda line: answer(lines([line]), now=True)
+    writer = CounterSnapshotWriter(form, everything=everything)
+
+    def show(line: str) -> None:
+        try:
+            sight = read_object(json.loads(line))
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            raise ClusterError(f"{pod.title}: its watch gave a line that cannot be read; is it another version?") from None
+        writer.show(sight, pod.title)
+
+    return show
+
+
+def _follow(live: LiveAnswer, show: Show) -> int:
+    """Shows its lines until it ends, or Ctrl-C asks it to; how it ended."""
+    with live.followed as followed:
+        try:
+            for line in followed.lines():
+                show(line)
+        except KeyboardInterrupt:
+            followed.ask_to_end()
+            for line in followed.lines():
+                show(line)
+    if live.find_code and followed.status:
+        raise ClusterError(f"kubectl debug: {describe_errors(followed.errors, followed.status)}")
+    note([said for said in split_message(followed.errors) if said and not said.startswith(_KUBECTL_SAYS)])
+    return live.find_code() if live.find_code else abs(followed.status)

@@ -1,0 +1,372 @@
+"""The question of `explain` and `draw`: which connection, under whose rules."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from netinit.base.errors import OptionError, ParseError
+from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
+from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.cli.flags import given_flags, read_value
+from netinit.cli.inject import files
+from netinit.kernel.detect import read_name_servers
+from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
+from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
+from netinit.rules.layouts import plan
+from netinit.rules.packet import Packet, Surroundings
+from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, parse_endpoint
+from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
+
+if TYPE_CHECKING:
+    from netinit.inject.podfile import PodFacts
+    from netinit.options.kinds import Flag
+
+DIRECTIONS = ("outbound", "inbound")
+POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod whose own are not given
+APPLICATION = 1000
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSource:
+    """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
+
+    `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
+    rules these are, `warnings` what is doubtful about that. `facts` are the manifest's, where there is one.
+    """
+
+    rulesets: dict[str, dict[Family, Ruleset]]
+    surroundings: dict[Family, Surroundings]
+    options: Mapping[str, Interception] = field(default_factory=dict)
+    wanted: Interception | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
+    has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
+    facts: PodFacts | None = None
+
+    @property
+    def ours(self) -> str:
+        """The place of the rules that options made, the first one where there are several; empty where none is known."""
+        return next(iter(self.options), "")
+
+    def join(self, family: Family) -> Ruleset | None:
+        """The rules of a family in all places; None where no place has the family."""
+        places = {source: found[family] for source, found in self.rulesets.items() if family in found}
+        return stand_beside(places, self.ours) if places else None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A connection as the command line names it; texts are checked when it is made into a packet."""
+
+    direction: str
+    to: str
+    source: str
+    to_port: str
+    udp: bool
+    uid: str
+    gid: str
+    interface: str
+    mark: int
+
+
+def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that name a connection."""
+    for decorate in reversed((
+        click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes."),
+        click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
+        click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
+        click.option("--udp", is_flag=True, help="UDP instead of TCP."),
+        click.option("--uid", default="", metavar="USER", help=f"Who connects: a user (default: those of --pod, else {APPLICATION})."),
+        click.option("--gid", default="", metavar="GROUP", help="The group that connects (default: the number of --uid)."),
+        click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
+        click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
+    )):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
+def pod_options(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds --pod, which `text` explains, and --select."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        select = click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
+        form = "FILE|FOLDER|PATTERN|-"
+        return click.option("--pod", multiple=True, metavar=form, help=f"{text} Repeatable.")(select(function))
+
+    return decorate
+
+
+def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say whose rules are meant."""
+    for decorate in reversed((
+        pod_options("Use the rules of this pod's init container; --pid compares."),
+        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
+        click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
+    )):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
+def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> RuleSource:
+    """Whose rules are meant: live ones, those of a pod's manifest, or those that the options plan.
+
+    Live ones beside a manifest, or beside options that are given, are compared with those.
+    """
+    facts = read_manifest(pod, select, options) if pod or select else None
+    if live or options.pid or options.netns:
+        return _find_live(options, facts)
+    return find_planned(options, facts, pod_ip)
+
+
+def find_rule_sources(
+    options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool
+) -> list[tuple[str, RuleSource]]:
+    """The same for every pod of a manifest, each with its name."""
+    if pod and not (live or options.pid or options.netns):
+        found = [complete_servers(facts, options) for facts in read_pods(pod, select)]
+        return [(facts.name, find_planned(options, facts, pod_ip)) for facts in found]
+    ground = find_ground(options, pod, select, pod_ip, live)
+    where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
+    return [(where if live or options.pid or options.netns else "the options", ground)]
+
+
+def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
+    """The rules that a manifest's pod, or the options, would have."""
+    addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip)
+    origins: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    rules = options.with_servers(read_name_servers)
+    if facts:
+        rules, origins, addresses = facts.options, facts.origins, addresses or facts.addresses
+        notes, warnings = _introduce(facts)
+    if addresses:  # as apply decides in that pod
+        settled = rules.settle(FAMILIES, lambda: addresses, lambda: rules.dns_servers)
+        rules, warnings = settled.options, warnings + settled.warnings
+    elif rules.ipv6 == AUTO:  # without addresses both families count
+        rules = rules.replace(ipv6=ON)
+    made = plan(rules)
+    if facts and not facts.intercepted:
+        made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
+    return RuleSource(
+        {"plan": {family: load_plan(made, family) for family in FAMILIES}},
+        {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
+        {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
+        facts=facts,
+    )  # fmt: skip
+
+
+def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
+    from netinit.pods.live import read_live
+    from netinit.rules.infer_options import find_other_values
+
+    named = facts is not None or names_rules(options)
+    meant = facts.options.replace(pid=options.pid, netns=options.netns) if facts else options
+    found = read_live(meant, given=named)
+    notes, warnings = _introduce(facts) if facts else ((), ())
+    warnings += found.warnings
+    for source, recovered in found.options.items():
+        warnings += tuple(f"{source}: not shown by the rules: {text}" for text in recovered.unread)
+        if recovered.options is None:
+            continue
+        notes += (f"{source}: rules of {format_options(recovered.options)}", *_who_has_tunnel(recovered.options, found.listening))
+        others = find_other_values(found.given, recovered.options) if found.given else ()
+        if others:
+            words = [f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others]
+            by = "the manifest" if facts else "the options given"
+            warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
+    made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
+    origins = facts.origins if facts else {}
+    known = found.routes_known
+    return RuleSource(
+        found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
+        facts=facts,
+    )  # fmt: skip
+
+
+def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
+    """Who listens on the port that the rules leave to the proxy's tunnel, where they leave it."""
+    port = options.tunnel_port
+    if options.layout != CURRENT or options.inbound_mode != REDIRECT or not (port and options.inbound_ports):
+        return ()
+    users = sorted(user for number, user in listening or () if number == port)
+    if listening is None:
+        who = "the kernel does not say who listens there"
+    else:
+        who = f"user {', '.join(map(str, users))} listens there" if users else "nobody listens there now"
+    return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
+
+
+def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Whose options are meant, and what is wrong with the pod itself."""
+    return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
+
+
+def read_pods(pod: Sequence[str], select: str) -> tuple[PodFacts, ...]:
+    """Every pod of these files, folders and patterns. OptionError, ParseError."""
+    from netinit.cli.inject.inputs import read_manifests
+    from netinit.inject import podfile
+
+    if not pod:
+        raise OptionError("--select: names a pod of --pod; give --pod FILE")
+    rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # these no manifest names
+    if ignored := [label for field, label in given_flags().items() if field in rules]:
+        raise OptionError(*[f"{label}: the pod of --pod has its own options; give one of the two" for label in ignored])
+    return podfile.read_pods(read_manifests(pod, "--pod", recursive=True), select)
+
+
+def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts:
+    """The one pod of manifests; name servers, which no manifest names, are those of the command line."""
+    found = read_pods(pod, select)
+    if len(found) > 1:
+        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
+            " and more" if len(found) > MOST_NAMED else ""
+        )
+        raise OptionError(
+            f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})"
+        )
+    return complete_servers(found[0], options)
+
+
+def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
+    """The pod with the name servers of the command line, or of its dnsConfig, where it needs some; a note where more are missing."""
+    if not facts.options.wants_servers:
+        return facts
+    if options.dns_servers:
+        return replace(facts, options=facts.options.replace(dns_servers=options.dns_servers))
+    if facts.name_servers:
+        named = replace(facts, options=facts.options.replace(dns_servers=facts.name_servers))
+        note = "the cluster's name servers, which its pods ask first, are not in the manifest: name all with --dns-servers"
+        return named if facts.only_these else replace(named, notes=(*facts.notes, note))
+    note = "its name servers are not in the manifest: name them with --dns-servers, DNS counts as not captured without"
+    return replace(facts, notes=(*facts.notes, note))
+
+
+def names_rules(options: Options) -> bool:
+    """Whether anything that decides about rules was given: by a flag or a variable, and not as it is by default."""
+    plain = Options.from_argv(())
+    return any(getattr(options, flag.field) != getattr(plain, flag.field) for flag in Interception.flags)
+
+
+def format_options(options: Interception) -> str:
+    """The options as a command line of apply, with the variables of what has no flag before it; cut where it is long."""
+    full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
+    variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
+    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
+
+
+def _spell(flag: Flag, value: Any) -> str:
+    return quote_value(flag.kind.write(value))
+
+
+def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:
+    """A pod of which no more than its addresses is known, if these are."""
+    own = [number_of(address) for address in addresses if family_of(address) is family]
+    return Surroundings(family=family, addresses=tuple(("eth0", address) for address in own))
+
+
+def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
+    """The first packet of the connection in question. OptionError says what is missing or wrong."""
+    inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
+    host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
+    source = read_value(question.source, parse_address, "--from") if question.source else ""
+    named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
+    if port and named and port != named:
+        raise OptionError(
+            f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
+        )
+    port = port or named
+    if not (host or source or inbound):
+        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
+    if not port:
+        start, _, end = host.rpartition(":")
+        unclear = f"; is {end} the port? write [{start}]:{end}" if start else ""
+        raise OptionError(f"--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT{unclear}")
+    family = family_of(host or source) if host or source else IPV4
+    if host and source and family_of(source) is not family:
+        raise OptionError(f"--from: {quote_value(source)} is of another address family than {quote_value(host)}")
+    around = surroundings.get(family)
+    if around is None:
+        raise OptionError(f"--to: {family.name} is off in this namespace")
+    protocol = "udp" if question.udp else "tcp"
+    if inbound:
+        interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
+        packet = make_inbound(
+            around, source or SOMEBODY[family.version], host, port, protocol=protocol, interface=interface
+        )
+        if packet.destination is None:
+            raise OptionError(
+                f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip"
+            )
+        return packet.replace(mark=question.mark)
+    if not host:
+        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
+    uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
+    gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
+    return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
+
+
+def make_packets(question: Question, ground: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
+    """The packets in question, each with the containers that send it: outbound, without --uid and --gid, one for each user of --pod.
+
+    No containers where no manifest names them. OptionError.
+    """
+    packet = make_packet(question, ground.surroundings)
+    if packet.in_interface or question.uid or question.gid or not (ground.facts and ground.facts.users):
+        return [((), packet)]
+    senders: dict[tuple[int, int], list[str]] = {}
+    for user in ground.facts.users:
+        uid = APPLICATION if user.uid is None else user.uid
+        senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
+    return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]
+
+
+def is_file(text: str) -> bool:
+    """Whether this is the name of a file; what is too long for one, as options may be, is none."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
+
+
+def read_file(name: str, label: str = "--pod") -> str:
+    """The text of a file, or of stdin for -. OptionError, ParseError; they name the `label`."""
+    try:
+        return files.read(name).decode().replace("\r\n", "\n")
+    except files.RefusedFileError as error:
+        raise OptionError(f"{label}: {quote_value(name)}: {error}") from None
+    except OSError as error:
+        raise OptionError(f"{label}: {quote_value(name)} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ParseError(f"{label}: {name} is not text in UTF-8") from None
+
+
+__all__ = [
+    "DIRECTIONS",
+    "Question",
+    "RuleSource",
+    "complete_servers",
+    "find_ground",
+    "find_planned",
+    "find_rule_sources",
+    "format_options",
+    "ground_options",
+    "make_packet",
+    "make_packets",
+    "names_rules",
+    "pod_options",
+    "question_options",
+    "read_file",
+    "read_manifest",
+    "read_pods",
+    "stand_in",
+]

@@ -1,0 +1,51 @@
+"""What the author of a pod should know although it is injected: warnings of `inject`, and of the webhook at admission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netinit.base.errors import OptionError
+from netinit.base.net import Ports, find_common_ports
+from netinit.base.tree import Tree, mapping, strings
+from netinit.inject.initcontainer import find_init, options_of
+from netinit.inject.manifests import Workload
+from netinit.inject.unread_annotations import misplaced_annotations, unknown_annotations
+from netinit.inject.warnings import pod_findings
+from netinit.options import Options
+
+__all__ = ["advise"]
+
+_OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's, which no author can mend
+
+
+def advise(pod: Tree, injected: Tree, known: frozenset[str], workload: Workload | None = None) -> list[str]:
+    """Sentences for the author of a pod that was injected; `known` are the annotations that something reads.
+
+    `workload` makes the pod, where that is known.
+    """
+    found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
+    found += unknown_annotations(strings(mapping(pod.get("metadata")).get("annotations")), known)
+    found += misplaced_annotations(workload, known) if workload else ()
+    return [*map(str, found), *_contradictions(injected)]
+
+
+def _contradictions(injected: Tree) -> Iterator[str]:
+    """Ports that are included and excluded at once: outbound the exclusion wins; inbound it counts beside all ports alone."""
+    init = find_init(mapping(injected.get("spec")))
+    if init is None:
+        return
+    try:
+        options = options_of(init)
+    except OptionError:
+        return
+    for direction, included, excluded, what in _port_lists(options):
+        both = [] if isinstance(included, str) else find_common_ports(included, excluded)
+        if both:
+            listed = ", ".join(map(str, both))
+            yield f"{direction} port {listed} is included and excluded at once: {what}; remove one of the two"
+
+
+def _port_lists(options: Options) -> Iterator[tuple[str, Ports | str, Ports, str]]:
+    captured = "it is captured, since exclusions count beside all ports (*) alone"
+    yield "inbound", options.inbound_ports, options.exclude_inbound_ports, captured
+    yield "outbound", options.outbound_ports, options.exclude_outbound_ports, "it is not captured"

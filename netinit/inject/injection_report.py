@@ -1,0 +1,354 @@
+"""Why a workload is injected or not: the whole chain of reasons, what would change it, and what the pod gets.
+
+Two parties decide: the API server by the selectors of its webhooks, which see labels alone, then the injector. Tools
+that look at the selectors only miss host networks, annotations and policies; here the answer is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from netinit.base.errors import InjectionError, OptionError
+from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.config import InjectionConfig
+from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
+from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
+from netinit.inject.initcontainer import options_of
+from netinit.inject.manifests import Workload
+from netinit.inject.patch import json_patch
+from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.status import Status
+from netinit.inject.unread_annotations import known_to, misplaced_annotations, unknown_annotations
+from netinit.inject.warnings import pod_findings
+from netinit.inject.webhooks import Webhook, firing
+from netinit.options import Options
+
+__all__ = ["StepResult", "Verdict", "judge", "judge_manually"]
+
+_NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """One link of the chain: the step, what came out of it (`passed`, `decided` or `not reached`), and why."""
+
+    step: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What becomes of a workload.
+
+    `injected`: the injector takes it; `already`: the pod was injected before, as its status annotation says.
+    `webhook` is the first one that fires, `remedies` say how to get the other result, `interception` what the
+    injected pod's rules will do, `findings` what its owner should know. `options` are those of the init container.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    injected: bool
+    already: bool = False
+    webhook: str
+    revision: str
+    reason: str
+    chain: tuple[StepResult, ...]
+    remedies: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    interception: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    error: str = ""
+    options: Options | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outlook:
+    """What an injection would give."""
+
+    interception: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    error: str = ""
+    options: Options | None = None
+    changes: bool = False
+
+
+def judge(
+    workload: Workload,
+    config: InjectionConfig,
+    webhooks: Sequence[Webhook],
+    *,
+    namespace: Namespace,
+    labels_known: bool = True,
+    settings: Settings | None = None,
+) -> Verdict:
+    """The verdict of the webhooks on the pods of a workload in its namespace.
+
+    `labels_known` is False when nobody could say which labels the namespace has; it then counts as having none, and
+    the chain says so.
+    """
+    if workload.bare:
+        return _bare(workload, namespace)
+    pod = workload.created_pod()
+    pod_labels = strings(mapping(pod["metadata"]).get("labels"))
+    labels = {_NAME_LABEL: namespace.name, **namespace.labels}
+    fired = firing(webhooks, labels, pod_labels)
+    decision = decide(pod, namespace.name, config)
+    case = _Case(workload, config, namespace, settings, pod, decision)
+    return case.verdict(
+        injected=bool(fired) and decision.inject,
+        webhook=fired[0] if fired else None,
+        reason=decision.reason if fired else "no webhook selects the pod",
+        chain=(_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired))),
+        remedies=_remedies(decision, webhooks, labels, pod_labels, fired=bool(fired)),
+    )
+
+
+def judge_manually(
+    workload: Workload, config: InjectionConfig, *, namespace: Namespace, settings: Settings | None = None
+) -> Verdict:
+    """The verdict of manual injection, which asks no webhook and no policy: what `netinit inject` does."""
+    if workload.bare:
+        return _bare(workload, namespace)
+    pod = workload.pod()
+    decision = decide_manually(pod, namespace.name, config)
+    remedies: tuple[str, ...] = ()
+    if not decision.inject:
+        remedies = (_REMEDIES[decision.step],)
+    elif not config.classic:
+        remedies = (_LEAVE_OUT,)
+    case = _Case(workload, config, namespace, settings, pod, decision)
+    return case.verdict(
+        injected=decision.inject,
+        webhook=None,
+        reason=decision.reason,
+        chain=(StepResult(step=decision.step.value, outcome="decided", reason=decision.reason),),
+        remedies=remedies,
+    )
+
+
+def _bare(workload: Workload, namespace: Namespace) -> Verdict:
+    reason = "it has no pod spec: there is nothing to inject"
+    return Verdict(
+        kind=workload.kind,
+        namespace=namespace.name,
+        name=workload.name,
+        injected=False,
+        webhook="",
+        revision="",
+        reason=reason,
+        chain=(StepResult(step="pod", outcome="decided", reason=reason),),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A workload to be judged, and what an injector decides on its pod."""
+
+    workload: Workload
+    config: InjectionConfig
+    namespace: Namespace
+    settings: Settings | None
+    pod: Tree
+    decision: Decision
+
+    def verdict(
+        self,
+        *,
+        injected: bool,
+        webhook: Webhook | None,
+        reason: str,
+        chain: tuple[StepResult, ...],
+        remedies: tuple[str, ...],
+    ) -> Verdict:
+        """The verdict, with what injection gives, or with what is wrong with a pod that is left as it is."""
+        already = Status.of_pod(self.pod) is not None
+        outlook = self._outlook() if injected else _Outlook(findings=self._left_alone())
+        if already:
+            after = "the injector would change it" if outlook.changes else "the injector would change nothing"
+            reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
+        return Verdict(
+            kind=self.workload.kind,
+            namespace=self.namespace.name,
+            name=self.workload.name,
+            injected=injected,
+            already=already,
+            webhook=webhook.short_name if webhook else "",
+            revision=webhook.revision if webhook else "",
+            reason=reason,
+            chain=chain,
+            remedies=remedies,
+            warnings=(*self.decision.warnings, *(injection_warnings(self.pod) if injected else ()), *self._annotations()),
+            interception=outlook.interception,
+            findings=outlook.findings,
+            error=outlook.error,
+            options=outlook.options,
+        )
+
+    def _annotations(self) -> list[str]:
+        """Annotations without effect, misspelt or misplaced."""
+        known = known_to(self.config)
+        annotations = strings(mapping(self.pod["metadata"]).get("annotations"))
+        return [*map(str, unknown_annotations(annotations, known)), *map(str, misplaced_annotations(self.workload, known))]
+
+    def _left_alone(self) -> tuple[str, ...]:
+        """What is wrong with a pod that nobody injects: that it has no init container is told by the verdict."""
+        return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
+
+    def _outlook(self) -> _Outlook:
+        """What the injected pod's interception will be, what its owner should know, and why injection would fail."""
+        try:
+            result = inject_pod(
+                self.pod, self.config, namespace=self.namespace, settings=self.settings, owner=self.workload.owner
+            )
+        except InjectionError as error:
+            return _Outlook(error=str(error))
+        return _outlook_of(self.pod, result)
+
+
+def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
+    doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
+    if fired:
+        names = ", ".join(webhook.short_name for webhook in fired)
+        return StepResult(step="webhook", outcome="passed", reason=f"selected by {names}{doubt}")
+    if not webhooks:
+        return StepResult(step="webhook", outcome="decided", reason="there is no webhook")
+    return StepResult(step="webhook", outcome="decided", reason=f"none of {len(webhooks)} webhooks selects the pod{doubt}")
+
+
+_PASSED = {
+    DecisionStep.HOST_NETWORK: "the pod has a network of its own",
+    DecisionStep.NAMESPACE: "not a system namespace",
+    DecisionStep.LABEL: f"no label {INJECT} that decides",
+    DecisionStep.ANNOTATION: f"no annotation {INJECT} that decides",
+    DecisionStep.NEVER_SELECTOR: "no neverInjectSelector matches",
+    DecisionStep.ALWAYS_SELECTOR: "no alwaysInjectSelector matches",
+}
+_ORDER = (*_PASSED, DecisionStep.POLICY)
+
+
+def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
+    """The injector's own steps; without a webhook none of them is reached, but each says what it would decide."""
+    links = []
+    outcome = "passed" if reached else "not reached"
+    for step in _ORDER:
+        if step is decision.step:
+            decided = "decided" if reached else "not reached"
+            word = "inject" if decision.inject else "do not inject"
+            links.append(StepResult(step=step.value, outcome=decided, reason=f"{decision.reason}: {word}"))
+            outcome = "not reached"
+        else:
+            reason = _PASSED.get(step, "") if outcome == "passed" else ""
+            links.append(StepResult(step=step.value, outcome=outcome, reason=reason))
+    return tuple(links)
+
+
+_REMEDIES = {
+    DecisionStep.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
+    DecisionStep.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
+    DecisionStep.LABEL: f'set the label {INJECT}: "true" on the pod template',
+    DecisionStep.ANNOTATION: f'set the label or annotation {INJECT}: "true" on the pod template',
+    DecisionStep.NEVER_SELECTOR: f'{INJECT}: "true" on the pod template wins over the selectors',
+    DecisionStep.POLICY: f'{INJECT}: "true" on the pod template wins over the policy disabled; the policy itself is the '
+    "injector's key `policy`",
+}
+_LEAVE_OUT = f'to leave the pod out: {INJECT}: "false" on the pod template'
+
+
+def _remedies(
+    decision: Decision,
+    webhooks: Sequence[Webhook],
+    labels: Mapping[str, str],
+    pod_labels: Mapping[str, str],
+    *,
+    fired: bool,
+) -> tuple[str, ...]:
+    """What would turn the result round; empty for an injected pod's obvious remedies."""
+    found = []
+    if not fired and webhooks:
+        obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
+        fewest = min(map(len, obstacles.values()))
+        closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
+        closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))
+        found += [f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest]
+    if not decision.inject:
+        found.append(_REMEDIES[decision.step])
+    elif fired:
+        found.append(_LEAVE_OUT)
+    return tuple(found)
+
+
+def _outlook_of(pod: Tree, result: Tree) -> _Outlook:
+    """The interception of an injected pod, and what its owner should know."""
+    changes = bool(json_patch(pod, result))
+    spec = mapping(result.get("spec"))
+    init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
+    if init is None:
+        nothing = ("nothing is intercepted: the template adds no istio-init",)
+        return _Outlook(interception=nothing, findings=_findings(pod, result), changes=changes)
+    try:
+        options = options_of(init)
+    except OptionError as error:
+        unread = (f"the arguments of {init.get('name')} cannot be read: {error}",)
+        return _Outlook(interception=unread, changes=changes)
+    return _Outlook(
+        interception=_summary(options), findings=_findings(pod, result), options=options, changes=changes
+    )
+
+
+def _words(values: Sequence[object] | str, everything: str, nothing: str) -> str:
+    if isinstance(values, str):
+        return everything
+    return ", ".join(map(str, values)) or nothing
+
+
+def _summary(options: Options) -> tuple[str, ...]:
+    """The interception in sentences."""
+    if options.inbound_mode == "NONE":
+        inbound = "inbound: nothing is captured (mode NONE)"
+    else:
+        ports = _words(options.inbound_ports, "all ports", "no port")
+        left = _words(options.exclude_inbound_ports, "", "")
+        without = f" but {left}" if left and isinstance(options.inbound_ports, str) else ""
+        inbound = f"inbound: {ports}{without} to {options.inbound_port} ({options.inbound_mode})"
+    networks = _words(options.outbound_cidrs, "all addresses", "no address")
+    excluded = [*map(str, options.exclude_outbound_cidrs), *(f"port {port}" for port in options.exclude_outbound_ports)]
+    outbound = f"outbound: {networks}{' but ' + ', '.join(excluded) if excluded else ''} to {options.outbound_port}"
+    if options.outbound_ports:
+        outbound += f", and ports {_words(options.outbound_ports, '', '')} whatever their address"
+    uids = ", ".join(map(str, options.proxy_uids))
+    return inbound, outbound, f"traffic of uid {uids} passes untouched: it is the proxy's"
+
+
+def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
+    """What the owner of the pod should know of the injected one."""
+    told = {"no-init-container", "arguments"}  # by the interception
+    own = [str(finding) for finding in pod_findings(result) if finding.kind not in told]
+    return (*own, *_probe_findings(pod, mapping(result.get("spec"))))
+
+
+def _probe_findings(pod: Tree, spec: Tree) -> list[str]:
+    """Probes that stay as they are although they lead to a named port that is not declared."""
+    if find_proxy(spec) is None:
+        return []
+    after = all_containers(spec)
+    found = []
+    for container in named(mapping(pod.get("spec")).get("containers")):
+        for key in ("readinessProbe", "livenessProbe", "startupProbe"):
+            probe = mapping(container.get(key))
+            kind = next((kind for kind in ("httpGet", "tcpSocket", "grpc") if kind in probe), None)
+            if kind is None or container.get("name") == PROXY:
+                continue
+            port = mapping(probe[kind]).get("port")
+            changed = mapping(mapping(find(after, string(container.get("name")))).get(key)) != probe
+            what = f"{key} of {container.get('name')}: {kind} on port {port}"
+            declared = [item.get("name") for item in sequence(container.get("ports")) if isinstance(item, dict)]
+            if changed:
+                found.append(f"{what} goes through the agent's status port")
+            elif isinstance(port, str) and port not in declared:
+                found.append(f"{what} stays as it is: the container declares no port of that name")
+            else:
+                found.append(f"{what} stays as it is: with strict mutual TLS the kubelet will be refused")
+    return found

@@ -1,0 +1,45 @@
+"""Who holds a lock, for the one who waited for it in vain."""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.base.sanitize import escape
+from netinit.kernel import read_text
+
+
+def describe_holders(descriptor: int) -> str:
+    """Who holds the flock(2) lock of an open file, as far as /proc shows: process ids and their commands.
+
+    /proc/locks names the process that took the lock; where that has ended, or in a container does not name it, those that
+    have the file open and locked are looked for among all processes that this one may look into.
+    """
+    status = posix.fstat(descriptor)
+    wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"
+    lines = [line.split() for line in read_text("/proc/locks").splitlines()]
+    took = [fields[4] for fields in lines if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted]  # noqa: PLR2004
+    pids = [pid for pid in took if _command(pid)] or _find_holders(descriptor, wanted)
+    names = [f"process {pid} ({_command(pid)})" for pid in pids]
+    return ", ".join(names) or ("a process of another container" if took else "another process")
+
+
+def _find_holders(descriptor: int, wanted: str) -> list[str]:
+    """The processes that have the file open with the lock on it, by the notes of the kernel on each descriptor."""
+    name = posix.readlink(f"/proc/self/fd/{descriptor}")
+    found = []
+    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
+        try:
+            numbers = [
+                one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name
+            ]
+        except OSError:
+            continue  # gone meanwhile, or not ours to look into
+        notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]
+        if any("FLOCK" in note and wanted in note for note in notes):
+            found.append(pid)
+    return found
+
+
+def _command(pid: str) -> str:
+    """The command's name of a process, as it calls itself; empty where there is none."""
+    return escape(read_text(f"/proc/{pid}/comm").strip())

@@ -1,0 +1,73 @@
+"""The node's pods, as the API has them: a watch's cache, and a question where the cache does not know a pod yet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from netinit.base.errors import ClusterError, CniError
+from netinit.kube.cache import Cache
+from netinit.kube.client import NOT_FOUND, Client
+from netinit.kube.resources import PODS
+from netinit.node.decision import NodePod, is_meant, read_pod
+from netinit.node.protocol import CODES
+
+__all__ = ["PodCache"]
+
+_AT_ONCE = 16  # questions: a node that comes back asks for all of its pods
+_PAUSE = 0.25  # seconds between two
+
+
+class PodCache:
+    """The pods of one node."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._client = client
+        self._cache = Cache(client, PODS, fields=f"spec.nodeName={node}", keep=read_pod)
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the pods have been listed once."""
+        return self._cache.synced
+
+    @property
+    def error(self) -> str:
+        """Why the API cannot be asked; empty where it can."""
+        return self._cache.error
+
+    def __iter__(self) -> Iterator[NodePod]:
+        return iter(list(self._cache.items.values()))
+
+    async def wait(self) -> None:
+        """Returns when the pods have been listed once."""
+        await self._cache.wait(None)
+
+    async def run(self) -> None:
+        """Keeps the cache true until it is cancelled."""
+        await self._cache.run()
+
+    async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
+        """The very pod: a new one of the same name is another. CniError, to try again, where nobody knows it in time."""
+        known: NodePod | None = self._cache.get(name, namespace)
+        if known is not None and is_meant(known, uid):
+            return known
+        problem = "the API was not asked in time"
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left), self._turn:
+                    found = read_pod(await self._client.get(PODS, name, namespace))
+            except TimeoutError:
+                break
+            except ClusterError as error:
+                problem = str(error)
+                if error.status == NOT_FOUND:
+                    break
+                await asyncio.sleep(min(_PAUSE, left))
+                continue
+            if is_meant(found, uid):
+                return found
+            problem = "another pod has that name now"
+            break
+        raise CniError(f"pod {namespace}/{name} is not known: {problem}", CODES.LATER)

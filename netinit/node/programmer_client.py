@@ -1,0 +1,86 @@
+"""The agent's end of the socket to the process with the rights: jobs go out, what came of them comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+
+from netinit.base.errors import NetinitError
+from netinit.node.jobs import Job, JobResult
+from netinit.node.programmer import PACKET
+
+__all__ = ["ProgrammerClient"]
+
+_SLACK = 6.0  # seconds beyond a job's own, in which the other process says that it was late
+
+
+class ProgrammerClient:
+    """Asks for jobs; used by one event loop, from `start` on."""
+
+    def __init__(self, programmer: socket.socket) -> None:
+        self._programmer = programmer
+        self._programmer.setblocking(False)  # noqa: FBT003 - its signature
+        self._numbers = itertools.count(1)
+        self._asked: dict[bytes, asyncio.Future[JobResult]] = {}
+        self.lost = asyncio.Event()
+
+    def start(self) -> None:
+        """From now on answers are heard."""
+        asyncio.get_running_loop().add_reader(self._programmer, self._hear)
+
+    async def do(self, job: Job, namespace: int = -1) -> JobResult:
+        """What came of the job, in the namespace of this descriptor or at the job's path."""
+        number = str(next(self._numbers)).encode()
+        answer: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        try:
+            async with asyncio.timeout(job.seconds + _SLACK):
+                await self._send(number, job, namespace)
+                return await answer
+        except TimeoutError:
+            return JobResult(error="the process that programs pods gave no answer", late=True)
+        finally:
+            del self._asked[number]
+
+    async def _send(self, number: bytes, job: Job, namespace: int) -> None:
+        file = os.memfd_create("job", os.MFD_CLOEXEC)
+        try:
+            data = memoryview(job.encode())
+            while data:
+                data = data[os.write(file, data) :]
+            while True:
+                try:
+                    socket.send_fds(self._programmer, [number], [file, namespace] if namespace >= 0 else [file])
+                except BlockingIOError:  # so many jobs wait that their queue is full
+                    await asyncio.sleep(0.01)
+                    continue
+                except OSError:
+                    self.lost.set()
+                return
+        finally:
+            os.close(file)
+
+    def _hear(self) -> None:
+        try:
+            number, descriptors, _, _ = socket.recv_fds(self._programmer, PACKET, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            number, descriptors = b"", []
+        if not number:
+            self.lost.set()
+            asyncio.get_running_loop().remove_reader(self._programmer)
+            return
+        try:
+            file = descriptors[0]
+            result = JobResult.decode(os.pread(file, os.fstat(file).st_size, 0))
+        except (NetinitError, OSError, IndexError) as error:
+            result = JobResult(error=str(error))
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        answer = self._asked.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(result)

@@ -1,0 +1,182 @@
+"""The socket that the plugin speaks to: who may ask, how long and how much; one request a connection.
+
+Mode 0600, and the peer must be this process's own user (SO_PEERCRED): a runtime is root. What is no request gets an
+error of CNI. A peer that is slow, says too much, or goes away holds up nobody but itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from netinit.base.errors import CniError, ConfigError
+from netinit.kernel import locks
+from netinit.node.protocol import CODES, GREETING, LONGEST_HEAD, Head, Request, encode_error, parse_head, parse_request
+
+__all__ = ["PluginServer", "open_socket"]
+
+_BACKLOG = 1024
+_SECONDS_TO_ASK = 5.0  # for a request to arrive
+_MOST_DISCARDED = 4 << 20  # bytes
+_MARGIN = 0.9  # of the milliseconds that the plugin gives: the answer is to arrive
+_CREDENTIALS = struct.Struct("=iII")
+
+Answering = Callable[[Request, int, float], Awaitable[bytes]]
+"""What answers a request; it gets the namespace's descriptor (-1 where there is none), which stays the caller's, and a deadline."""
+
+
+def open_socket(path: str) -> socket.socket:
+    """The listening socket, which takes the place of one that a killed agent left. Raises ConfigError."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    new = f"{path}.{os.getpid()}"
+    try:
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if str(Path(path).parent) == locks.FOLDER:  # which kubelets make for a hostPath, with 0755
+            Path(path).parent.chmod(0o700)
+        Path(new).unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            listening.bind(new)
+        finally:
+            os.umask(before)
+        listening.listen(_BACKLOG)
+        Path(new).rename(path)  # whoever connects finds the old one or the new one, never none
+    except OSError as error:
+        listening.close()
+        raise ConfigError(f"--socket: {path} cannot be listened on: {error.strerror}") from error
+    listening.setblocking(False)  # noqa: FBT003 - its signature
+    return listening
+
+
+class PluginServer:
+    """Takes connections, and answers each request by `answer`, at most so many at a time."""
+
+    def __init__(self, listening: socket.socket, answer: Answering, *, most: int) -> None:
+        self._listening = listening
+        self._answer = answer
+        self._most = most
+        self._conversations: set[asyncio.Task[None]] = set()
+        self._user = os.geteuid()
+
+    @property
+    def busy(self) -> int:
+        """How many requests are being answered."""
+        return len(self._conversations)
+
+    async def run(self) -> None:
+        """Takes connections until it is cancelled; those that are there go on."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                peer, _ = await loop.sock_accept(self._listening)
+            except OSError:  # descriptors are short: the next one may have gone by then
+                await asyncio.sleep(0.05)
+                continue
+            task = asyncio.create_task(self._converse(peer))
+            self._conversations.add(task)
+            task.add_done_callback(self._conversations.discard)
+
+    async def close(self, seconds: float) -> bool:
+        """The requests that were begun are answered; False where some were not in time."""
+        if self._conversations:
+            _, left = await asyncio.wait(self._conversations, timeout=seconds)
+            for task in left:
+                task.cancel()
+            return not left
+        return True
+
+    async def _converse(self, peer: socket.socket) -> None:
+        arrived = time.monotonic()
+        descriptors: list[int] = []
+        with peer:
+            try:
+                data = await self._hear(peer, descriptors, arrived)
+                if data:
+                    async with asyncio.timeout(_SECONDS_TO_ASK):
+                        await asyncio.get_running_loop().sock_sendall(peer, data)
+                        await _discard(peer)
+            except (OSError, TimeoutError):  # the peer went away, or does not read
+                return
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    async def _hear(self, peer: socket.socket, descriptors: list[int], arrived: float) -> bytes:
+        """The answer to what the peer says; empty where it says nothing."""
+        try:
+            self._check_peer(peer)
+            async with asyncio.timeout(_SECONDS_TO_ASK):
+                head, rest = await _read_head(peer, descriptors)
+                if head is None:
+                    return b""
+                data = await _read_exactly(peer, rest, head.variables + head.input)
+            request = parse_request(data[: head.variables], data[head.variables :])
+        except TimeoutError:
+            return encode_error(CniError("the request did not come in time", CODES.IO))
+        except CniError as error:
+            return encode_error(error)
+        deadline = arrived + head.milliseconds * _MARGIN / 1000
+        return await self._answer(request, descriptors[0] if descriptors else -1, deadline)
+
+    def _check_peer(self, peer: socket.socket) -> None:
+        _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        if user != self._user:
+            raise CniError(f"requests are taken of user {self._user} alone", CODES.ENVIRONMENT)
+        if len(self._conversations) > self._most:
+            raise CniError(f"{self._most} requests are being answered already; try again", CODES.LATER)
+
+
+async def _discard(peer: socket.socket) -> None:
+    """Reads on until the peer goes: one that still sends, and is cut off, would lose the answer."""
+    peer.shutdown(socket.SHUT_WR)
+    left = _MOST_DISCARDED
+    while left > 0 and (part := await asyncio.get_running_loop().sock_recv(peer, 1 << 18)):
+        left -= len(part)
+
+
+async def _readable(peer: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(peer, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(peer)
+
+
+async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[Head | None, bytes]:
+    """The first line, with which the namespace's descriptor comes, and what came behind it."""
+    data = b""
+    while b"\n" not in data:
+        if len(data) >= LONGEST_HEAD or not GREETING.startswith(data[: len(GREETING)]):
+            raise CniError("this is no request of netinit's plugin", CODES.DECODING)
+        await _readable(peer)
+        with contextlib.suppress(BlockingIOError):
+            part, found, _, _ = socket.recv_fds(peer, LONGEST_HEAD, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+            descriptors += found
+            if not part and not data:
+                return None, b""
+            if not part:
+                raise CniError("the request is cut off", CODES.DECODING)
+            data += part
+    line, _, rest = data.partition(b"\n")
+    return parse_head(line), rest
+
+
+async def _read_exactly(peer: socket.socket, data: bytes, size: int) -> bytes:
+    parts, left = [data], size - len(data)
+    while left > 0:
+        part = await asyncio.get_running_loop().sock_recv(peer, min(left, 1 << 18))
+        if not part:
+            raise CniError("the request is cut off", CODES.DECODING)
+        parts.append(part)
+        left -= len(part)
+    if left < 0:
+        raise CniError("the request is longer than its first line says", CODES.DECODING)
+    return b"".join(parts)

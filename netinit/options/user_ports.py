@@ -1,0 +1,121 @@
+"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, as Kuma spells exceptions (its --exclude-outbound-ports-for-uids).
+
+What was read is canonical: one item for each protocol and user or range of users, in the order in which they first stand.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Ports, bounds_of, join_ranges, merge_ports
+from netinit.base.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+ALL = "*"
+PROTOCOLS = ("tcp", "udp")
+FORM = "write protocol:ports:users, such as tcp:22,80:1000-2000; several stand with ; between them"
+MOST_PARTS = 3
+
+
+class PortsOfUsers(Record):
+    """What users `first` to `last` send over `protocol` to these ports; no ports are all."""
+
+    protocol: str
+    ports: Ports
+    first: int
+    last: int
+
+    @property
+    def users(self) -> str:
+        """The user, or the range of users."""
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+    def __str__(self) -> str:
+        ports = ",".join([str(port) for port in self.ports]) or ALL
+        return f"{self.protocol}:{ports}:{self.users}"
+
+
+def is_within(narrow: PortsOfUsers, wide: PortsOfUsers) -> bool:
+    """Whether all that one item is about is what the other is about."""
+    ranges = join_ranges(sorted(map(bounds_of, wide.ports)))
+    inside = all(any(low <= first and last <= high for low, high in ranges) for first, last in map(bounds_of, narrow.ports))
+    ports = not wide.ports or (bool(narrow.ports) and inside)
+    return wide.protocol == narrow.protocol and wide.first <= narrow.first and narrow.last <= wide.last and ports
+
+
+def find_same(items: tuple[PortsOfUsers, ...]) -> frozenset[object]:
+    """What equal lists of items have in common, in whatever order their ports stand."""
+    return frozenset([(item.protocol, item.first, item.last, tuple(sorted(map(bounds_of, item.ports)))) for item in items])
+
+
+class Readers(Record):
+    """How the parts of an item are read, and how an error shows a text."""
+
+    ports: Callable[[str], Ports | str]
+    user: Callable[[str], int]
+    quote: Callable[[str], str]
+
+
+def read(text: str, readers: Readers) -> tuple[PortsOfUsers, ...]:
+    """The items of a list. ValueError as a kind's reader raises it, about all items that are wrong."""
+    found: dict[tuple[str, int, int], Ports] = {}
+    items = [item for part in text.split(";") if (item := part.strip(" \t"))]
+    wrong: list[str] = []
+    for item in items:
+        try:
+            _read_item(item, found, readers)
+        except ValueError as error:
+            if len(items) == 1:
+                raise
+            wrong.append(f"{readers.quote(item)}, which {error}")
+    if wrong:
+        raise ValueError(f"holds {'; and '.join(wrong)}")
+    return tuple([PortsOfUsers(protocol=key[0], ports=ports, first=key[1], last=key[2]) for key, ports in found.items()])
+
+
+def _read_item(item: str, found: dict[tuple[str, int, int], Ports], readers: Readers) -> None:
+    """Adds what an item says to `found`."""
+    parts = [part.strip(" \t") for part in item.split(":")]
+    if len(parts) > MOST_PARTS:
+        raise ValueError(f"has more than three parts: {FORM}")
+    protocol, listed, users = ["", ALL, *parts][-MOST_PARTS:]
+    if protocol not in ("", ALL, *PROTOCOLS):
+        raise ValueError(f"begins with neither tcp nor udp nor *: {FORM}")
+    ports = _of_part(readers.ports, listed, item, readers)
+    if not ports:
+        raise ValueError(f"names no ports; all are written as *: {FORM}")
+    spans = [_read_span(one.strip(" \t"), item, readers) for one in users.split(",") if one.strip(" \t")]
+    if not spans:
+        raise ValueError(f"names no user: {FORM}")
+    for name in (protocol,) if protocol in PROTOCOLS else PROTOCOLS:
+        for first, last in spans:
+            before = found.get((name, first, last))
+            every = isinstance(ports, str) or before == ()
+            found[name, first, last] = () if every else merge_ports((*(before or ()), *ports))
+
+
+def _of_part(read: Callable[[str], Any], part: str, item: str, readers: Readers) -> Any:
+    """A part of an item, which the error names where it is not the whole."""
+    try:
+        return read(part)
+    except ValueError as error:
+        reason = str(error)
+        stands_alone = part == item or reason.startswith("holds ")
+        raise ValueError(reason if stands_alone else f"holds {readers.quote(part)}, which {reason}") from None
+
+
+def _read_span(text: str, item: str, readers: Readers) -> tuple[int, int]:
+    if text == ALL:
+        raise ValueError("means every user: exclude the ports themselves with --istio-local-outbound-ports-exclude")
+    low, dash, high = text.partition("-")
+    if not dash or not (low + high).isdigit():
+        user = _of_part(readers.user, text, item, readers)
+        return user, user
+    if not (low and high):
+        raise ValueError(f"holds {readers.quote(text)}, which is no range of users: write its first and its last, such as 1000-2000")
+    first, last = (_of_part(readers.user, one, item, readers) for one in (low, high))
+    if first > last:
+        raise ValueError(f"names an empty range of users: write {high}-{low}")
+    return first, last

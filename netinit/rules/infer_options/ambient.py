@@ -1,0 +1,75 @@
+"""What the ambient layout made rules of."""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, text_of
+from netinit.options import AMBIENT, DNS_LISTENER, OFF, ON, Interception
+from netinit.rules.infer_options.reading import Layout, find_match
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
+from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_REFUSE_OUT, NAT, RAW
+from netinit.rules.targets import Accept, Redirect, Return
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Ambient(Layout):
+    """What `netinit.rules.layouts.ambient` wrote."""
+
+    layout = AMBIENT
+
+    def fields(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()} | self.outbound() | self.inbound()
+        coming = self.find(NAT, ISTIO_PRERT, Redirect, InInterface, Protocol)
+        found["virtual_interfaces"] = tuple([name for rule in coming for name in find_match(rule, InInterface).names])
+        found["redirect_dns"] = bool(
+            self.find(NAT, ISTIO_OUTPUT, Redirect(port=DNS_LISTENER), Destination, Port, Mark)
+            or any((RAW, ISTIO_OUTPUT) in chains for chains in self.rules.values())
+        )
+        found["host_probe_addresses"] = self._probes()
+        return found
+
+    def ipv6_unless_refused(self) -> str:
+        """On where a rule names IPv6 addresses: Istio's nft tables have their other rules for both families always."""
+        captured = self.find(NAT, ISTIO_OUTPUT, Redirect, Destination, Mark, Protocol, family=IPV6)
+        return ON if captured or self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=IPV6) else OFF
+
+    def outbound(self) -> dict[str, Any]:
+        port = self._port(ISTIO_OUTPUT, Destination, Mark, Protocol)
+        if port is None:
+            self.unread.append("--envoy-port: the rule that redirects to it is missing")
+        return {} if port is None else {"outbound_port": port}
+
+    def inbound(self) -> dict[str, Any]:
+        captured = self.find(NAT, ISTIO_PRERT, Redirect, Destination, Port, Mark)
+        if not captured:
+            return {"ingress": True}
+        found: dict[str, Any] = {"inbound_port": self._port(ISTIO_PRERT, Destination, Port, Mark)}
+        tunnel = [port for port in find_match(captured[0], Port).ports if isinstance(port, int)]
+        return found | ({"tunnel_port": tunnel[0]} if tunnel else {})
+
+    def _port(self, chain: str, *kinds: type[Match]) -> int | None:
+        targets = [rule.target for rule in self.find(NAT, chain, Redirect, *kinds)]
+        return next((target.port for target in targets if isinstance(target, Redirect)), None)
+
+    def _probes(self) -> tuple[str, ...]:
+        """The addresses of probes; those of a family that is off stay as they are by default, since no rule names them."""
+        found: list[str] = []
+        for family in FAMILIES:
+            rules = self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=family)
+            rules = rules or self.find(NAT, ISTIO_PRERT, Accept, Source, Protocol, family=family)
+            rules = rules or self.find(FILTER, ISTIO_REFUSE_OUT, Return, Destination, family=family)
+            networks = [
+                network
+                for rule in rules
+                for match in rule.matches
+                if isinstance(match, Destination | Source)
+                for network in match.networks
+            ]
+            found += [text_of(network.first, family) for network in networks]
+            if family is not IPV4 and self.ipv6() == OFF:
+                found += [address for address in Interception.flag("host_probe_addresses").default if ":" in address]
+        return tuple(found)

@@ -1,0 +1,80 @@
+"""What the classic layout made rules of."""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Network
+from netinit.options import CLASSIC, OFF, ON, REDIRECT
+from netinit.options.kinds import ALL
+from netinit.rules.infer_options.reading import STAND_IN, Layout, find_match, listed_ports
+from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
+from netinit.rules.model import (
+    FILTER,
+    INPUT,
+    ISTIO_IN_REDIRECT,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    ISTIO_REDIRECT,
+    ISTIO_TPROXY,
+    MANGLE,
+    NAT,
+)
+from netinit.rules.targets import Jump, Reject, Return, Tproxy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Classic(Layout):
+    """What `netinit.rules.layouts.classic` wrote."""
+
+    layout = CLASSIC
+
+    def ipv6_unless_refused(self) -> str:
+        return OFF if self.find(FILTER, INPUT, Reject, family=IPV6) else ON
+
+    def proxy(self) -> dict[str, Any]:
+        owners = [find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)]
+        found: dict[str, Any] = {}
+        for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
+            numbers = tuple(
+                dict.fromkeys([owner.number for owner in owners if owner.kind == kind and not owner.negated])
+            )
+            if numbers:
+                found[field] = numbers
+            else:
+                self.unread.append(f"{flag}: no rule names one")
+        return found
+
+    def inbound(self) -> dict[str, Any]:
+        transparent = self.find(MANGLE, ISTIO_TPROXY, Tproxy, Destination, Protocol, family=IPV4)
+        table, to = (MANGLE, ISTIO_TPROXY) if transparent else (NAT, ISTIO_IN_REDIRECT)
+        ports = self.inbound_ports(table, to)
+        # The first port that is excluded is that of ssh, always.
+        excluded = listed_ports(self.find(table, ISTIO_INBOUND, Return, Port), unique=False)[1:]
+        found = {"inbound_ports": ports, "exclude_inbound_ports": excluded if ports == ALL else ()}
+        return found | (self.transparent(port=1) if transparent else {"inbound_mode": REDIRECT})
+
+    def outbound(self) -> dict[str, Any]:
+        captured = self.networks(Jump(chain=ISTIO_REDIRECT))
+        excluded = self.networks(Return)
+        ends = self._ends_with_return()
+        for family, networks in excluded.items():
+            if not self.refuses(family):  # the loopback stands first, and the rule for all others at the end
+                excluded[family] = networks[1:-1] if ends else networks[1:]
+        own = self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Destination, OutInterface)
+        found: dict[str, Any] = {"keep_local_loopback": not own}
+        found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in excluded[family]])
+        listed = tuple([network for family in FAMILIES for network in captured[family]])
+        found["outbound_cidrs"] = ALL if listed and not ends else listed
+        if ends and not listed:
+            self.unread.append("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them")
+            found["outbound_cidrs"] = (Network.parse(f"{STAND_IN}/32"),)
+        return found
+
+    def _ends_with_return(self) -> bool:
+        """Whether the last rule excludes everything else, which is there only where networks are captured."""
+        lasts = [rules[-1] for chains in self.rules.values() if (rules := chains.get((NAT, ISTIO_OUTPUT)))]
+        return any(isinstance(rule.target, Return) and not rule.matches for rule in lasts)
+
+

@@ -1,0 +1,194 @@
+"""What the current layout made rules of."""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, covers, text_of
+from netinit.options import CURRENT, DNS_PORT, INET, OFF, ON, REDIRECT
+from netinit.options.kinds import ALL
+from netinit.rules.infer_options import peers
+from netinit.rules.infer_options.reading import (
+    LOOPBACKS,
+    MOST_SERVERS,
+    STAND_IN,
+    WHOLE,
+    Layout,
+    find_match,
+    listed_ports,
+)
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.model import (
+    FILTER,
+    ISTIO_DROP,
+    ISTIO_IN_REDIRECT,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    ISTIO_OUTPUT_DNS,
+    ISTIO_REDIRECT,
+    ISTIO_REFUSE_OUT,
+    ISTIO_TPROXY,
+    MANGLE,
+    NAT,
+    OWNED_CHAINS,
+    PREROUTING,
+    RAW,
+)
+from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, Tproxy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from netinit.rules.model import Rule
+
+
+class Current(Layout):
+    """What `netinit.rules.layouts.current` wrote."""
+
+    layout = CURRENT
+
+    def ipv6_unless_refused(self) -> str:
+        ours = [rule for (_, chain), rules in self.rules.get(IPV6, {}).items() if chain in OWNED_CHAINS for rule in rules]
+        named = any(isinstance(match, Destination | Source) for rule in ours for match in rule.matches)
+        return ON if named else INET if ours else OFF
+
+    def fields(self) -> dict[str, Any]:
+        found = super().fields() | self.dns()
+        found["exclude_interfaces"] = self.excluded_interfaces()
+        found["drop_invalid"] = bool(self.find(MANGLE, PREROUTING, Jump(chain=ISTIO_DROP)) or self._drops())
+        found["exclude_outbound_ports"] = listed_ports(self.find(NAT, ISTIO_OUTPUT, Return, Port), protocol="tcp")
+        found |= peers.fields(self)
+        found["outbound_ports"] = listed_ports(self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Port))
+        return found
+
+    def _drops(self) -> bool:
+        return any(chains.get((MANGLE, ISTIO_DROP)) for chains in self.rules.values())
+
+    def proxy(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        owners = [find_match(rule, Owner) for ports in (Port, Protocol) for rule in self._own_services(ports)]
+        for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
+            numbers = tuple(dict.fromkeys([owner.number for owner in owners if owner.kind == kind]))
+            if numbers:
+                found[field] = numbers
+            else:
+                self.unread.append(f"{flag}: no rule names one")
+        return found | self._groups(len(found.get("proxy_gids", ())))
+
+    def _groups(self, of_the_proxy: int) -> dict[str, Any]:
+        """Whose traffic is captured. The proxy's groups stand before those that are excluded."""
+        excluded = [find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)]
+        groups = [owner.number for owner in excluded if owner.kind == "gid" and not owner.negated]
+        found: dict[str, Any] = {"exclude_owner_groups": tuple(groups[of_the_proxy:])}
+        for family in FAMILIES:
+            for rule in self.rules.get(family, {}).get((NAT, ISTIO_OUTPUT), ()):
+                others = [match for match in rule.matches if isinstance(match, Owner) and match.negated]
+                if isinstance(rule.target, Return) and others and len(others) == len(rule.matches):
+                    return {"owner_groups": tuple([owner.number for owner in others])}
+        return found
+
+    def _own_services(self, ports: type[Port | Protocol]) -> list[Rule]:
+        """The rules that make the proxy's connections to its own pod inbound again: but for some ports, or to all."""
+        return self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_IN_REDIRECT), Destination, OutInterface, ports, Owner)
+
+    def _tunnel(self) -> int | None:
+        """The tunnel's port, 0 for none: the proxy's connections to it are not inbound again; DNS may stand beside it."""
+        if self._own_services(Protocol):
+            return 0
+        for rule in reversed(self._own_services(Port)):  # groups come last, and beside them is no DNS
+            ports = [port for port in find_match(rule, Port).ports if isinstance(port, int)]
+            alone = find_match(rule, Owner).kind == "gid" or not self._captures_dns()
+            return next((port for port in ports if port != DNS_PORT), DNS_PORT if alone else 0)
+        returned = listed_ports(self.find(NAT, ISTIO_INBOUND, Return, Port))
+        return returned[0] if returned and isinstance(returned[0], int) else None
+
+    def inbound(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        tunnel = self._tunnel()
+        if tunnel is None:
+            self.unread.append("--inbound-tunnel-port: no rule names it")
+        else:
+            found["tunnel_port"] = tunnel
+        excluded = list(listed_ports(self.find(NAT, ISTIO_INBOUND, Return, Port), unique=False))
+        if tunnel in excluded:
+            excluded.remove(tunnel)
+        if not (
+            self.find(MANGLE, ISTIO_TPROXY, Tproxy, Destination, Protocol)
+            or self.find(MANGLE, PREROUTING, SaveMark, Protocol, Mark)
+        ):
+            ports = self.inbound_ports(NAT, ISTIO_IN_REDIRECT)
+            return found | {"inbound_mode": REDIRECT, "inbound_ports": ports, "exclude_inbound_ports": tuple(excluded)}
+        found |= {"inbound_ports": self.inbound_ports(MANGLE, ISTIO_TPROXY)}
+        found["exclude_inbound_ports"] = listed_ports(self.find(MANGLE, ISTIO_INBOUND, Return, Port))
+        return found | self.transparent(bool(found["inbound_ports"]))
+
+    def outbound(self) -> dict[str, Any]:
+        captured = self.networks(Jump(chain=ISTIO_REDIRECT))
+        excluded = self.networks(Return)
+        found: dict[str, Any] = {}
+        if excluded[IPV4]:
+            found["loopback_cidr"] = excluded[IPV4][0]
+        others = {family: networks if self.refuses(family) else networks[1:] for family, networks in excluded.items()}
+        found["exclude_cloud_metadata"] = peers.take_metadata(others, self.on())
+        found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in others[family]])
+        everything = all(
+            self.refuses(family) or self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family)
+            for family in self.on()
+        )
+        if everything and self._to_itself() and all(captured[family] == [WHOLE[family]] for family in self.on()):
+            found["outbound_cidrs"] = ALL
+        else:
+            found["outbound_cidrs"] = join(captured, self.on(), self._to_itself())
+        return found
+
+    def _to_itself(self) -> bool:
+        """Whether what the application sends to itself is excluded: not where loopback networks are captured."""
+        return any(
+            isinstance(rule.target, Return)
+            and any(isinstance(match, OutInterface) for match in rule.matches)
+            and any(isinstance(match, Owner) and match.negated for match in rule.matches)
+            for chains in self.rules.values()
+            for rule in chains.get((NAT, ISTIO_OUTPUT), ())
+        )
+
+    def _captures_dns(self) -> bool:
+        return any((table, ISTIO_OUTPUT_DNS) in chains for chains in self.rules.values() for table in (RAW, NAT))
+
+    def dns(self) -> dict[str, Any]:
+        """What of DNS is captured."""
+        if not self._captures_dns():
+            return {"redirect_dns": False}
+        if self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Port):
+            return {"redirect_dns": True, "capture_all_dns": True}
+        servers: dict[str, None] = {}
+        for family in FAMILIES:
+            captured = self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Destination, Port, family=family)
+            for rule in captured or self.find(FILTER, ISTIO_REFUSE_OUT, Reject, Destination, Port, family=family):
+                networks = find_match(rule, Destination).networks
+                if sum([network.last - network.first + 1 for network in networks]) > MOST_SERVERS:
+                    self.unread.append(f"--dns-servers: a rule for more than {MOST_SERVERS} addresses")
+                    continue
+                numbers = [number for network in networks for number in range(network.first, network.last + 1)]
+                servers.update(dict.fromkeys([text_of(number, family) for number in numbers]))
+        if not servers:
+            self.unread.append("--dns-servers: servers of IPv6, which is off, so that no rule names them")
+            servers[STAND_IN] = None
+        return {"redirect_dns": True, "dns_servers": tuple(servers)}
+
+
+def join(
+    networks: Mapping[Family, list[Network]], families: tuple[Family, ...], excludes_itself: bool
+) -> tuple[Network, ...]:
+    """The networks of both families.
+
+    A loopback network may be hidden, by IPv6 that is off or by a listing that joins neighbours; what shows it is that
+    the rule for the application's traffic to itself is missing.
+    """
+    listed = [network for family in FAMILIES for network in networks[family]]
+    if not excludes_itself and not any(covers(own, network) for network in listed for own in LOOPBACKS):
+        joined = [own for own in LOOPBACKS if any(covers(network, own) for network in listed)]
+        listed += LOOPBACKS[1:] if IPV6 not in families else joined
+    return tuple(listed)
+
+

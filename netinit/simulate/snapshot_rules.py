@@ -1,0 +1,320 @@
+"""The rules of a snapshot ready to be walked through: those of each backend, and foreign base chains beside them.
+
+A backend's rules are what `netinit.simulate.ruleset` loads from listings: the tables of iptables in nf_tables and in the older
+interface, and our own nft tables. Every other base chain of nf_tables that packets of an address family meet is a foreign
+one, whatever table it stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.snapshot import (
+    DORMANT,
+    INET,
+    IP,
+    IP6,
+    NETDEV,
+    HeldChain,
+    NftRule,
+    NftTable,
+    Snapshot,
+)
+from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
+from netinit.rules.expressions.native import encode_plan
+from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.expressions.table_differences import format_hook
+from netinit.rules.foreign_targets import Several
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.live_listing import name_sets, write_live
+from netinit.rules.matches.context import Socket, UnknownMatch
+from netinit.rules.matches.packet import InInterface, OutInterface
+from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origin, Plan, Rule
+from netinit.rules.nft import HOOKS as OWN_HOOKS
+from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table
+from netinit.rules.targets import Accept, Jump, Return, Target
+from netinit.rules.xtables.tables import decode_table
+from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
+from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule
+from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
+
+IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
+SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
+HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, before all of them
+HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
+INGRESS_PRIORITY = -(1 << 31)  # before, or behind, all others
+NUMBERS = {IPV4: IP, IPV6: IP6}
+POLICIES = {0: "DROP", 1: "ACCEPT"}
+Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]  # by table, chain and meaning
+Tables = dict[str, dict[str, LoadedChain]]
+Writer = Callable[[Rule, Family, Mapping[int, str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What a snapshot holds: the rules of each backend by family, and the foreign base chains of each family."""
+
+    rulesets: dict[str, dict[Family, Ruleset]]
+    foreign: dict[Family, tuple[BaseChain, ...]]
+    handles: dict[tuple[str, Family, str, str, int], int] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+
+    def join(self, family: Family, source: str) -> Ruleset:
+        """Everything that packets of a family meet; `source` is the place of our rules."""
+        held = {name: found[family] for name, found in self.rulesets.items() if family in found}
+        return replace(stand_beside(held, source), foreign=self.foreign[family])
+
+
+def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
+    """The rules of a snapshot; rules that one of `plans` would make have its purpose and origin."""
+    return _Loader(snapshot, plans).load()
+
+
+def _write_native(rule: Rule, _: Family, __: Mapping[int, str]) -> str:
+    return format_rule(rule)
+
+
+class _Loader:
+    def __init__(self, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
+        self._snapshot = snapshot
+        self._references = References.of(snapshot)
+        self._sets = dict(snapshot.address_sets)
+        self._plans = plans
+        self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
+        for rule in snapshot.rules:
+            self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
+        self._chains: dict[tuple[int, str], list[HeldChain]] = {}
+        for chain in snapshot.chains:
+            self._chains.setdefault((chain.family, chain.table), []).append(chain)
+        self._known = {family: _purposes(plans, family) for family in FAMILIES}
+        self._handles: dict[tuple[str, Family, str, str, int], int] = {}
+        self._unreadable: list[str] = []
+
+    def load(self) -> Places:
+        rulesets: dict[str, dict[Family, Ruleset]] = {}
+        for source, tables in (
+            (IPTABLES_NFT, {family: self._iptables(family) for family in FAMILIES}),
+            (IPTABLES_LEGACY, {family: self._legacy(family) for family in FAMILIES}),
+            (NFTABLES, _leave_out_other_family({family: self._native(family) for family in FAMILIES})),
+        ):
+            if any(tables.values()) or source != IPTABLES_LEGACY:  # whose tables' names the kernel does not show everybody
+                rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
+        foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
+        return Places(rulesets, foreign, self._handles, tuple(self._unreadable))
+
+    def _active(self, table: NftTable) -> bool:
+        return not table.flags & DORMANT
+
+    def _iptables(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+        found = {}
+        for table in self._snapshot.tables:
+            if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
+                chains = [
+                    one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or is_of_iptables(one)
+                ]
+                found[table.name] = {chain.name: self._load(IPTABLES_NFT, table.name, chain, family) for chain in chains}
+        return found
+
+    def _load(self, source: str, table: str, chain: HeldChain, family: Family) -> LoadedChain:
+        rules, handles = self._load_rules(chain, family, known=(self._known[family], table))
+        for number, handle in handles.items():
+            self._handles[source, family, table, chain.name, number] = handle
+        return LoadedChain(chain.name, tuple(rules), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
+
+    def _load_rules(
+        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None, write: Writer = write_live
+    ) -> tuple[list[LoadedRule], dict[int, int]]:
+        """The rules of a chain that packets of a family meet, numbered as the kernel has them, and their handles."""
+        loaded: list[LoadedRule] = []
+        handles: dict[int, int] = {}
+        for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
+            decoded = decode_rule(one, self._references)
+            handles[number] = one.handle
+            for rule in [name_sets(rule, self._sets) for rule in decoded.rules]:
+                if family in rule.families:
+                    purposes, table = known or ({}, "")
+                    purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), ("", None))
+                    comment = rule.comment if rule.comment != purpose else ""
+                    text = str(write(rule, family, self._sets))
+                    loaded.append(LoadedRule(number, text, rule, purpose, origin, decoded.packets, comment))
+        return loaded, handles
+
+    def _legacy(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+        found: dict[str, dict[str, LoadedChain]] = {}
+        for table in self._snapshot.legacy:
+            if table.version != family.version:
+                continue
+            try:
+                chains = decode_table(table)
+            except ValueError as error:
+                self._unreadable.append(f"{family.name}: {error}")
+                continue
+            found[table.name] = {}
+            for chain in chains:
+                rules = []
+                for number, entry in enumerate(chain.rules, 1):
+                    rule = name_sets(entry.rule, self._sets)
+                    purpose, origin = self._known[family].get((table.name, chain.name, normalise_rule(rule)), ("", None))
+                    comment = rule.comment if rule.comment != purpose else ""
+                    text = str(write_live(rule, family, self._sets))
+                    rules.append(LoadedRule(number, text, rule, purpose, origin, entry.packets, comment))
+                found[table.name][chain.name] = LoadedChain(chain.name, tuple(rules), chain.policy)
+        return found
+
+    def _native(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+        """Our own nft tables, in the names of the model, and in them what packets of the family can come to."""
+        found: dict[str, dict[str, LoadedChain]] = {}
+        for table in self._snapshot.tables:
+            if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
+                continue
+            if model_table(table.name) in found:
+                why = "rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
+                self._unreadable.append(f"table {table.name}: {why}")
+                continue
+            chains = {}
+            for chain in self._chains.get((table.family, table.name), ()):
+                if not chain.is_base or _is_own_base(chain):
+                    rules, handles = self._load_rules(chain, family, known=(self._planned, table.name), write=_write_native)
+                    chains[chain.name] = (chain, rules, handles)
+            sockets = {name: rules for name, (_, rules, _) in chains.items() if _is_socket_chain(rules)}
+            loaded = {}
+            for name, (chain, rules, handles) in chains.items():
+                if name in sockets:
+                    continue
+                renamed = tuple(_in_model(one, sockets) for one in rules)
+                policy = POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else ""
+                loaded[model_name(name)] = LoadedChain(model_name(name), renamed, policy)
+                for number, handle in handles.items():
+                    self._handles[NFTABLES, family, model_table(table.name), model_name(name), number] = handle
+            found[model_table(table.name)] = loaded
+        return found
+
+    @cached_property
+    def _planned(self) -> Purposes:
+        """The purposes of the plans' rules in nft tables, by the tables' and chains' own names."""
+        found: Purposes = {}
+        for plan in reversed(self._plans):
+            for name, table in encode_plan(plan).items():
+                around = References(sets={(INET, name, one.name): one for one in table.held_sets(name)}, devices={})
+                for chain, rules in table.chains.items():
+                    for one in rules:
+                        held = NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions)
+                        purpose = (one.rule.comment, one.rule.origin) if one.rule else ("", None)
+                        found |= {(name, chain, normalise_rule(rule)): purpose for rule in decode_rule(held, around).rules}
+        return found
+
+    def _foreign(self, family: Family) -> Iterable[BaseChain]:
+        """The base chains that are no backend's, where they are active and packets of this family meet them."""
+        tables = {(table.family, table.name): table for table in self._snapshot.tables}
+        for chain in self._snapshot.chains:
+            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or is_of_iptables(chain):
+                continue
+            if chain.family == INET and chain.table in TABLE_NAMES and _is_own_base(chain):
+                continue
+            table = tables.get((chain.family, chain.table))
+            hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
+            if table is None or not self._active(table) or chain.hook >= len(hooks):
+                continue
+            chains, handles = {}, {}
+            for one in self._chains[chain.family, chain.table]:
+                rules, numbers = self._load_rules(one, family)
+                policy = POLICIES.get(one.policy, str(one.policy)) if one.is_base else ""
+                chains[one.name] = LoadedChain(one.name, tuple(rules), policy)
+                handles.update({(one.name, number): handle for number, handle in numbers.items()})
+            before_all = chain.family == NETDEV or chain.hook == len(HOOKS_OF_IPTABLES)
+            priority = chain.priority
+            if before_all:
+                priority = INGRESS_PRIORITY if hooks[chain.hook] == PREROUTING else -INGRESS_PRIORITY
+            if chain.devices:
+                other = (InInterface if hooks[chain.hook] == PREROUTING else OutInterface)(names=chain.devices, negated=True)
+                passing = LoadedRule(0, "", Rule(matches=(other,), target=Accept(), comment="", origin=None))
+                own = chains[chain.name]
+                chains[chain.name] = replace(own, rules=(passing, *own.rules))
+            yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains, handles)
+
+
+def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
+    found: Purposes = {}
+    for plan in reversed(plans):
+        for table, chains in load_plan(plan, family).tables.items():
+            for name, chain in chains.items():
+                for loaded in chain.rules:
+                    found[table, name, normalise_rule(loaded.rule)] = (loaded.purpose, loaded.origin)
+    return found
+
+
+def _is_own_base(chain: HeldChain) -> bool:
+    """Whether a base chain of a table of ours is hooked in where the plan's are; elsewhere it is a foreign one."""
+    place = (model_table(chain.table), model_name(chain.name))
+    return place in OWN_HOOKS and format_hook(chain).partition("; policy")[0] == OWN_HOOKS[place].partition("; policy")[0]
+
+
+def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:
+    """Our nft tables, which both families share, without the rules of chains that only the other family's packets come to.
+
+    A chain that no packet comes to is a family's whose packets come to any that is not hooked in.
+    """
+    reached = {family: {(table, name) for table in own for name in _reach(own[table])} for family, own in tables.items()}
+    anywhere = set().union(*reached.values())
+    captured = [family for family, places in reached.items() if any(name not in BUILTIN_CHAINS for _, name in places)] or FAMILIES
+
+    def belongs(family: Family, place: tuple[str, str]) -> bool:
+        return place in reached[family] or (place not in anywhere and family in captured)
+
+    return {
+        family: {
+            table: {name: chain if belongs(family, (table, name)) else replace(chain, rules=()) for name, chain in chains.items()}
+            for table, chains in own.items()
+        }
+        for family, own in tables.items()
+    }
+
+
+def _reach(chains: dict[str, LoadedChain]) -> set[str]:
+    """The chains that packets come to from the hooks."""
+    waiting = [name for name in chains if name in BUILTIN_CHAINS]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name in chains:
+            found.add(name)
+            for loaded in chains[name].rules:
+                target = loaded.rule.target
+                targets = target.targets if isinstance(target, Several) else (target,)
+                waiting += [one.chain for one in targets if isinstance(one, Jump)]
+    return found
+
+
+def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
+    """Whether a chain is the second half of a rule with a Socket match, as netinit.rules.nft writes it."""
+    if len(rules) != 2:  # noqa: PLR2004 - what must not hold, and what must
+        return False
+    unless, last = (one.rule for one in rules)
+    return (
+        unless.matches == (UnknownMatch(text="socket 2 == 01"),)
+        and isinstance(unless.target, Return)
+        and last.matches == (UnknownMatch(text="socket 0 == 00-01"),)
+        and isinstance(last.target, Jump)
+    )
+
+
+def _in_model(loaded: LoadedRule, sockets: dict[str, list[LoadedRule]]) -> LoadedRule:
+    """A rule with the model's names of the chains that it leads to, and with the match that another chain holds."""
+    target = loaded.rule.target
+    if isinstance(target, Jump) and target.chain in sockets:
+        last = sockets[target.chain][-1].rule
+        rule = loaded.rule.replace(matches=(*loaded.rule.matches, Socket()), target=_rename(last.target))
+    else:
+        rule = loaded.rule.replace(target=_rename(target))
+    return LoadedRule(loaded.number, loaded.text, rule, loaded.purpose, loaded.origin, loaded.packets, loaded.comment)
+
+
+def _rename(target: Target) -> Target:
+    if isinstance(target, Jump):
+        return target.replace(chain=model_name(target.chain))
+    if isinstance(target, Several):
+        return target.replace(targets=tuple([_rename(one) for one in target.targets]))
+    return target

@@ -1,0 +1,387 @@
+"""Sets of packets on their way through chains: each rule takes those that it holds for, and its target acts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import groupby, permutations
+
+from netinit.base.errors import TooManyPartsError
+from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.rules.model import NAT, Rule
+from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
+from netinit.rules.traversal import Verdict
+from netinit.simulate.loaded_rules import EARLY, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
+from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
+from netinit.simulate.symbolic.regions import Region, nothing, unite
+from netinit.simulate.symbolic.space import Space
+from netinit.simulate.symbolic.target_effects import Actor
+from netinit.simulate.tables import MOST_ORDERS
+from netinit.simulate.trace import DROPPED, UNKNOWN, tell_dispute
+
+MOST_GROUPS = 20_000  # that are on their way at the same time
+MOST_DOUBTS = 4  # rules of which nobody knows whether they hold, on one path, that are followed both ways
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleHit:
+    """Rules that took packets: one, or several in a row that do the same, of which each packet met one.
+
+    The same rules at the same hook are one object, and compared as that: there may be thousands.
+    """
+
+    hook: str
+    table: str
+    chain: str
+    rules: tuple[LoadedRule, ...]
+    source: str = ""  # the place of the table, where several hold rules
+    doubtful: bool = False  # nobody knows whether they took the packets
+
+    @property
+    def met(self) -> Rule:
+        """The first of them."""
+        return self.rules[0].rule
+
+    def __str__(self) -> str:
+        first, last = self.rules[0].number, self.rules[-1].number
+        table = f"{self.source}'s {self.table}" if self.source else self.table
+        if first == last:
+            return f"rule {first} of {table} {self.chain}, {self.rules[0].quotation}"
+        return f"rules {first} to {last} of {table} {self.chain}, the first of which is {self.rules[0].quotation}"
+
+
+Path = tuple[RuleHit, ...]
+Groups = dict[tuple[Condition, Path], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Packets whose path is over."""
+
+    region: Region
+    outcome: Treatment
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _ChainFrame:
+    """A chain of a table, and the chains that led there; the place that holds them."""
+
+    station: Station
+    hook: str
+    chain: LoadedChain
+    above: tuple[str, ...]
+
+    @property
+    def table(self) -> str:
+        return self.station.table
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Packets on their way."""
+
+    condition: Condition
+    path: Path
+    region: Region
+
+
+@dataclass(slots=True)
+class _Results:
+    """What rules did to packets: `on` meet the next rule, `back` left the chain, `accepted` left the table."""
+
+    on: Groups = field(default_factory=dict)
+    back: Groups = field(default_factory=dict)
+    accepted: Groups = field(default_factory=dict)
+
+
+def join_groups(into: Groups, more: Groups) -> None:
+    """Joins packets to those that are in the same condition and met the same rules. TooManyPartsError."""
+    for key, region in more.items():
+        known = into.get(key)
+        into[key] = region if known is None else known | region
+    if len(into) > MOST_GROUPS:
+        raise TooManyPartsError(
+            f"these rules send the traffic more than {MOST_GROUPS} ways at once; ask for single connections (netinit explain)"
+        )
+
+
+class Walker:
+    """The chains of one ruleset; `ended` collects the packets whose path is over.
+
+    Packets of which nobody knows whether a rule takes them go both ways, and may end several times: `doubts` are these, each
+    with the rule, as they would end if that decided.
+    """
+
+    def __init__(self, space: Space, is_proxy: Callable[[int], bool]) -> None:
+        self.ended: list[Ended] = []
+        self.doubts: list[Ended] = []
+        self._space = space
+        self._is_proxy = is_proxy
+        self._choices: dict[tuple[int, Condition], Choice] = {}  # of a rule, under what it can see of a condition
+        self._passages: dict[tuple[str, int, int, bool], RuleHit] = {}
+        self._runs: dict[int, list[tuple[LoadedRule, ...]]] = {}  # of a chain
+        self._joined: dict[tuple[int, Condition], Choice | None] = {}  # of a run
+        self._visible = cache(_visible)
+
+    def ask(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
+        """Sends packets through the chains of a stage; those that get through. What NAT has translated is not asked on."""
+        translated: Groups = {}
+        for stations in stage.rounds:
+            stands = [_ChainFrame(one, hook, one.chain, ()) for one in stations]
+            through: Groups = {}
+            for (condition, path), region in groups.items():
+                for (now, so_far), left in self._ask_round(stands, _Group(condition, path, region)).items():
+                    join_groups(translated if stage.name == NAT and now != condition else through, {(now, so_far): left})
+            groups = through
+        if translated:
+            join_groups(translated, groups)
+            return translated
+        return groups
+
+    def _ask_round(self, stands: list[_ChainFrame], group: _Group) -> Groups:
+        """Those that get through chains of one priority, in whatever order the kernel asks them."""
+        if len(stands) == 1 or not any(one.station.changes_packets for one in stands):
+            return self._ask_each(stands, group)
+        if len(stands) > MOST_ORDERS:
+            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {stands[0].hook}")
+        return self._ask_in_any_order(stands, group)
+
+    def _ask_in_any_order(self, stands: list[_ChainFrame], group: _Group) -> Groups:
+        """Nobody knows of packets whose fate hangs on the order."""
+        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(stands)]
+        reason = tell_dispute([one.station.source or one.station.table for one in stands])
+        disputed = nothing(self._space)
+        for one in first_ended:
+            agreed = one.region
+            for ended, _ in others if one.outcome.fate != UNKNOWN else ():
+                agreed &= self._unite([other.region for other in ended if _alike(other, one)])
+            self._finish(replace(one, region=agreed))
+            disputed |= one.region if one.outcome.fate == UNKNOWN else one.region - agreed
+            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
+        through: Groups = {}
+        for (condition, path), region in first_through.items():
+            agreed, other_path = region, path
+            for _, went in others:
+                agreed &= self._unite([left for (now, _), left in went.items() if now == condition])
+                other_path = next((way for (now, way), left in went.items() if now != condition and left & region), other_path)
+            if agreed:
+                join_groups(through, {(condition, path): agreed})
+            disputed |= region - agreed
+            self._finish(Ended(region - agreed, Treatment(UNKNOWN, condition, reason), other_path))
+        for ended, went in others:  # what may be in another order alone, where rules may hold or not
+            for one in ended:
+                extra = one.region - self._unite([each.region for each in first_ended if _alike(each, one)]) - disputed
+                disputed |= extra
+                self._finish(Ended(extra, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
+            for (condition, path), region in went.items():
+                extra = region - self._unite([left for (now, _), left in first_through.items() if now == condition]) - disputed
+                disputed |= extra
+                self._finish(Ended(extra, Treatment(UNKNOWN, condition, reason), path))
+        return through
+
+    def _unite(self, regions: list[Region]) -> Region:
+        return unite(regions) if regions else nothing(self._space)
+
+    def _finish(self, ended: Ended) -> None:
+        if ended.region:
+            self.ended.append(ended)
+
+    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> tuple[list[Ended], Groups]:
+        """What would end, and what would get through, if the chains were asked in this order."""
+        before = len(self.ended)
+        through = self._ask_each(order, group)
+        ended, self.ended[before:] = self.ended[before:], []
+        return ended, through
+
+    def _ask_each(self, stands: Sequence[_ChainFrame], group: _Group) -> Groups:
+        """Those that get through all; whom one chain of NAT has translated, the others are not asked about."""
+        waiting: Groups = {(group.condition, group.path): group.region}
+        translated: Groups = {}
+        for stand in stands:
+            went, waiting = self._ask_one(stand, waiting), {}
+            for (now, path), region in went.items():
+                done = stand.station.effect == NAT and now != group.condition
+                join_groups(translated if done else waiting, {(now, path): region})
+        join_groups(waiting, translated)
+        return waiting
+
+    def _ask_one(self, stand: _ChainFrame, groups: Groups) -> Groups:
+        through: Groups = {}
+        chain = stand.chain
+        for (condition, path), region in groups.items():
+            place, now = stand.station.place, condition
+            if stand.station.turn == EARLY:
+                reason = f"the kernel does not show whether {stand.station.name} comes first at {stand.hook}"
+                self.doubts.append(Ended(region, Treatment(UNKNOWN, condition, reason), path))
+                join_groups(through, {(condition, path): region})
+                now = replace(condition, early=(*condition.early, place))
+            elif place in condition.early:
+                now = replace(condition, early=tuple([one for one in condition.early if one != place]))
+                join_groups(through, {(now, path): region})
+                continue
+            results = self._walk(stand, now, path, region)
+            join_groups(through, results.accepted)
+            if chain.policy == "ACCEPT":
+                join_groups(through, results.back)
+                continue
+            fate = DROPPED if chain.policy == "DROP" else UNKNOWN
+            reason = f"the policy of {stand.station.name} {chain.name} is {chain.policy}"
+            reason += ", which netinit does not know" * (fate == UNKNOWN)
+            for (now, so_far), left in results.back.items():
+                self.ended.append(Ended(left, Treatment(fate, now, reason), so_far))
+        return through
+
+    def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> _Results:
+        """Those that come back from a chain are behind it, whatever rule sent them."""
+        whole = _Results(on={(condition, path): region})
+        for run in self._split(place.chain):
+            if run[0].rule.target.only_observes or not whole.on:
+                continue
+            groups, whole.on = whole.on, {}
+            for (now, so_far), left in groups.items():
+                results = self._meet(place, run, _Group(now, so_far, left))
+                join_groups(whole.on, results.on)
+                join_groups(whole.back, results.back)
+                join_groups(whole.accepted, results.accepted)
+        join_groups(whole.back, whole.on)
+        return whole
+
+    def _split(self, chain: LoadedChain) -> list[tuple[LoadedRule, ...]]:
+        """The rules in their order; neighbours that do the same for the same reason are together."""
+        found = self._runs.get(id(chain))
+        if found is None:
+            same = groupby(chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment))
+            found = self._runs[id(chain)] = [tuple(rules) for _, rules in same]
+        return found
+
+    def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: _Group) -> _Results:
+        """What rules in a row do: at once where it makes no difference, else one after the other."""
+        if len(run) > 1:
+            choice = self._choose_any(run, group.condition)
+            ended = len(self.ended)
+            results = self._take(place, run, choice, group) if choice else None
+            if results is not None:
+                return results
+            del self.ended[ended:]
+        whole = _Results(on={(group.condition, group.path): group.region})
+        for loaded in run:
+            groups, whole.on = whole.on, {}
+            for (now, so_far), left in groups.items():
+                one = self._take(place, (loaded,), self._choose(loaded, now), _Group(now, so_far, left))
+                for into, more in ((whole.on, one.on), (whole.back, one.back), (whole.accepted, one.accepted)) if one else ():
+                    join_groups(into, more)
+        return whole
+
+    def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: _Group) -> _Results | None:
+        """What becomes of packets at rules that do the same; None where several must be met one after the other."""
+        results, condition = _Results(), group.condition
+        if left := group.region - choice.certain:
+            results.on[condition, group.path] = left
+        if doubt := group.region & (choice.possible - choice.certain):
+            self._doubt(place, rules, group, doubt, results)
+        taken = group.region & choice.certain
+        if not taken:
+            return results
+        met = self._meeting(place, rules)
+        return self._act(place, met, _Group(condition, (*group.path, met), taken), results)
+
+    def _meeting(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], *, doubtful: bool = False) -> RuleHit:
+        return self._passages.setdefault(
+            (place.hook, id(rules[0]), len(rules), doubtful),
+            RuleHit(place.hook, place.table, place.chain.name, rules, place.station.source, doubtful),
+        )
+
+    def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: _Group, doubt: Region, results: _Results) -> None:
+        """Packets that a rule takes or does not take; where there are too many such rules, nobody knows their end."""
+        met = self._meeting(place, rules, doubtful=True)
+        unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
+        reason = f"{met}: nobody can know here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
+        undecided = Ended(doubt, Treatment(UNKNOWN, group.condition, reason, by_rule=True), (*group.path, met))
+        if sum(one.doubtful for one in group.path) >= MOST_DOUBTS:
+            self.ended.append(undecided)
+            results.on[group.condition, group.path] -= doubt
+            return
+        self.doubts.append(undecided)
+        # A path without the rule: who was let go, and who was not, are one group again behind it.
+        path = group.path if isinstance(met.met.target, Accept | Return) else (*group.path, met)
+        self._act(place, met, _Group(group.condition, path, doubt), results)
+
+    def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
+        """What becomes of packets that a rule takes, added to `results`. None as above."""
+        condition, path, taken = group.condition, group.path, group.region
+        actor = Actor(self._space, condition, place.station.effect, self._is_proxy)
+        verdict = met.met.target.act(actor)
+        if actor.called:
+            back = self._call(place, actor.called, group, results)
+            if back is not None:
+                _put(results, verdict, back)
+            return None if back is None else results
+        if actor.fate:
+            reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
+            self.ended.append(Ended(taken, Treatment(actor.fate, actor.now, reason, by_rule=True), path))
+            return results
+        if verdict == GO_ON and len(met.rules) > 1:
+            return None
+        _put(results, verdict, {(actor.now, path): taken})
+        return results
+
+    def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
+        """Sends packets through another chain; those that come back. None as above."""
+        called = place.station.chains.get(chain)
+        path = group.path
+        if called is None or called.policy or chain in place.above:
+            known = called is not None and not called.policy
+            reason = f"{path[-1]}: {f'the chain {chain} calls itself' if known else f'nothing is known of {chain}'}"
+            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), path))
+            return {}
+        above = (*place.above, place.chain.name)
+        done = self._walk(_ChainFrame(place.station, place.hook, called, above), group.condition, path, group.region)
+        if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
+            return None  # what they are now may let another of the rules take them
+        join_groups(results.accepted, done.accepted)
+        back: Groups = {}
+        for (now, so_far), left in done.back.items():  # a chain in which they met nothing is no part of their path
+            join_groups(back, {(now, path[:-1] if so_far == path and now == group.condition else so_far): left})
+        return back
+
+    def _choose(self, loaded: LoadedRule, condition: Condition) -> Choice:
+        key = (id(loaded), self._visible(condition))
+        found = self._choices.get(key)
+        if found is None:
+            found = self._choices[key] = choose(self._space, condition, loaded.rule)
+        return found
+
+    def _choose_any(self, run: tuple[LoadedRule, ...], condition: Condition) -> Choice | None:
+        """What the rules take together; None where one of them may or may not take something.
+
+        What two of them would call a chain for comes back from the second call as from the first: see `_call`.
+        """
+        key = (id(run[0]), self._visible(condition))
+        if key not in self._joined:
+            found = [choose(self._space, condition, loaded.rule) for loaded in run]
+            exact = all(choice.certain == choice.possible for choice in found)
+            whole = unite([choice.certain for choice in found]) if exact else None
+            self._joined[key] = Choice(whole, whole) if whole is not None else None
+        return self._joined[key]
+
+
+def _alike(one: Ended, other: Ended) -> bool:
+    """Whether two ends are one to the packets: dropped or refused, they are gone."""
+    fates = (one.outcome.fate, other.outcome.fate)
+    return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
+
+
+def _put(results: _Results, verdict: Verdict, groups: Groups) -> None:
+    """Those of a verdict are where it sends them."""
+    join_groups({GO_ON: results.on, BACK: results.back, ACCEPTED: results.accepted}[verdict], groups)
+
+
+def _visible(condition: Condition) -> Condition:
+    """What rules can see of a condition, and nothing else."""
+    return replace(
+        condition, connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
+        transparent=False, translated=False, policy_routed=False, zone=0, unread=(), early=(),
+    )  # fmt: skip

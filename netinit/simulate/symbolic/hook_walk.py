@@ -1,0 +1,310 @@
+"""Sets of packets on their way through the kernel's hooks: what `netinit.simulate.engine` does with one, with all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+from netinit.base.net import Network
+from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
+from netinit.rules.packet import LOOPBACK_DEVICE
+from netinit.rules.targets import Accept, Return
+from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
+from netinit.simulate.loaded_rules import HookStage
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.symbolic.chain_walk import Ended, Groups, Walker, join_groups
+from netinit.simulate.symbolic.condition import ENDS, KEPT, Condition, InitialState, Treatment
+from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
+from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
+from netinit.simulate.symbolic.space import (
+    DESTINATION,
+    ESTABLISHED,
+    INBOUND,
+    NEW,
+    REUSED,
+    STATE,
+    UNTRACKED,
+    Space,
+    intervals_of,
+)
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
+
+Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
+_BEGINS, _KNOWN = (NEW,), (ESTABLISHED, REUSED)
+
+
+def travel(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
+    """All packets of the space, or those of a region, each with what becomes of it. TooManyPartsError."""
+    return _PacketSets(space, ruleset).travel(everything(space) if among is None else among)
+
+
+def ways_out(space: Space) -> Iterator[tuple[Region, str]]:
+    """What is not this host's own, by the interface that it leaves through: the longest prefix wins, as in Surroundings."""
+    left = everything(space)
+    by_rank: dict[tuple[int, str], list[Network]] = {}
+    for network, name in space.around.routes:
+        by_rank.setdefault((network.length, name), []).append(network)
+    for rank, networks in sorted(by_rank.items(), reverse=True):
+        region = left & within(space, DESTINATION, intervals_of(networks))
+        yield region, rank[1]
+        left -= region
+    yield left, space.around.default_interface
+
+
+class _PacketSets:
+    """All packets of a space under a ruleset."""
+
+    def __init__(self, space: Space, ruleset: Ruleset) -> None:
+        self._space = space
+        self._tracks = ruleset.tracks
+        self._unread = ruleset.unread
+        self._local_marks = space.around.local_marks | ruleset.local_marks
+        self._stages = ruleset.stages
+        self._walker = Walker(space, ruleset.is_proxy)
+        self._everything = everything(space)
+
+    def travel(self, region: Region) -> list[Ended]:
+        """What becomes of each."""
+        if self._space.direction == INBOUND:
+            self._come_in({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
+        else:
+            self._go_out({(Condition(hook=OUTPUT, sender=True), ()): region})
+        return [_doubted(one) for one in _settle(self._walker.ended, self._walker.doubts)]
+
+    def _go_out(self, groups: Groups) -> None:
+        """Packets that a socket (or the kernel) of this host makes."""
+        staying = within(self._space, DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, DESTINATION)
+        self._end({key: region & staying for key, region in groups.items()}, UNKNOWN, ROUTED_OTHERWISE)
+        groups = {key: region - staying for key, region in groups.items()}
+        groups = self._pass(OUTPUT, self.route_out(groups))
+        groups = self._pass(POSTROUTING, self._part(groups, self._route_out))
+        looped: Groups = {}
+        for (condition, path), region in groups.items():
+            if condition.out_interface != LOOPBACK_DEVICE:
+                self._end({(condition, path): region}, SENT)
+                continue
+            # On lo packets lose their sockets, keep their marks and their connections.
+            back = replace(condition, in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
+            join_groups(looped, {(back, path): region})
+        self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
+
+    def route_out(self, groups: Groups) -> Groups:
+        """Packets that leave, by the interface that they leave through."""
+        return self._part(groups, self._route_out)
+
+    def _come_in(self, groups: Groups) -> None:
+        """Packets that come in through an interface."""
+        groups = self._pass(PREROUTING, groups)
+        sort = cache(lambda condition: [*self._sort(condition)])
+        ours: Groups = {}
+        passing: Groups = {}
+        for (condition, path), region in groups.items():
+            for part, now in sort(condition):
+                here = region & part
+                if now is None:
+                    self._end({(condition, path): here}, UNKNOWN, "its destination is not known")
+                elif now.out_interface == LOOPBACK_DEVICE:
+                    join_groups(ours, _some({(replace(now, out_interface=""), path): here}))
+                else:
+                    join_groups(passing, _some({(now, path): here}))
+        self._end(self._pass(INPUT, ours), DELIVERED)
+        if self._space.around.forwards:
+            passing = self._part(passing, self._route_on)
+            self._end(self._pass(POSTROUTING, self._pass(FORWARD, passing)), FORWARDED)
+        else:
+            self._end(passing, DROPPED, "it is for another host, and this one does not forward")
+
+    def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
+        """Packets for this host (as if they left through lo), those for others, and those of which nobody knows."""
+        local = SymbolicPackets(self._space, condition).local(source=False)
+        here = replace(condition, out_interface=LOOPBACK_DEVICE)
+        if condition.redirected:
+            yield self._everything, here
+            return
+        yield local.certain, here
+        yield local.possible - local.certain, None
+        heard = self._heard(condition) - local.possible
+        yield heard, here
+        rest = self._everything - local.possible - heard
+        routed = self._routed_here(condition)
+        yield rest & routed, replace(here, policy_routed=True)
+        yield rest - routed, condition
+
+    def _heard(self, condition: Condition) -> Region:
+        """What comes in for a broadcast address or a multicast group, but TCP."""
+        if condition.destination is not KEPT:
+            return nothing(self._space)
+        heard = within(self._space, DESTINATION, intervals_of(self._space.around.heard))
+        return heard - SymbolicPackets(self._space, condition).of_protocol("tcp").certain
+
+    def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        """The interface that packets of this host leave through."""
+        local = SymbolicPackets(self._space, condition).local(source=False).possible
+        yield local, replace(condition, out_interface=LOOPBACK_DEVICE)
+        routed = self._routed_here(condition)
+        yield routed - local, replace(condition, out_interface=LOOPBACK_DEVICE, policy_routed=True)
+        for region, interface in self._ways(condition, free=self._space.free):
+            yield region - local - routed, replace(condition, out_interface=interface)
+
+    def _route_on(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        """The interface that packets of others leave through."""
+        for region, interface in self._ways(condition, free=False):
+            yield region, replace(condition, out_interface=interface)
+
+    def _routed_here(self, condition: Condition) -> Region:
+        """Those whose mark a policy rule routes to this host."""
+        found = nothing(self._space)
+        for value, mask in self._local_marks:
+            found |= SymbolicPackets(self._space, condition).with_mark(value, mask, connection=False).certain
+        return found
+
+    def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:
+        """What is not this host's own leaves by the routes; the longest prefix wins, as in Surroundings."""
+        around = self._space.around
+        if isinstance(condition.destination, int):
+            yield self._everything, around.leaving_interface(condition.destination, 0)
+            return
+        if free:
+            yield self._everything, KEPT
+            return
+        yield from ways_out(self._space)
+
+    def _pass(self, hook: str, groups: Groups) -> Groups:
+        """Those that get through a hook."""
+        entering = self._change(groups, lambda condition: self._enter(hook, condition))
+        for stage in self._stages[hook]:
+            if stage.name == TRACKING:
+                entering = self._part(entering, self._track)
+            elif stage.name == NAT:
+                entering = self._translate(stage, hook, entering)
+            else:
+                entering = self._walker.ask(stage, hook, entering)
+        return entering
+
+    def _enter(self, hook: str, condition: Condition) -> Condition:
+        return replace(condition, hook=hook, unread=tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ())))))
+
+    def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        """Connection tracking knows what is new, what it knows, and what belongs to no connection."""
+        if condition.connection or not self._tracks:
+            yield self._everything, condition
+        elif condition.state is not KEPT:
+            yield self._everything, replace(condition, tracked=True)
+        else:
+            values = self._space.dimension(STATE).values
+            for states in (_BEGINS, _KNOWN):
+                found = within(self._space, STATE, [(values.index(states[0]), values.index(states[-1]))])
+                known = states == _KNOWN  # of a connection whose beginning was not looked at
+                yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
+            rest = within(self._space, STATE, [(values.index(REUSED) + 1, len(values) - 1)])
+            yield rest, replace(condition, tracked=True)
+
+    def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
+        """NAT: decided by the first packet of a connection, repeated for all others."""
+        towards = hook in TRANSLATES_DESTINATION
+        asked: Groups = {}
+        others: Groups = {}
+        for (condition, path), region in groups.items():
+            known = condition.decided if towards else condition.source_decided
+            join_groups(asked if condition.connection and not known else others, {(condition, path): region})
+        join_groups(others, self._change(self._walker.ask(stage, hook, asked), _decide if towards else _decide_source))
+        return others
+
+    def _change(self, groups: Groups, change: Callable[[Condition], Condition]) -> Groups:
+        """The packets in the conditions that theirs become."""
+        changed = cache(change)
+        found: Groups = {}
+        for (condition, path), region in groups.items():
+            join_groups(found, {(changed(condition), path): region})
+        return found
+
+    def _part(self, groups: Groups, split: Split) -> Groups:
+        """The packets in the conditions that they are in now."""
+        divided = cache(lambda condition: [*split(condition)])
+        found: Groups = {}
+        for (condition, path), region in groups.items():
+            for part, now in divided(condition):
+                if here := region & part:
+                    join_groups(found, {(now, path): here})
+        return found
+
+    def _end(self, groups: Groups, fate: str, reason: str = "") -> None:
+        """They are where they end."""
+        for (condition, path), region in _some(groups).items():
+            self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
+
+
+def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
+    """Each packet once: as all of its ways end, or unknown where they end differently, by the first doubt about it."""
+    if not doubts:
+        return ended
+    several = unite([one.region for one in doubts])
+    found = [replace(one, region=one.region - several) for one in ended]
+    alike: dict[tuple[object, ...], list[Ended]] = {}
+    for one in _without_needless_states(ended):
+        key = ENDS if one.outcome.fate in ENDS else one.outcome.behaviour
+        alike.setdefault(key, []).append(replace(one, region=one.region & several))
+    disputed = seen = risky = kept = nothing(several.space)
+    for ends in alike.values():
+        here = unite([one.region for one in ends])
+        disputed |= seen & here
+        seen |= here
+        if ends[0].outcome.fate not in ENDS:
+            risky |= kept & here if ends[0].outcome.condition.redirect_port else here
+            kept |= here
+    for ends in alike.values():
+        left = several - disputed
+        for one in sorted(ends, key=_is_by_doubt):
+            marked = one.outcome.condition.mark, one.outcome.condition.connection_mark
+            others = [each.region for each in ends if (each.outcome.condition.mark, each.outcome.condition.connection_mark) != marked]
+            vague = unite([nothing(several.space), *others]) & one.region & left
+            outcome = replace(one.outcome, condition=replace(one.outcome.condition, has_vague_marks=True))
+            found += [replace(one, region=one.region & left - vague), replace(one, region=vague, outcome=outcome)]
+            left -= one.region
+    for one in sorted(doubts, key=_only_lets_go):
+        here, harmless = one.region & disputed, replace(one.outcome, at_worst_dropped=True)
+        found += [replace(one, region=here & risky), replace(one, region=here - risky, outcome=harmless)]
+        disputed -= one.region
+    return [one for one in found if one.region]
+
+
+def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:
+    """What became untracked and was so already is as it began."""
+    for one in ended:
+        already = one.region & in_states(one.region.space, (UNTRACKED,))
+        if one.outcome.condition.state == UNTRACKED and already:
+            yield replace(one, region=one.region - already)
+            outcome = replace(one.outcome, condition=replace(one.outcome.condition, state=KEPT))
+            yield replace(one, region=already, outcome=outcome)
+        else:
+            yield one
+
+
+def _is_by_doubt(one: Ended) -> bool:
+    return any(passage.doubtful for passage in one.path)
+
+
+def _only_lets_go(doubt: Ended) -> bool:
+    return bool(doubt.path) and isinstance(doubt.path[-1].met.target, Accept | Return)
+
+
+def _doubted(one: Ended) -> Ended:
+    """The same, or unknown where something that cannot be read has decided about the packets, too."""
+    condition = one.outcome.condition
+    if not condition.unread or one.outcome.fate == UNKNOWN:
+        return one
+    return Ended(one.region, Treatment(UNKNOWN, condition, list_unread(condition.unread)), one.path)
+
+
+def _decide(condition: Condition) -> Condition:
+    return replace(condition, decided=True)
+
+
+def _decide_source(condition: Condition) -> Condition:
+    return replace(condition, source_decided=True)
+
+
+def _some(groups: Groups) -> Groups:
+    """Those that have any packet."""
+    return {key: region for key, region in groups.items() if region}

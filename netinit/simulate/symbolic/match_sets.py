@@ -1,0 +1,296 @@
+"""Matches over sets of packets: what each chooses, under a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from operator import eq
+
+from netinit.base.net import IPV4, Network
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import BARE_SYN
+from netinit.rules.matches.packet import is_named
+from netinit.rules.model import INPUT, PREROUTING, Rule
+from netinit.rules.packet import Surroundings
+from netinit.rules.packet_set import Chosen
+from netinit.simulate.hooks import FORWARD
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.symbolic.condition import KEPT, Condition
+from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
+from netinit.simulate.symbolic.space import (
+    ANSWER,
+    BEGINNINGS,
+    DESTINATION,
+    DESTINATION_PORT,
+    GID,
+    INTERFACE,
+    INVALID,
+    INVALID_CLOSING,
+    NEW,
+    OUTBOUND,
+    PROTOCOL,
+    SENDER,
+    SOCKET,
+    SOURCE,
+    SOURCE_PORT,
+    STATE,
+    TRANSLATED,
+    UID,
+    Names,
+    Space,
+    conntrack_state,
+    intervals_of,
+    join,
+    make_space,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The packets that a condition holds for, and those that it may hold for, which are these and more."""
+
+    certain: Region
+    possible: Region
+
+    def turned(self, negated: bool) -> Choice:
+        """The same, or its opposite; what is not known stays so."""
+        if not negated:
+            return self
+        whole = everything(self.certain.space)
+        return Choice(whole - self.possible, whole - self.certain)
+
+    def __and__(self, other: Chosen) -> Choice:
+        """Both hold."""
+        assert isinstance(other, Choice)  # noqa: S101 - made by the same Among
+        return Choice(self.certain & other.certain, self.possible & other.possible)
+
+    def __or__(self, other: Chosen) -> Choice:
+        """One of the two holds."""
+        assert isinstance(other, Choice)  # noqa: S101
+        return Choice(self.certain | other.certain, self.possible | other.possible)
+
+
+class SymbolicPackets:
+    """All packets of a space under one condition (rules.selection.PacketSet)."""
+
+    def __init__(self, space: Space, condition: Condition) -> None:
+        self._space = space
+        self._now = condition
+
+    def of_protocol(self, name: str) -> Choice:
+        """Those of a transport protocol."""
+        return self._named(PROTOCOL, lambda value: value == name)
+
+    def from_networks(self, networks: tuple[Network, ...]) -> Choice:
+        """Those whose source lies in one of the networks."""
+        return self._at(SOURCE, self._now.source, networks)
+
+    def to_networks(self, networks: tuple[Network, ...]) -> Choice:
+        """Those whose destination lies in one of the networks."""
+        return self._at(DESTINATION, self._now.destination, networks)
+
+    def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
+        """Those whose port lies in one of the ranges."""
+        port = KEPT if source else self._now.destination_port
+        if isinstance(port, int):
+            return self._always(holds=any(low <= port <= high for low, high in ranges))
+        return self._exactly(within(self._space, SOURCE_PORT if source else DESTINATION_PORT, join(ranges)))
+
+    def coming_through(self, names: tuple[str, ...]) -> Choice:
+        """Those that came in through one of the interfaces; nothing has come in where packets leave."""
+        now = self._now
+        seen = now.hook in (PREROUTING, INPUT, FORWARD)
+        return self._through(now.in_interface if seen else "", names)
+
+    def leaving_through(self, names: tuple[str, ...]) -> Choice:
+        """The same of the interface that they leave through; nothing leaves where packets come in."""
+        now = self._now
+        return self._through("" if now.hook in (PREROUTING, INPUT) else now.out_interface, names)
+
+    def owned_by(self, kind: str, low: int, high: int) -> Choice:
+        """Those that a socket of one of these users (uid) or groups (gid) sends."""
+        if not self._now.sender:
+            return self._always(holds=False)
+        owners = within(self._space, UID if kind == "uid" else GID, [(low, high)] if low <= high else [])
+        return self._exactly(within(self._space, SENDER, [(1, 1)]) & owners)
+
+    def with_mark(self, value: int, mask: int, *, connection: bool) -> Choice:
+        """Those whose mark, or their connection's, is `value` under the mask."""
+        now = self._now.connection_mark if connection else self._now.mark
+        settled = mask & ~now.keep
+        if value & ~mask or (value ^ now.flip) & settled:
+            return self._always(holds=False)
+        asked = mask & now.keep
+        return self._exactly(marked(self._space, now.source, (value ^ now.flip) & asked, asked))
+
+    def in_state(self, states: tuple[str, ...]) -> Choice:
+        """Those whose connection is in one of the states; a new one has none ("") before it is tracked."""
+        now = self._now
+        if now.state is not KEPT:
+            return self._always(holds=now.state in states)
+        if now.tracked:
+            return self._named(STATE, lambda value: conntrack_state(value) in states)
+        fresh = within(self._space, STATE, [(0, 0)])
+        known = self._named(STATE, lambda value: value != NEW and conntrack_state(value) in states).certain
+        return Choice(known | fresh if "" in states else known, known | fresh)
+
+    def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
+        """Those of TCP with these flags: a new connection begins with a SYN alone, and nothing else is a bare SYN.
+
+        Of what belongs to no connection it is known whether FIN or RST is set. SYN and FIN together are no packet of the space.
+        """
+        nobody, all_of_them = nothing(self._space), everything(self._space)
+        begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
+        if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
+            return self._exactly(begins)
+        if {"SYN", "FIN"} <= set(flags):
+            return self._exactly(nobody)
+        if set(mask) == {"FIN", "RST"}:
+            closing = self._named(STATE, lambda value: value == INVALID_CLOSING).certain
+            unset = begins | self._named(STATE, lambda value: value == INVALID).certain
+            found = Choice(unset, all_of_them - closing)
+            return found if not flags else found.turned(negated=True)
+        return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
+
+    def with_translated_destination(self) -> Choice:
+        """Those whose destination NAT has replaced by another one; of an answer's connection nobody knows."""
+        port = self._now.destination_port
+        changed = self._same_destination().turned(negated=True)
+        if isinstance(port, int):
+            changed |= self._exactly(within(self._space, DESTINATION_PORT, [(port, port)])).turned(negated=True)
+        if self._now.state is not KEPT:
+            return changed
+        known = self._named(STATE, lambda value: value == TRANSLATED).certain
+        return Choice(changed.certain | known, changed.possible | known | self._named(STATE, lambda value: value == ANSWER).certain)
+
+    def _same_destination(self) -> Choice:
+        """Those that still go to the address that they began with."""
+        address = self._now.destination
+        if address is KEPT:
+            return self._always(holds=True)
+        if address is None:
+            return self.nobody_knows()
+        if isinstance(address, int):
+            return self._exactly(within(self._space, DESTINATION, [(address, address)]))
+        found = self._always(holds=False)
+        for name in self._space.dimension(INTERFACE).values:
+            own = self._space.around.primary_address(name)
+            same = self.nobody_knows() if own is None else self._exactly(within(self._space, DESTINATION, [(own, own)]))
+            found |= same & self._named(INTERFACE, partial(eq, name))
+        return found
+
+    def in_answers(self) -> Choice:
+        """Those in the direction of the answers; of a new connection before it is tracked nobody knows."""
+        answers = self._named(STATE, lambda value: value == ANSWER).certain
+        untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
+        return Choice(answers, answers | untracked)
+
+    def to_socket(self) -> Choice:
+        """Those for which a socket is connected, or bound to the very address."""
+        return self._named(SOCKET, lambda value: value == "yes")
+
+    def local(self, *, source: bool) -> Choice:
+        """Those whose address this host has."""
+        address = self._now.source if source else self._now.destination
+        if address is KEPT:
+            return self._exactly(local(self._space, SOURCE if source else DESTINATION))
+        return self._settled(address, lambda own: bool(self._space.around.is_local(own)))
+
+    def nobody_knows(self) -> Choice:
+        """None for certain, and perhaps all."""
+        return Choice(nothing(self._space), everything(self._space))
+
+    def _at(self, name: str, address: object, networks: tuple[Network, ...]) -> Choice:
+        if address is KEPT:
+            return self._exactly(within(self._space, name, intervals_of(networks)))
+        return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
+
+    def _settled(self, address: object, fits: Callable[[int], bool]) -> Choice:
+        """Those whose new address fits: one for all, nobody knows which, or that of the interface they came through."""
+        if isinstance(address, int):
+            return self._always(holds=fits(address))
+        if address is None:
+            return self.nobody_knows()
+        primary = self._space.around.primary_address
+        unknown = self._named(INTERFACE, lambda name: primary(name) is None).certain
+        fitting = self._named(INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
+        return Choice(fitting, fitting | unknown)
+
+    def _through(self, interface: object, names: tuple[str, ...]) -> Choice:
+        if isinstance(interface, str):
+            return self._always(holds=is_named(interface, names))
+        return self._named(INTERFACE, lambda value: is_named(value, names))
+
+    def _named(self, name: str, fits: Callable[[str], bool]) -> Choice:
+        values = self._space.dimension(name).values
+        return self._exactly(within(self._space, name, join([(at, at) for at, value in enumerate(values) if fits(value)])))
+
+    def _exactly(self, region: Region) -> Choice:
+        return Choice(region, region)
+
+    def _always(self, *, holds: bool) -> Choice:
+        return self._exactly(everything(self._space) if holds else nothing(self._space))
+
+
+def local(space: Space, name: str) -> Region:
+    """The packets whose address in one dimension is this host's own."""
+    loopback = Network.parse(space.family.loopback)
+    own = [(address, address) for _, address in space.around.addresses]
+    if space.family is IPV4:
+        loopback = Network.parse("127.0.0.0/8")
+    return within(space, name, join([(loopback.first, loopback.last), *own]))
+
+
+def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
+    """The packets that all matches of a rule hold for."""
+    packets = SymbolicPackets(space, condition)
+    found = Choice(everything(space), everything(space))
+    for match in rule.matches:
+        found &= match.choose(packets)
+    return found
+
+
+def doubtful(space: Space, condition: Condition, rule: Rule, region: Region) -> list[Match]:
+    """The matches of a rule of which nobody knows whether they hold for some of the packets."""
+    packets = SymbolicPackets(space, condition)
+    found = []
+    for match in rule.matches:
+        choice = match.choose(packets)
+        assert isinstance(choice, Choice)  # noqa: S101
+        if region & (choice.possible - choice.certain):
+            found.append(match)
+    return found
+
+
+class _Naming(SymbolicPackets):
+    """Remembers the names that matches ask for."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__(space, Condition())
+        self.names = Names()
+
+    def to_networks(self, networks: tuple[Network, ...]) -> Choice:  # noqa: ARG002
+        return self.nobody_knows()
+
+    from_networks = to_networks
+
+    def of_protocol(self, name: str) -> Choice:
+        self.names |= Names(protocols=frozenset((name,)))
+        return super().of_protocol(name)
+
+    def coming_through(self, names: tuple[str, ...]) -> Choice:
+        self.names |= Names(interfaces=frozenset(names))
+        return super().coming_through(names)
+
+    def leaving_through(self, names: tuple[str, ...]) -> Choice:
+        return self.coming_through(names)
+
+
+def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
+    """The protocols and interfaces that rules mention."""
+    naming = _Naming(make_space(OUTBOUND, around, Names(), free=False))
+    for rule in {loaded.rule for chain in ruleset.list_chains() for loaded in chain.rules}:
+        for match in rule.matches:
+            match.choose(naming)
+    return naming.names

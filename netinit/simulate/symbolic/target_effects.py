@@ -1,0 +1,124 @@
+"""What targets do to all packets of one condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from netinit.base.net import FULL_MASK, Network, number_of
+from netinit.rules.model import NAT, OUTPUT, RAW
+from netinit.rules.targets import ACCEPTED, ENDED, GO_ON
+from netinit.rules.traversal import Verdict
+from netinit.simulate.hooks import TRANSLATES_DESTINATION
+from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, InitialState
+from netinit.simulate.symbolic.space import UNTRACKED, Space
+from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
+
+
+class Actor:
+    """Packets of one condition under a rule's target (rules.traversal.Traversal).
+
+    `now` is their condition afterwards, `called` the chain that they go through next, `fate` where they end.
+    """
+
+    def __init__(self, space: Space, condition: Condition, table: str, is_proxy: Callable[[int], bool]) -> None:
+        self.now = condition
+        self.called = ""
+        self.fate = ""
+        self._space = space
+        self._table = table
+        self._is_proxy = is_proxy
+
+    def drop(self) -> Verdict:
+        """They vanish."""
+        return self._end(DROPPED)
+
+    def refuse(self) -> Verdict:
+        """Their senders learn that they were refused."""
+        return self._end(REFUSED)
+
+    def give_up(self) -> Verdict:
+        """Nobody knows what becomes of them."""
+        return self._end(UNKNOWN)
+
+    def call(self, chain: str) -> Verdict:
+        """They go through another chain."""
+        self.called = chain
+        return GO_ON
+
+    def redirect(self, port: int) -> Verdict:
+        """Their connections go to a port of this host."""
+        now = self.now
+        if self._table != NAT:
+            return self.give_up()
+        if now.connection:
+            known = self._is_proxy(port)
+            taken = now.redirect_port if now.transparent or not known else port  # the socket that TPROXY chose gets them nevertheless
+            self.now = replace(now, redirected=True, redirect_port=taken, translated=now.translated or not known)
+            self._translate(self._own_address(), port)
+        return ACCEPTED
+
+    def _own_address(self) -> int | InitialState | None:
+        if self.now.hook == OUTPUT:
+            return Network.parse(self._space.family.loopback).first
+        interface = self.now.in_interface
+        return PRIMARY if interface is KEPT else self._space.around.primary_address(str(interface))
+
+    def hand_over(self, port: int, mark: int) -> Verdict:
+        """A transparent socket gets them, and they have a mark."""
+        taken = port if self._is_proxy(port) else 0
+        self.now = replace(self.now, mark=self.now.mark.set(mark, FULL_MASK), redirect_port=taken, transparent=True)
+        return ACCEPTED
+
+    def send_to(self, address: str, port: int) -> Verdict:
+        """Their connections go elsewhere; an empty address and port 0 leave as they are."""
+        if self._table != NAT or not self.now.connection:
+            return self.give_up()
+        self.now = replace(self.now, translated=True)
+        self._translate(number_of(address) if address else self.now.destination, port or self.now.destination_port)
+        return ACCEPTED
+
+    def _translate(self, address: int | InitialState | None, port: int | InitialState) -> None:
+        if self.now.hook in TRANSLATES_DESTINATION:
+            self.now = replace(self.now, destination=address, destination_port=port)
+
+    def replace_source(self) -> Verdict:
+        """Their source becomes what only the kernel knows."""
+        if self._table != NAT:
+            return self.give_up()
+        self.now = replace(self.now, source=None)
+        return ACCEPTED
+
+    def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
+        """The bits of `mask` are cleared in their marks or their connections', then `value` is xored in."""
+        now = self.now
+        if not connection:
+            self.now = replace(now, mark=now.mark.set(value, mask))
+        elif now.connection:
+            self.now = replace(now, connection_mark=now.connection_mark.set(value, mask))
+        return GO_ON
+
+    def save_mark(self) -> Verdict:
+        """Their connections get their marks."""
+        if self.now.connection:
+            self.now = replace(self.now, connection_mark=self.now.mark)
+        return GO_ON
+
+    def restore_mark(self) -> Verdict:
+        """They get their connections' marks, where they have one."""
+        if self.now.connection:
+            self.now = replace(self.now, mark=self.now.connection_mark)
+        return GO_ON
+
+    def track(self, zone: int | None) -> Verdict:
+        """Their connections get a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
+        if self._table != RAW:
+            return self.give_up()
+        now = self.now
+        if not now.connection and not now.zone:
+            self.now = replace(now, state=UNTRACKED) if zone is None else replace(now, zone=zone)
+        return GO_ON
+
+    def _end(self, fate: str) -> Verdict:
+        self.fate = fate
+        return ENDED

@@ -1,0 +1,221 @@
+"""A packet's path as the kernel reported it, laid beside the path that the simulator predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from netinit.rules.model import NAT
+from netinit.rules.packet import Packet
+from netinit.simulate.endpoints import format_endpoint
+from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.loaded_rules import LoadedRule
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.trace import (
+    CAPTURED,
+    DELIVERED,
+    DIRECT,
+    DROPPED,
+    FORWARDED,
+    REFUSED,
+    SENT,
+    UNKNOWN,
+    Trace,
+    TraceStep,
+)
+
+VANISHED = "vanished"  # it met no rule that ended it, and did not come to an end either
+BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"
+AS_KNOWN = "its connection was known before, so that NAT is not asked again"
+_SAME = {REFUSED: DROPPED}
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedHit:
+    """A rule that a packet met. `loaded` is it as it was read; None for one of a table that netinit does not read.
+
+    `outcome` is what the kernel says of one that was not read.
+    """
+
+    hook: str
+    table: str
+    chain: str
+    number: int
+    loaded: LoadedRule | None = None
+    outcome: str = ""
+    source: str = ""  # whose table it is (iptables-nft and so on)
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        """Where it was met."""
+        return (self.hook, self.table, self.chain, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPacket:
+    """A real packet: as it began, the rules that it met, its end, and its destination then. `whole`: no event was lost."""
+
+    first: Packet
+    met: tuple[ObservedHit, ...]
+    fate: str
+    destination: int | None
+    port: int | None
+    interface: str = ""  # that it left through
+    whole: bool = True
+
+    @property
+    def captured_at(self) -> int:
+        """The port of the proxy that a rule sent it to; 0 where none did."""
+        ports = [one.loaded.rule.target.captures_at for one in self.met if one.loaded]
+        return next((port for port in reversed(ports) if port), 0)
+
+    @property
+    def verdict(self) -> str:
+        """captured, direct or dropped; unknown where it vanished."""
+        if self.fate == DROPPED:
+            return DROPPED
+        if self.fate == VANISHED:
+            return UNKNOWN
+        return CAPTURED if self.captured_at else DIRECT
+
+    def describe(self) -> str:
+        """What became of it, in words."""
+        where = format_endpoint(self.first.family, self.destination, self.port)
+        if self.fate == DROPPED:
+            last = self.met[-1] if self.met else None
+            by = f" by {last.table} {last.chain}, rule {last.number}" if last and last.number else ""
+            return f"dropped{by}"
+        if self.fate == VANISHED:
+            return "unknown: it did not come to an end of the rules: the kernel dropped it between them (routing, rp_filter)"
+        if self.captured_at:
+            return f"captured: goes to the proxy on {self.captured_at}"
+        if self.fate == DELIVERED:
+            return f"direct: arrives at {where}"
+        return f"direct: {'is forwarded' if self.fate == FORWARDED else 'goes out'} to {where} through {self.interface}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathLine:
+    """A rule on the path: met and predicted, or one of both; or one that nobody here can read."""
+
+    kind: str
+    hook: str
+    table: str
+    chain: str
+    number: int
+    loaded: LoadedRule | None
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedTrace:
+    """Both paths in one. `agrees` is None where there was nothing to agree with: the prediction was unknown, or events were lost.
+
+    `differences` say in what they disagree; `notes` what is worth knowing.
+    """
+
+    lines: tuple[PathLine, ...]
+    agrees: bool | None
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
+    """The kernel's path beside the predicted one."""
+    expected = [
+        step for step in predicted.steps if step.rule is not None and step.holds is not False and step.table in TABLES_OF_THE_KERNEL
+    ]  # rules of foreign tables are shown as the kernel reports them
+    met = [one for one in observed.met if one.loaded]
+    kinds = _align(met, expected)
+    lines = tuple(_lines(observed, expected, kinds))
+    wrong = [line for line in lines if line.kind in (KERNEL_ONLY, PREDICTED_ONLY)]
+    fate = _SAME.get(predicted.fate, predicted.fate)
+    if fate == DROPPED and not predicted.decider and observed.fate == VANISHED:
+        fate = VANISHED  # by no rule: the host does not forward
+    if fate == UNKNOWN:
+        return AlignedTrace(lines, None, notes=(f"this was not predicted: {predicted.reason}",))
+    differences = []
+    if fate != observed.fate:
+        differences.append(f"predicted: {fate}; the kernel: {observed.fate}")
+    elif observed.fate in (DELIVERED, SENT, FORWARDED):
+        ends = [format_endpoint(observed.first.family, *end) for end in
+                ((predicted.last.destination, predicted.last.destination_port), (observed.destination, observed.port))]  # fmt: skip
+        if ends[0] != ends[1] and predicted.last.destination is not None:
+            differences.append(f"predicted: it goes to {ends[0]}; the kernel: to {ends[1]}")
+    of_nat = not any(one.table == NAT for one in met) and all(line.table == NAT for line in wrong)
+    if wrong and not differences and of_nat:
+        return AlignedTrace(lines, agrees=True, notes=(AS_KNOWN,))
+    differences = [_describe(line) for line in wrong] + differences
+    if not observed.whole:
+        return AlignedTrace(lines, None, notes=("some events of the kernel were lost, so that this is not the whole way",))
+    return AlignedTrace(lines, not differences, tuple(differences))
+
+
+def rules_of(ruleset: Ruleset, table: str, chain: str) -> dict[int, LoadedRule]:
+    """The rules of a chain by their numbers."""
+    found = ruleset.tables.get(table, {}).get(chain)
+    return {loaded.number: loaded for loaded in found.rules} if found else {}
+
+
+def _place(step: TraceStep) -> tuple[str, str, str, int]:
+    return (step.hook, step.table, step.chain, step.rule.number if step.rule else 0)
+
+
+def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
+    """The kind of each rule met (`met`, its index) and of each one expected. What may hold need not be met.
+
+    Where several places have rules each is aligned by itself: the kernel reports by other means what the older iptables met.
+    """
+    kinds: dict[tuple[str, int], str] = {}
+    several = any(step.source for step in expected)
+    for source in dict.fromkeys([step.source for step in expected] + [one.source if several else "" for one in met]):
+        kinds |= _align_place(
+            [(index, one) for index, one in enumerate(met) if not several or one.source == source],
+            [(index, step) for index, step in enumerate(expected) if step.source == source],
+        )
+    return kinds
+
+
+def _align_place(
+    met: list[tuple[int, ObservedHit]], expected: list[tuple[int, TraceStep]]
+) -> Iterator[tuple[tuple[str, int], str]]:
+    sure = {_place(step) for _, step in expected if step.holds}
+    matcher = SequenceMatcher(None, [one.place for _, one in met], [_place(step) for _, step in expected], autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        for index, _ in met[i1:i2]:
+            yield ("met", index), BOTH if tag == "equal" else KERNEL_ONLY
+        for index, step in expected[j1:j2]:
+            missing = tag != "equal" and _place(step) in sure
+            yield ("expected", index), PREDICTED_ONLY if missing else BOTH
+
+
+def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
+    """What was met, in the kernel's order; before each what was predicted to come before it."""
+    waiting = [(index, step) for index, step in enumerate(expected)]
+    index = 0
+    for one in observed.met:
+        if one.loaded is None:
+            yield PathLine(FOREIGN, one.hook, one.table, one.chain, one.number, None, one.outcome)
+            continue
+        kind = kinds["met", index]
+        index += 1
+        if kind == BOTH:
+            while waiting and _place(waiting[0][1]) != one.place:
+                yield from _missing(*waiting.pop(0), kinds)
+            waiting = waiting[1:]
+        yield PathLine(kind, one.hook, one.table, one.chain, one.number, one.loaded)
+    for number, step in waiting:
+        yield from _missing(number, step, kinds)
+
+
+def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
+    if kinds["expected", index] == PREDICTED_ONLY and step.rule:
+        yield PathLine(PREDICTED_ONLY, step.hook, step.table, step.chain, step.rule.number, step.rule)
+
+
+def _describe(line: PathLine) -> str:
+    rule = f"rule {line.number} of {line.table} {line.chain} ({line.hook})"
+    if line.kind == KERNEL_ONLY:
+        return f"{rule} was met, and not predicted"
+    return f"{rule} was predicted, and not met"

@@ -1,0 +1,303 @@
+"""What becomes of packets, as the counters of live rules show: the rules that decide, and how much each has decided.
+
+A rule decides where it captures, drops, sends elsewhere, or ends the path to a rule that would capture. The table nat sees
+the first packet of a connection alone, so its rules count connections; the others count packets. What comes to a chain that
+captures and leaves it by no rule is the rest: direct, because nothing captures it. Packets that no rule looks at are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from netinit.base.net import Family
+from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
+from netinit.rules.matches.context import ConnectionState, Socket
+from netinit.rules.matches.packet import Port, Protocol
+from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
+from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
+from netinit.simulate.cause import cause_of
+from netinit.simulate.hooks import FORWARD, STAGES
+from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, TraceStep
+
+INBOUND, OUTBOUND, THROUGH = "in", "out", "through"
+CONNECTIONS, PACKETS = "connections", "packets"
+TCP = Protocol(name="tcp")
+NOTHING_CAPTURES = "no rule captures it"
+_DIRECTIONS = {PREROUTING: INBOUND, INPUT: INBOUND, OUTPUT: OUTBOUND, FORWARD: THROUGH}
+_ORDER = (CAPTURED, DIRECT, DROPPED, UNKNOWN)
+
+Rulesets = Mapping[str, Mapping[Family, Ruleset]]
+Spot = tuple[str, str, int]  # of a rule: its table, chain and number
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a rule stands: its backend, family (empty: both share it), table, chain and number from 1."""
+
+    source: str
+    family: str
+    table: str
+    chain: str
+    number: int
+
+
+Counters = Mapping[Place, tuple[str, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What is decided: by `because` (a purpose, or a foreign rule quoted) and `option`, where one made the rule.
+
+    The packets are those that the rules at `places` counted; of a rest those of `places` less those of `less`.
+    """
+
+    direction: str
+    verdict: str
+    port: int  # of the proxy, where it captures
+    unit: str
+    because: str
+    option: str = ""
+    foreign: bool = False
+    places: tuple[Place, ...] = ()
+    less: tuple[Place, ...] = ()
+
+    def count(self, counters: Counters) -> int | None:
+        """How many it were, by the counters of one reading; None where a rule has none."""
+        found = [counters[place][1] for place in self.places]
+        other = [counters[place][1] for place in self.less]
+        if None in found or None in other:
+            return None
+        return sum(filter(None, found)) - sum(filter(None, other))
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What fates have in common that are one to people, whatever rules count them."""
+        return (self.direction, self.verdict, self.port, self.unit, self.because, self.option, self.foreign)
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A rule on a path from a hook; `above` are the rules that led there."""
+
+    hook: str
+    table: str
+    chain: LoadedChain
+    index: int
+    above: tuple[_At, ...]
+
+    @property
+    def rule(self) -> LoadedRule:
+        return self.chain.rules[self.index]
+
+    @property
+    def spot(self) -> Spot:
+        """Where the rule stands."""
+        return (self.table, self.chain.name, self.rule.number)
+
+    @property
+    def entry(self) -> _At:
+        """The rule of the hook's own chain that the path began with."""
+        return self.above[0] if self.above else self
+
+    @property
+    def step(self) -> TraceStep:
+        return TraceStep(self.hook, "", self.table, self.chain.name, self.rule, holds=True)
+
+
+def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple[str, int | None]]:
+    """Every rule by its place: its text, and its packet counter, None where it has none.
+
+    `shared` are the backends whose families have their rules in common.
+    """
+    return {
+        Place(source, "" if source in shared else family.name, table, name, loaded.number): (loaded.text, loaded.packets)
+        for source, families in rulesets.items()
+        for family, ruleset in families.items()
+        for table, chains in ruleset.tables.items()
+        for name, chain in chains.items()
+        for loaded in chain.rules
+    }
+
+
+def find_fates(rulesets: Rulesets, shared: frozenset[str], origins: Mapping[str, str] | None = None) -> tuple[Fate, ...]:
+    """What the rules decide: what is captured first, then what is not, what is dropped, and what nobody knows."""
+    found: dict[tuple[object, ...], tuple[Fate, dict[Place, None], dict[Place, None]]] = {}
+    for source, families in rulesets.items():
+        for family, ruleset in families.items():
+            for fate in _Finder(ruleset, source, "" if source in shared else family.name, origins or {}).find():
+                _, places, less = found.setdefault(fate.identity, (fate, {}, {}))
+                places.update(dict.fromkeys(fate.places))  # a rule that both families share counts once
+                less.update(dict.fromkeys(fate.less))
+    fates = [replace(fate, places=tuple(places), less=tuple(less)) for fate, places, less in found.values()]
+    return tuple(sorted(fates, key=lambda fate: (_ORDER.index(fate.verdict), fate.direction)))
+
+
+class _Finder:
+    """Finds what the rules of one family decide."""
+
+    def __init__(self, ruleset: Ruleset, source: str, family: str, origins: Mapping[str, str]) -> None:
+        self._tables = ruleset.tables
+        self._source, self._family, self._origins = source, family, origins
+        self._last: dict[tuple[str, str], int] = {}  # by table and chain: the last of its rules that leads to a capture
+
+    def find(self) -> Iterator[Fate]:
+        paths: dict[Spot, list[_At]] = {}
+        jumps: dict[Spot, set[tuple[Spot, ...]]] = {}  # on how many paths each is come to
+        for at in self._list_ways():
+            if at.above:
+                jumps.setdefault(at.above[-1].spot, set()).add(tuple([one.spot for one in at.above]))
+            if self._verdict(at):
+                paths.setdefault(at.spot, []).append(at)
+        leaving: dict[Spot, list[tuple[Fate, bool]]] = {}
+        refused: dict[str, list[Place]] = {}  # by hook: what nat has let go and filter drops
+        for decided in paths.values():
+            for counted, members, less in _part(decided, jumps):
+                fate = self._make(counted, members, less)
+                entries = {at.entry.spot for at in members}
+                for spot in entries:
+                    leaving.setdefault(spot, []).append((fate, len(entries) == 1))
+                if fate.verdict == DROPPED and _drops_datagrams(members[0]):
+                    refused.setdefault(members[0].hook, []).extend(fate.places)
+                if not _of_known_connections(members[0]):
+                    yield fate
+        yield from self._find_rests(leaving, refused)
+
+    def _find_rests(self, leaving: Mapping[Spot, list[tuple[Fate, bool]]], refused: Mapping[str, list[Place]]) -> Iterator[Fate]:
+        """What comes into a chain that captures and leaves it by no rule, nor is refused behind it."""
+        for (table, hook, number), fates in leaving.items():
+            chain = self._tables[table][hook]
+            index = next(index for index, loaded in enumerate(chain.rules) if loaded.number == number)
+            if hook not in _DIRECTIONS or not chain.rules[index].rule.target.calls or self._find_last(table, hook) != index:
+                continue
+            if all(alone for _, alone in fates):
+                others = [] if table != NAT or TCP in chain.rules[index].rule.matches else refused.get(hook, [])
+                yield Fate(
+                    _DIRECTIONS[hook], DIRECT, 0, _unit(table), NOTHING_CAPTURES,
+                    places=(self._place(_At(hook, table, chain, index, ())), *[one for fate, _ in fates for one in fate.less]),
+                    less=tuple([one for fate, _ in fates for one in fate.places] + others),
+                )  # fmt: skip
+
+    def _place(self, at: _At) -> Place:
+        return Place(self._source, self._family, *at.spot)
+
+    def _make(self, counted: _At, members: list[_At], less: list[_At]) -> Fate:
+        """The fate of packets that came to one rule on these paths, which `counted` has counted, with those of `less`."""
+        at = members[0]
+        verdict = self._verdict(at)
+        causes = dict.fromkeys([self._describe(one) for one in members])
+        because, option, foreign = next(iter(causes))
+        if len(causes) > 1:
+            because, option = "; ".join([words for words, _, _ in causes]), ""
+        return Fate(
+            "+".join(sorted({_DIRECTIONS[one.hook] for one in members})), verdict,
+            at.rule.rule.target.captures_at if verdict == CAPTURED else 0, _unit(at.table), because, option, foreign,
+            (self._place(counted),), tuple([self._place(one) for one in less]),
+        )  # fmt: skip
+
+    def _describe(self, at: _At) -> tuple[str, str, bool]:
+        """Why, by which option, and whether the rule is foreign."""
+        step: TraceStep | None = at.step
+        if self._verdict(at) == CAPTURED:
+            hits = [*[one.step for one in at.above], at.step]
+            step = cause_of(hits, captured=True, transparent=at.table != NAT, translated=False)
+        loaded = step.rule if step and step.rule else at.rule
+        place = f"{at.table} {step.chain if step else at.chain.name}, rule {loaded.number}"
+        made = loaded.origin
+        option = "" if made is None or made == ALWAYS else self._origins.get(made.option, made.label)
+        return loaded.purpose or f"{loaded.quotation} ({place})", option, not loaded.purpose
+
+    def _list_ways(self) -> Iterator[_At]:
+        for hook in _DIRECTIONS:
+            for table in STAGES[hook]:
+                if chain := self._tables.get(table, {}).get(hook):
+                    yield from self._walk(hook, table, chain, ())
+
+    def _walk(self, hook: str, table: str, chain: LoadedChain, above: tuple[_At, ...]) -> Iterator[_At]:
+        """Every rule that a packet can come to, on each path; a chain that calls itself is entered once."""
+        for index, loaded in enumerate(chain.rules):
+            at = _At(hook, table, chain, index, above)
+            called = self._tables[table].get(loaded.rule.target.calls)
+            if called is None:
+                yield at
+            elif called is not chain and all(called is not one.chain for one in above):
+                yield from self._walk(hook, table, called, (*above, at))
+
+    def _verdict(self, at: _At) -> str:
+        """What a rule decides; empty where it decides nothing."""
+        target = at.rule.rule.target
+        if target.captures_at:
+            return CAPTURED
+        if isinstance(target, Drop | Reject):
+            return DROPPED
+        if isinstance(target, UnknownTarget):
+            return UNKNOWN
+        ends = isinstance(target, Return | Accept) and self._ends_the_way(at)
+        return DIRECT if ends or isinstance(target, DestinationNat) else ""
+
+    def _ends_the_way(self, at: _At) -> bool:
+        """Whether a packet that this rule lets go would otherwise come to one that may capture it, and comes to none now."""
+        stages = STAGES[at.hook]
+        for later in stages[stages.index(at.table) + 1 :]:
+            if self._find_last(later, at.hook) >= 0:
+                return False
+        here = self._find_last(at.table, at.chain.name) > at.index
+        callers = [one for one in at.above if not (isinstance(one.rule.rule.target, Jump) and one.rule.rule.target.goto)]
+        above = any(self._find_last(one.table, one.chain.name) > one.index for one in callers)
+        if isinstance(at.rule.rule.target, Accept):
+            return here or above
+        return here and (not above or at.chain.name in BUILTIN_CHAINS)
+
+    def _find_last(self, table: str, name: str) -> int:
+        """The place of the last rule of a chain that captures or leads to one that does; -1 where there is none."""
+        known = self._last.get((table, name))
+        if known is None:
+            self._last[table, name] = -1  # while it is looked at: a chain that calls itself leads nowhere new
+            chain = self._tables.get(table, {}).get(name)
+            places = [index for index, loaded in enumerate(chain.rules) if self._leads(table, loaded)] if chain else []
+            known = self._last[table, name] = places[-1] if places else -1
+        return known
+
+    def _leads(self, table: str, loaded: LoadedRule) -> bool:
+        target = loaded.rule.target
+        return bool(target.captures_at) or (bool(target.calls) and self._find_last(table, target.calls) >= 0)
+
+
+def _unit(table: str) -> str:
+    return CONNECTIONS if table == NAT else PACKETS
+
+
+def _part(paths: list[_At], jumps: Mapping[Spot, set[tuple[Spot, ...]]]) -> list[tuple[_At, list[_At], list[_At]]]:
+    """The paths to one rule, separate where the jumps to it count what takes each: who counts, the paths, who is taken off."""
+    alone = [at for at in paths if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(paths) > 1 else []
+    others = [at for at in paths if at not in alone]
+    found: list[tuple[_At, list[_At], list[_At]]] = [(at.above[-1], [at], []) for at in alone]
+    return [*found, (others[0], others, [at.above[-1] for at in alone])] if others else found
+
+
+def _is_implied(at: _At) -> bool:
+    """Whether all that takes this path fulfils the last rule's matches."""
+    before = [match for one in at.above for match in one.rule.rule.matches]
+    protocols = {match.protocol for match in before if isinstance(match, Port)}
+    return all(
+        match in before or (isinstance(match, Protocol) and not match.negated and match.name in protocols)
+        for match in at.rule.rule.matches
+    )
+
+
+def _drops_datagrams(at: _At) -> bool:
+    """Whether a rule of filter drops datagrams of UDP whatever conntrack says: none is ever confirmed, so nat counts them all."""
+    matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
+    udp = any(isinstance(match, Port) and match.protocol == "udp" for match in matches)
+    return at.table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
+
+
+def _of_known_connections(at: _At) -> bool:
+    """Whether the rule sees packets of connections alone that were decided before: they go where the first one went."""
+    matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
+    return any(
+        isinstance(match, Socket) or (isinstance(match, ConnectionState) and not match.negated and "NEW" not in match.states)
+        for match in matches
+    )

@@ -1,0 +1,207 @@
+"""The agent's socket: who may ask, bounds, and 10,000 requests that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from netinit.base.errors import ConfigError
+from netinit.node import unix_server as door_module
+from netinit.node.protocol import encode_answer
+from netinit.node.unix_server import PluginServer, open_socket
+from randomness import some
+
+VARIABLES = b"CNI_COMMAND=ADD\0CNI_CONTAINERID=c\0CNI_IFNAME=eth0\0CNI_NETNS=/n\0"
+CONFIGURATION = b'{"cniVersion":"1.0.0","name":"net"}'
+
+
+def request(variables=VARIABLES, given=CONFIGURATION, milliseconds=5000):
+    return b"netinit-cni 1 %d %d %d\n" % (len(variables), len(given), milliseconds) + variables + given
+
+
+def count_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def answer(found, namespace, deadline):
+    await asyncio.sleep(0)
+    return encode_answer({"verb": found.verb, "namespace": namespace >= 0, "left": round(deadline - time.monotonic(), 1)})
+
+
+@contextlib.asynccontextmanager
+async def served(path, answering=answer, most=64):
+    with open_socket(str(path)) as listening:
+        unix_server = PluginServer(listening, answering, most=most)
+        task = asyncio.create_task(unix_server.run())
+        try:
+            yield unix_server
+        finally:
+            task.cancel()
+            await unix_server.close(5)
+
+
+async def ask(path, data, *, end=True):
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    with contextlib.suppress(ConnectionError):
+        writer.write(data)
+        await writer.drain()
+        if end:
+            writer.write_eof()
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def body(data):
+    return json.loads(data.partition(b"\n")[2])
+
+
+def test_a_request_is_answered_within_nine_tenths_of_its_time(tmp_path):
+    async def story():
+        async with served(tmp_path / "s"):
+            return body(await ask(tmp_path / "s", request(milliseconds=10_000)))
+
+    found = asyncio.run(story())
+    assert (found["verb"], found["namespace"]) == ("ADD", False)
+    assert 8 < found["left"] <= 9
+
+
+def test_the_socket_is_for_this_user_alone_and_takes_the_place_of_an_old_one(tmp_path):
+    path = tmp_path / "new" / "s"
+    open_socket(str(path)).close()
+    with open_socket(str(path)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert [one.name for one in path.parent.iterdir()] == ["s"]
+
+
+def test_a_place_where_no_socket_can_be_is_an_error_of_the_flag(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="--socket"):
+        open_socket(str(tmp_path / "file" / "s"))
+
+
+def test_a_peer_of_another_user_is_refused(tmp_path, monkeypatch):
+    async def story():
+        async with served(tmp_path / "s") as unix_server:
+            monkeypatch.setattr(unix_server, "_user", 4711)
+            return body(await ask(tmp_path / "s", request()))
+
+    assert "user 4711 alone" in asyncio.run(story())["msg"]
+
+
+def test_more_than_so_many_requests_are_told_to_come_again(tmp_path):
+    async def story():
+        go = asyncio.Event()
+
+        async def wait(*_):
+            await go.wait()
+            return encode_answer(None)
+
+        async with served(tmp_path / "s", wait, most=3) as unix_server:
+            first = [asyncio.create_task(ask(tmp_path / "s", request())) for _ in range(3)]
+            while unix_server.busy < 3:  # noqa: ASYNC110 - the door tells nobody
+                await asyncio.sleep(0.01)
+            refused = body(await ask(tmp_path / "s", request()))
+            go.set()
+            return refused, await asyncio.gather(*first)
+
+    refused, answers = asyncio.run(story())
+    assert refused["code"] == 11
+    assert answers == [b"netinit-cni 1 0 0\n"] * 3
+
+
+def test_a_peer_that_says_nothing_more_is_told_after_a_while_and_holds_up_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(door_module, "_SECONDS_TO_ASK", 0.3)
+
+    async def story():
+        async with served(tmp_path / "s"):
+            slow = [asyncio.create_task(ask(tmp_path / "s", request()[:count], end=False)) for count in (5, 30, 60)]
+            quick = body(await ask(tmp_path / "s", request()))
+            return quick, [body(one) for one in await asyncio.gather(*slow)]
+
+    quick, slow = asyncio.run(story())
+    assert quick["verb"] == "ADD"
+    assert [one["code"] for one in slow] == [5, 5, 5]
+
+
+def test_the_namespaces_descriptor_is_closed_whatever_becomes_of_the_request(tmp_path):
+    def send(data, count):
+        with socket.socket(socket.AF_UNIX) as peer, Path("/dev/null").open() as file:
+            peer.connect(str(tmp_path / "s"))
+            socket.send_fds(peer, [data], [file.fileno()] * count)
+            peer.shutdown(socket.SHUT_WR)
+            return peer.recv(4096)
+
+    async def story():
+        async with served(tmp_path / "s"):
+            await asyncio.to_thread(send, request(), 1)
+            before = count_files()
+            for data, count in ((request(), 1), (request(), 5), (b"x", 1), (request()[:60], 1), (request(given=b"{"), 1)):
+                await asyncio.to_thread(send, data, count)
+            answers = await asyncio.to_thread(send, request(), 1)
+            await asyncio.sleep(0.05)
+            return before, count_files(), answers
+
+    before, after, answers = asyncio.run(story())
+    assert body(answers)["namespace"] is True
+    assert after <= before
+
+
+def hostile(count):
+    source = random.Random(3)
+    for number in range(count):
+        data = bytearray(request())
+        kind = number % 6
+        if kind == 0:
+            data = bytearray(source.randbytes(source.randrange(200)))
+        elif kind == 1:
+            del data[source.randrange(len(data)) :]
+        elif kind == 2:
+            data[source.randrange(len(data))] = source.randrange(256)
+        elif kind == 3:
+            data += source.randbytes(source.randrange(1, 50))
+        elif kind == 4:
+            data = bytearray(b"netinit-cni 1 %d %d %d\n" % (source.randrange(10**9), source.randrange(10**9), source.randrange(10**9)))
+        else:
+            data = bytearray(request(variables=b"\0".join([b"CNI_COMMAND=" + source.choice([b"ADD", b"DEL", b"GC", b"\xff", b""])] * 3) + b"\0"))
+        yield bytes(data)
+
+
+HOSTILE = some(2000)
+
+
+def test_thousands_of_hostile_requests_get_errors_of_cni_and_the_next_good_one_is_answered(tmp_path):
+    async def story():
+        async with served(tmp_path / "s", most=512):
+            before = count_files()
+            kinds = {"errors": 0, "good": 0, "nothing": 0}
+            pending = list(hostile(HOSTILE))
+            while pending:
+                some, pending = pending[:100], pending[100:]
+                for data in await asyncio.gather(*[ask(tmp_path / "s", one) for one in some]):
+                    if not data:
+                        kinds["nothing"] += 1
+                        continue
+                    head, _, rest = data.partition(b"\n")
+                    code, size = map(int, head.removeprefix(b"netinit-cni 1 ").split())
+                    assert len(rest) == size
+                    kinds["errors" if code else "good"] += 1
+                    assert not code or {"code", "msg", "cniVersion"} <= json.loads(rest).keys()
+            return kinds, body(await ask(tmp_path / "s", request())), count_files() - before
+
+    kinds, last, grown = asyncio.run(story())
+    assert last["verb"] == "ADD"
+    assert kinds["errors"] > 0.8 * HOSTILE, kinds
+    assert grown < 20, f"{grown} descriptors more than before {HOSTILE} requests"
