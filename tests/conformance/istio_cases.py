@@ -101,7 +101,7 @@ def _of_script(script: str) -> Iterator[Case]:
         for ipv6 in (False, True):
             more = {"ENABLE_INBOUND_IPV6": "true"} if ipv6 else {}
             commands = _record(script, argv, {**environ, **more})
-            case = _case(f"{name}, IPv6 {'on' if ipv6 else 'off'}", argv, environ, ipv6, (), commands)
+            case = _case(f"{name} (IPv6 {'on' if ipv6 else 'off'})", argv, environ, ipv6, (), commands)
             yield replace(case, refuses_ipv6=True)
 
 
@@ -129,7 +129,7 @@ def _of_go(text: str) -> Iterator[Case]:
             continue
         if only_ipv6 and re.search(r'ParseCIDR\("[^":]+"\)', body):
             continue  # an IPv4 network in a rule of ip6tables, which no kernel takes
-        wildcard = "\ncfg.OutboundIPRangesInclude = \"*\"\n" * ("IsWildcard: true" in body)
+        wildcard = '\ncfg.OutboundIPRangesInclude = "*"\n' * ("IsWildcard: true" in body)
         programs = {words[0] for words in commands}
         case = _settings(name, body + wildcard, commands)
         yield replace(case, rules=tuple(one for one in case.rules if one[0] in programs))
@@ -137,7 +137,9 @@ def _of_go(text: str) -> Iterator[Case]:
 
 def _of_goldens(text: str, goldens: Mapping[str, str]) -> Iterator[Case]:
     for name, body in re.findall(r'"([\w-]+)",\s*func\(cfg \*config\.Config\) \{(.*?)\},\n', text, re.DOTALL):
-        yield _settings(name, body, list(_commands(goldens.pop(name))))
+        case = _settings(name, body, list(_commands(goldens.pop(name))))
+        if case.dns_servers or "--redirect-dns=true" not in case.argv:
+            yield case
     if goldens:
         raise ValueError(f"goldens without a case: {sorted(goldens)}")
 
