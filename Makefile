@@ -24,7 +24,7 @@ LINTERS := lint-style lint-types lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test mesh-test kernels clean
+.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test mesh-test kernels compatibility clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -176,6 +176,10 @@ node: install
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
 kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)
 	@$(BIN)/python tests/kernels/run.py $(PLACES)
+
+compatibility: wants-root $(PACKAGE) ## each Istio release since 1.0: its rules, template and flags, into docs/compatibility.md (NETINIT_ISTIO: Istio's git directory; root)
+	@test -n "$${NETINIT_ISTIO:-}" || { echo "NETINIT_ISTIO must name a git directory of Istio with its tags"; exit 1; }
+	@$(BIN)/python tests/conformance/compatibility.py
 
 clean: ## remove what was made here
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info

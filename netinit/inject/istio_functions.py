@@ -329,6 +329,16 @@ def _identity(text: str) -> str:
     return text
 
 
+def render(text: str) -> str:
+    """The text, which templates of Istio 1.2 to 1.7 render as a template of its own; one with an action is refused.
+
+    They call it for the names of `global.podDNSSearchNamespaces` alone.
+    """
+    if "{{" in text:
+        raise FunctionError(f"render: {json.dumps(text)} has an action; write the name that it stands for into the values")
+    return text
+
+
 _ANY: Final = "interface {}"
 _TEXT: Final = "string"
 
@@ -346,6 +356,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "mergeMaps": merge_maps,
     "omit": typed(omit, _ANY, variadic=_TEXT),
     "omitNil": typed(omit_nil, _ANY, cost=measure_all),
+    "render": typed(render, _TEXT),
     "strdict": typed(string_dict, variadic=_TEXT),
     "structToJSON": typed(struct_to_json, _ANY, cost=measure_all),
     "toJSON": typed(json_of, _ANY, cost=measure_all),

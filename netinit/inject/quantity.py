@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+from fractions import Fraction
 from typing import Any
 
 from netinit.base.tree import string
 
-__all__ = ["canonical"]
+__all__ = ["canonical", "round_up"]
 
 _QUANTITY = r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z"
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -41,6 +43,19 @@ def canonical(value: Any) -> Any:
         number = _scaled(int(digits), power + _DIGITS)
         written = _decimal(number, spelled=spelled)
     return f"-{written}" if sign == "-" and number else written
+
+
+def round_up(value: Any) -> int | None:
+    """The quantity rounded up to a whole number (`500m` is 1, `6500m` is 7), None for what is no quantity."""
+    found = re.match(_QUANTITY, string(value))
+    if found is None:
+        return None
+    suffix = found[3] or ""
+    if suffix.endswith("i"):
+        factor = Fraction(_KIBI) ** _BINARY.index(suffix)
+    else:
+        factor = Fraction(10) ** (int(suffix[1:]) if suffix[1:] else _POWERS[suffix])
+    return math.ceil(Fraction(f"{found[1]}{found[2]}") * factor)
 
 
 def _scaled(number: int, power: int) -> int:

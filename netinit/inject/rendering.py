@@ -19,7 +19,14 @@ from netinit.inject import guard, images
 from netinit.inject.annotations import CHECKS, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
-from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
+from netinit.inject.context import (
+    estimate_concurrency,
+    mesh_struct,
+    metadata_struct,
+    owner_structs,
+    proxy_struct,
+    spec_struct,
+)
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.missing_values import may_hold_unset, refuse_unset, texts_in
 from netinit.inject.owner import PodOwner
@@ -118,6 +125,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
             "ProxyGID": gid,
             "InboundTrafficPolicyMode": config.mesh.inbound_policy,
             "CompliancePolicy": subject.compliance_policy,
+            "EstimatedConcurrency": estimate_concurrency(subject.proxy, annotations, config.values),
         },
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.inject.quantity import canonical
+from netinit.inject.quantity import canonical, round_up
 
 RECORDED = [
     ("0", "0"), ("1", "1"), ("1.5", "1500m"), ("0.5Gi", "512Mi"), ("1024", "1024"), ("1024Ki", "1Mi"), ("1000Ki", "1000Ki"),
@@ -27,3 +27,15 @@ def test_numbers_of_yaml_are_quantities_too():
 @pytest.mark.parametrize("given", ["", "abc", "1x", "1Kii", "--1", None, [], {}, "1e999"])
 def test_what_is_no_quantity_stays(given):
     assert canonical(given) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "number"), [("500m", 1), ("6500m", 7), ("2", 2), (2, 2), ("1.5", 2), (".5", 1), ("1e3", 1000), ("1Ki", 1024), ("-1500m", -1), ("1E", 10**18)]
+)
+def test_a_quantity_is_rounded_up_to_a_whole_number(given, number):
+    assert round_up(given) == number
+
+
+@pytest.mark.parametrize("given", ["", "abc", "1x", "1e999", None, []])
+def test_what_is_no_quantity_has_no_number(given):
+    assert round_up(given) is None
