@@ -264,6 +264,17 @@ def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval
     return merged
 
 
+def split_range(first: int, last: int, family: Family) -> tuple[Network, ...]:
+    """The fewest networks that hold the addresses from `first` to `last`, and no other."""
+    found = []
+    while first <= last:
+        aligned = (first & -first).bit_length() - 1 if first else family.bits
+        free = min(aligned, (last - first + 1).bit_length() - 1)
+        found.append(Network((family.version, first, family.bits - free)))
+        first += 1 << free
+    return tuple(found)
+
+
 def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
     """Format intervals as nft lists them: an address, a network if it equals the interval, else two addresses."""
     texts = []

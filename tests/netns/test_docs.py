@@ -35,7 +35,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "source <(netinit completion": "changes the shell that it is typed in",
     "kubectl rollout": "wants a cluster",
     "kubectl debug": "wants a kubelet; tests/e2e/test_situations.py runs the image with what these profiles give",
-    "kubectl netinit report": "wants a cluster; test_kubectl_fix.py has a kubectl that answers",
+    "kubectl netinit": "wants a cluster; test_kubectl.py and test_kubectl_fix.py have a kubectl that answers",
     "kubectl krew": "wants krew; test_release.py runs the plugin's archive",
     "helm install": "wants a cluster and helm; test_chart.py renders the chart, and asks helm where it is",
     "netinit node status": "wants a node with the plugin; test_node_sweep.py has one",

@@ -382,7 +382,8 @@ class _Walk:
         self._matches.append(Limit(rate=rate, burst=burst) if plain else UnknownMatch(text="limit"))
 
     def _on_match(self, found: dict[int, bytes]) -> None:
-        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol)
+        family = self.families[0] if len(self.families) == 1 else None
+        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol, family)
         self._matches += matches
         self.comment = comment or self.comment
 
