@@ -33,7 +33,7 @@ import click
 
 from netinit.cli import commands, complete, group
 from netinit.cli.findings.codes import GROUPS
-from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default, group_flags
+from netinit.cli.flags import FLAG_GROUPS, HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import refused
 from netinit.golang.template import Function
@@ -102,8 +102,10 @@ def print_output(line: str) -> str:
 
 def render_options() -> str:
     """A table for each group of options, with the name of the field that the library has for it."""
-    groups = group_flags(Options)
-    return "\n".join([line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")])
+    groups: dict[str, list[Flag]] = {title: [] for title in FLAG_GROUPS}
+    for flag in Options.flags:
+        groups[flag.group].append(flag)
+    return "\n".join([line for title, flags in groups.items() if flags for line in (f"## {title}", "", *_render_flags(flags), "")])
 
 
 def _render_flags(flags: list[Flag]) -> Iterator[str]:

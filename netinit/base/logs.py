@@ -57,10 +57,6 @@ class Log:
             lines = [_indented(line) for line in split_message(text)]
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
-    def debug(self, message: str) -> None:
-        """Log observations and decisions."""
-        self._write("debug", message)
-
     def wants(self, level: str) -> bool:
         """Whether events of this level are written, so that costly texts are built only if needed."""
         return LEVELS.index(level) <= self._rank

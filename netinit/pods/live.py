@@ -33,7 +33,6 @@ MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
     " counts as possible"
 )
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,9 @@ def read_virtual_network(text: str) -> tuple[str, Network]:
     return name, Network.parse(network)
 
 
-def all_ports_of(user: int, protocol: str = "tcp") -> user_ports.PortsOfUsers:
-    """Return all ports of one user."""
-    return user_ports.PortsOfUsers(protocol=protocol, ports=(), first=user, last=user)
+def all_ports_of(user: int) -> user_ports.PortsOfUsers:
+    """Return all TCP ports of one user."""
+    return user_ports.PortsOfUsers(protocol="tcp", ports=(), first=user, last=user)
 
 
 def without(ports: Ports, others: Ports) -> Ports:

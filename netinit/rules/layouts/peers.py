@@ -57,11 +57,11 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
             families=tuple([one for one in both if one in of_these]),
         )  # fmt: skip
     if options.log_rules:
-        from netinit.rules.layouts.logs import append_report
+        from netinit.rules.layouts.logs import add_report
 
         for family, matches in chosen:
-            append_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,))
-    for family, matches in chosen:  # reject messages differ by family
+            add_report(builder.append, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,))
+    for family, matches in chosen:  # the message of each family is another
         builder.append(
             FILTER, ISTIO_QUIC, *matches, to=Reject(),
             why="clients that are refused QUIC use TCP, which is captured", origin=origin, families=(family,),

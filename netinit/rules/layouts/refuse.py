@@ -95,9 +95,9 @@ def _exclude(builder: Builder, chain: str, excluded: list[Exclusion]) -> None:
 def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tuple[Match, ...]]) -> None:
     for matches in chosen:
         if options.log_rules:
-            from netinit.rules.layouts.logs import append_report
+            from netinit.rules.layouts.logs import add_report
 
-            append_report(builder, options, FILTER, chain, *matches, fate="refused")
+            add_report(builder.append, options, FILTER, chain, *matches, fate="refused")
         _append(builder, chain, matches, RESET, "IPv6 is refused: clients take IPv4, which is captured")
 
 

@@ -104,11 +104,6 @@ def _audit(subject: AuditSubject) -> list[Traffic]:
     return [_describe(subject, tuple(pieces)) for pieces in rows.values()]
 
 
-def bypasses(rows: tuple[Traffic, ...]) -> tuple[Traffic, ...]:
-    """Those that do not go through the proxy, the most dangerous first."""
-    return tuple(row for row in rows if row.kind in kinds.BYPASSES)
-
-
 def _row(piece: Piece) -> tuple[object, ...]:
     """What pieces have in common that are one line."""
     condition, kind = piece.part.outcome.condition, piece.kind

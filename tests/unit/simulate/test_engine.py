@@ -40,7 +40,7 @@ def rules(text, family=IPV4, policies=(), marks=()):
             listing += f":{chain} {policy} [0:0]\n"
         listing += "".join(f"-A {chain} {rule}\n" for chain, found in chains.items() for rule in found if rule)
         listing += "COMMIT\n"
-    return load_listing(parse_listing(listing), family, local_marks=frozenset([(mark, FULL_MASK) for mark in marks]))
+    return replace(load_listing(parse_listing(listing), family), local_marks=frozenset([(mark, FULL_MASK) for mark in marks]))
 
 
 def outbound(text, to="1.2.3.4", port=80, around=POD, uid=1000, policies=(), marks=(), **more):
