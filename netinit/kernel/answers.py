@@ -1,4 +1,4 @@
-"""What a child process answers, as JSON: plain values, and records of netinit's own by their names.
+"""Encode the answers of child processes as JSON: plain values, and netinit's own records by name.
 
 A child that works in a pod's namespaces can be taken over from inside of the pod, so its answer is only data: reading it runs
 nothing but the constructors of netinit's records. Tuples are arrays; everything else that JSON lacks is an object with one

@@ -61,7 +61,7 @@ class Attachments:
             raise
 
     def get(self, container: str, interface: str) -> Attachment | None:
-        """What is remembered of a container."""
+        """The record of a programmed container."""
         return _read(self._path(container, interface))
 
     def drop(self, container: str, interface: str) -> None:

@@ -31,7 +31,7 @@ class ProgrammerClient:
         asyncio.get_running_loop().add_reader(self._programmer, self._hear)
 
     async def do(self, job: Job, namespace: int = -1) -> JobResult:
-        """What came of the job, in the namespace of this descriptor or at the job's path."""
+        """Run the job in the namespace of this descriptor or at the job's path; return its result."""
         number = str(next(self._numbers)).encode()
         answer: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer

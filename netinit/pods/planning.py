@@ -1,4 +1,4 @@
-"""What a run would begin with, for commands that only show it: nothing is changed."""
+"""Plan a run for commands that only show it; changes nothing."""
 
 from __future__ import annotations
 

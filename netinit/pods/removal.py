@@ -1,4 +1,4 @@
-"""What a removal would take away, for who wants to know before; changes nothing."""
+"""Preview a removal; changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netinit.rules.model import EMPTY_PLAN
 
 
 class Removal(Record):
-    """What a removal would take away: rules by place, as listed, and routes and addresses in words."""
+    """What a removal would delete: rules by place, as listed, and routes and addresses as arguments of ip(8)."""
 
     rules: dict[str, tuple[str, ...]]
     routes: tuple[str, ...]
@@ -21,7 +21,7 @@ class Removal(Record):
 
 
 def find_removal(options: Options, machine: Machine = HERE) -> Removal:
-    """What `remove` would take away from the namespace that the options name; changes nothing. Errors as there."""
+    """Return what `remove` would delete in the namespace that the options name; changes nothing. Raises its errors."""
     return machine.inside(options, lambda meant, warning: _find_removal_here(meant, warning, machine))
 
 

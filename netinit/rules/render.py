@@ -62,7 +62,7 @@ def render_commands(plan: Plan, families: Sequence[Family] | None = None, *, com
 
 
 def ip_commands(plan: Plan, family: Family) -> list[str]:
-    """What iptables cannot do, as commands of iproute2: the address, the policy rule and its route."""
+    """Return the plan's address, policy rule and route as iproute2 commands."""
     commands = [f"address add {a.cidr} dev lo" for a in plan.addresses if a.family is family]
     commands += [f"rule add {r.describe()}" for r in plan.ip_rules if r.family is family]
     commands += [f"route add local default dev lo table {r.table}" for r in plan.routes if r.family is family]

@@ -83,7 +83,7 @@ def holds_rules(family: Family, table: str) -> bool:
 
 
 def read_bytes(family: Family, table: str) -> tuple[bytes, bytes]:
-    """What the kernel gives of a table, struct ipt_getinfo and the entries. OSError."""
+    """Return a table as the kernel has it: struct ipt_getinfo and the entries. Raises OSError."""
     from netinit.kernel import libc  # the socket module hands no request over in getsockopt(2)
 
     getsockopt = libc.function("getsockopt")

@@ -73,7 +73,7 @@ class EncodedSet(Record):
     elements: tuple[bytes, ...]
 
     def held(self, family: int, table: str) -> NftSet:
-        """The same as a snapshot has it."""
+        """Return the set as a snapshot holds it."""
         from netinit.base.snapshot import NftElement, NftSet
 
         key = slice(3 * HEADER, 3 * HEADER + self.key_length)
@@ -134,7 +134,7 @@ class RuleBuilder:
         self.add(b"socket", (1, be32(key)), (2, REGISTER))
 
     def load_fib(self, result: int, flags: int) -> None:
-        """What the routing tables say of the packet."""
+        """Load the result of a routing lookup for the packet."""
         self.add(b"fib", (1, REGISTER), (2, be32(result)), (3, be32(flags)))
 
     def mask(self, mask: bytes, xor: bytes | None = None) -> None:

@@ -105,7 +105,7 @@ class _CompatWriter(NativeWriter):
         self._form = form
 
     def write(self, condition: object) -> None:
-        """What every rule of iptables has room for."""
+        """Write a match that iptables rules have built in."""
         if isinstance(condition, InInterface | OutInterface):
             self.load_meta(META_IIFNAME if isinstance(condition, InInterface) else META_OIFNAME)
             name = condition.names[0].encode("utf-8", "surrogateescape")

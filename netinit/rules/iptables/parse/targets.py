@@ -1,4 +1,4 @@
-"""What follows `-j` and `-g`, read into targets."""
+"""Parse what follows `-j` and `-g` into targets."""
 
 from __future__ import annotations
 
