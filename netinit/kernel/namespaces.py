@@ -3,7 +3,7 @@
 `enter` is permanent, in a child that netinit.kernel.pods has prepared; `Visit` enters a namespace of our own for one
 block.
 
-How the machine's own namespace is told apart from a pod's, without privileges and with /proc masked as in containers:
+How the machine's own namespace is distinguished from a pod's, without privileges and with /proc masked as in containers:
 
 - Since Linux 6.18 the initial network namespace has a fixed inode number (NET_NS_INIT_INO of linux/nsfs.h), which no other
   namespace gets.

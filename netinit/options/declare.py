@@ -107,7 +107,7 @@ class _DeclaredOptionsType(RecordType):
     kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
 )
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
-    """A record of declared options. Given and derived values are kept apart, so that `replace` derives again.
+    """A record of declared options. Given and derived values are kept separately, so that `replace` derives again.
 
     Values may also be given in the flag's syntax (`inbound_ports="80,443"`), lists as any sequence. OptionError lists
     every unknown field and every invalid value, including values of the wrong type.
