@@ -164,7 +164,7 @@ ON_A_NODE = unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.
 node-test: node ## the CNI plugin under containerd, ctr, podman and a kubelet of KUBEBUILDER_ASSETS (root; it installs the rest)
 	@$(ON_A_NODE) --timeout 600 -rs tests/node $(ARGS)
 
-mesh-test: node ## pods of Istio's own mesh, of ISTIO_ASSETS and KUBEBUILDER_ASSETS, programmed by Istio and by netinit (root; 20 minutes)
+mesh-test: node ## pods of Istio's own mesh, of ISTIO_ASSETS and KUBEBUILDER_ASSETS, programmed by Istio and by netinit (root; 6 minutes)
 	@$(ON_A_NODE) --timeout 900 -rs tests/mesh $(ARGS)
 
 node: install

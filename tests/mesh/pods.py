@@ -36,9 +36,10 @@ class Variant:
     backend: str
     who: str
     injector: str = ISTIOD
+    is_native: bool = True  # the sidecar is an init container that goes on running
 
     def __str__(self):
-        return f"{self.mode}-{self.backend}-{self.who}-by-{self.injector}"
+        return f"{self.mode}-{self.backend}-{self.who}-by-{self.injector}{'' if self.is_native else '-container'}"
 
     def annotate(self):
         """Returns the annotations that choose it."""
@@ -46,7 +47,7 @@ class Variant:
         chosen = {"NATIVE_NFTABLES": "true"} if self.backend == "nftables" else {"FORCE_IPTABLES_BINARY": variant}
         if self.who == ISTIO:
             chosen["NETINIT_ISTIO_EXACT"] = "true"  # what `verify --pod` expects there
-        found = {"sidecar.istio.io/interceptionMode": self.mode, "proxy.istio.io/config": json.dumps({"proxyMetadata": chosen})}
+        found = {"sidecar.istio.io/interceptionMode": self.mode, "sidecar.istio.io/nativeSidecar": str(self.is_native).lower(), "proxy.istio.io/config": json.dumps({"proxyMetadata": chosen})}
         return {**found, **({"sidecar.istio.io/proxyImage": PROXY_IMAGE} if self.who == ISTIO else {})}
 
 

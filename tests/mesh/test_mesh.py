@@ -16,8 +16,8 @@ import runtime
 from answers import EXTERNAL, Pair, expect
 from calls import RESET
 from control_plane import ADDRESSES, NAMESPACE, Replica
-from kubelet import agent_values, wait_for_agent
-from mesh import MESH, OWN_IMAGE, PROXY_IMAGE, Mesh
+from kubelet import SECONDS, agent_values, agents, is_so, wait_for_agent
+from mesh import MESH, NAME_SERVER, OWN_IMAGE, PROXY_IMAGE, Mesh
 from netinit.cli.webhook.manifests import objects
 from pod import Member, serve_pages
 from pods import (
@@ -28,7 +28,6 @@ from pods import (
     GUARDED,
     HTTP,
     ISTIO,
-    ISTIOD,
     OUTSIDE,
     OUTSIDE_DIRECT,
     OWN,
@@ -50,7 +49,9 @@ MODES = ("REDIRECT", "TPROXY")
 # netinit's webhook comes last: it takes the place of istiod's.
 VARIANTS = [
     *(Variant(mode, backend, who) for who in (OWN, ISTIO) for mode in MODES for backend in BACKENDS),
-    *(Variant(mode, "iptables-nft", AGENT, injector) for injector in (ISTIOD, WEBHOOK) for mode in MODES),
+    *(Variant(mode, "iptables-nft", OWN, is_native=False) for mode in MODES),
+    *(Variant(mode, backend, AGENT) for backend in BACKENDS for mode in MODES),
+    *(Variant(mode, "nftables", AGENT, WEBHOOK) for mode in MODES),
     *(Variant(mode, "iptables-nft", OWN, WEBHOOK) for mode in MODES),
 ]
 GUARD = {  # b's guarded ports serve a's account alone
@@ -95,12 +96,27 @@ def others(plane):
 def chart(plane, node):
     """netinit's chart with the node's agent, which runs; its webhook is not registered yet."""
     node.ctr("-n", "k8s.io", "images", "import", Path(os.environ["NETINIT_NODE_IMAGES"]) / "netinit-node.tar")
-    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "revision=own", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
+    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "node.backend=iptables-nft", "revision=own", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
     for tree in trees:
         if tree["kind"] != "MutatingWebhookConfiguration":
             plane.apply(tree)
     wait_for_agent(plane)
     return trees
+
+
+def choose_agent_backend(plane, chart, backend):
+    """Rolls out an agent that programs with this backend, and waits until no other is left."""
+    (tree,) = [tree for tree in chart if tree["kind"] == "DaemonSet"]
+    container = tree["spec"]["template"]["spec"]["containers"][0]
+    wanted = f"--backend={backend}"
+    container["args"] = [wanted if word.startswith("--backend=") else word for word in container["args"]]
+    plane.apply(tree)
+
+    def is_rolled_out():
+        plane.bind(NAMESPACE)
+        return all(wanted in pod["spec"]["containers"][0]["args"] and is_so(pod, "Ready") for pod in agents(plane))
+
+    plane.until(is_rolled_out, f"the agent programs with {backend}", 2 * SECONDS)  # the one before ends in its own time
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +142,8 @@ def pair(request, plane, others):
     for fixture in ["chart"] * (variant.who == AGENT) + ["own_webhook"] * (variant.injector == WEBHOOK):
         request.getfixturevalue(fixture)
     choose_injection(plane, cni=variant.who == AGENT)
+    if variant.who == AGENT:
+        choose_agent_backend(plane, request.getfixturevalue("chart"), variant.backend)
     with open_pair(plane, variant) as (a, b, service):
         name, image = ("istio-validation" if variant.who == AGENT else "istio-init"), (PROXY_IMAGE if variant.who == ISTIO else OWN_IMAGE)
         assert containers_of(a.tree)[name] == image
@@ -184,11 +202,33 @@ def test_verify_finds_the_rules_as_planned_whoever_programmed_them(pair, tmp_pat
         for more in ((), ("--pod", manifest)):
             code, out = run_netinit("verify", "--pid", pair.a.plane.pid(pod.tree), *more)
             assert code == 0, out
+            assert pair.variant.backend in out
 
 
 def test_audit_lists_old_entries_as_a_way_past_istio_s_rules_alone(pair):
     code, out = run_netinit("audit", "--pid", pair.a.plane.pid(pair.b.tree), "--fail-on", "bypass:untranslated")
     assert code == (4 if pair.variant.who == ISTIO else 0), out
+
+
+def test_reconcile_closes_what_istio_s_rules_leave_open_while_the_pods_run(pair):
+    if pair.variant.who != ISTIO:
+        pytest.skip("netinit programmed these pods")
+    reconcile(pair)
+    assert try_all(pair)["a to an unknown network"] == REFUSED
+    assert call_from_one_port(pair.plain.app, pair.b.address, HTTP) == [RESET] * TIMES
+    assert pair.ask() == expect(pair.variant.mode)
+    reconcile(pair, "--istio-exact")  # and back
+    assert try_all(pair)["a to an unknown network"] == DIRECT
+    assert pair.ask() == expect(pair.variant.mode)
+
+
+def reconcile(pair, *more):
+    """netinit programs both pods from the node, with the arguments of their init containers."""
+    for pod in (pair.a, pair.b):
+        (init,) = [one for one in pod.tree["spec"]["initContainers"] if one["name"] == "istio-init"]
+        words = ["--backend", pair.variant.backend, *init["args"][1:], "--redirect-dns", "--dns-servers", NAME_SERVER, *more]
+        code, out = run_netinit("apply", "--pid", pair.a.plane.pid(pod.tree), "--reconcile", *words)
+        assert code == 0, out
 
 
 def run_netinit(*words):

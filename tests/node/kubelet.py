@@ -241,7 +241,7 @@ def _prepare_the_node(folder):
         subprocess.run(["mount", "--bind", path, f"/proc/sys/{name}"], check=True)
     for path in ("/run/netinit", "/var/log/containers", "/var/lib/kubelet"):
         Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)  # as netinit makes its own: this one stays on the machine
-        subprocess.run(["mount", "-t", "tmpfs", "none", path], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "none", path], check=True)
     subprocess.run(["mount", "--make-shared", "/run/netns"], check=True)  # as systemd has it: the agent's pod sees new ones
 
 

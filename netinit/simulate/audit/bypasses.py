@@ -88,8 +88,8 @@ def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
     found = _audit(subject)
     known = {(one.kind, one.directions) for one in found}
     others = _audit(subject.ipv4_first) if subject.ipv4_first else []
-    for one in bypasses(tuple(others)):
-        if (one.kind, one.directions) not in known:
+    for one in others:
+        if one.kind in kinds.BYPASSES and (one.kind, one.directions) not in known:
             found.append(replace(one, because=tuple(f"{reason}, {kinds.WHERE_IPV4_IS_FIRST}" for reason in one.because)))
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
 
