@@ -33,7 +33,7 @@ import click
 
 from netinit.cli import commands, complete, group
 from netinit.cli.findings.codes import GROUPS
-from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default, group_flags
+from netinit.cli.flags import FLAG_GROUPS, HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import refused
 from netinit.golang.template import Function
@@ -102,8 +102,10 @@ def print_output(line: str) -> str:
 
 def render_options() -> str:
     """A table for each group of options, with the name of the field that the library has for it."""
-    groups = group_flags(Options)
-    return "\n".join([line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")])
+    groups: dict[str, list[Flag]] = {title: [] for title in FLAG_GROUPS}
+    for flag in Options.flags:
+        groups[flag.group].append(flag)
+    return "\n".join([line for title, flags in groups.items() if flags for line in (f"## {title}", "", *_render_flags(flags), "")])
 
 
 def _render_flags(flags: list[Flag]) -> Iterator[str]:
@@ -167,12 +169,15 @@ def render_functions() -> str:
 
 
 def _render_family(functions: Mapping[str, Callable[..., Any] | Function]) -> Iterator[str]:
-    yield from _render_head(("function", "what it gives"))
+    """A table of the functions, one row for those with the same description."""
+    rows: dict[str, list[str]] = {}
     for name, function in sorted(functions.items()):
         reason = refused.REFUSED.get(name) if functions is refused.FUNCTIONS else None
         call = Function.of(function).call
-        text = f"refused: {reason}" if reason else _first_line(getattr(call, "func", call))
-        yield _render_row((f"`{name}`", text.translate(_MARKUP) or "as its name says"))
+        rows.setdefault(reason or _first_line(getattr(call, "func", call)), []).append(f"`{name}`")
+    refusing = functions is refused.FUNCTIONS
+    yield from _render_head(("function", "why it is refused" if refusing else "what it gives"))
+    yield from [_render_row((", ".join(names), text.translate(_MARKUP) or "as its name says")) for text, names in rows.items()]
     yield ""
 
 
@@ -192,14 +197,20 @@ def render_commands() -> str:
 
 
 def render_command(name: str) -> str:
-    """What a command's help says, its usage and its own options; of a group also its commands, in sections below."""
-    parts: list[str] = []
-    for path, command, context in _walk():
-        if path.split()[1] == name:
-            parts += [f"## {path}", ""] * (path.count(" ") > 1)
-            parts += _render_command(command, context)
-    if not parts:
+    """What a command's help says, its usage and its own options; of a group also its commands, in sections below.
+
+    Paragraphs that the help of at least SHARED of these commands has appear once, above the sections.
+    """
+    found = [(path, command, context) for path, command, context in _walk() if path.split()[1] == name]
+    if not found:
         raise ValueError(f"netinit has no command {name!r}")
+    counts = Counter(paragraph for _, command, _ in found for paragraph in _render_help(command.help or "") if paragraph)
+    repeated = [paragraph for paragraph, number in counts.items() if number >= SHARED and not paragraph.startswith("```")]
+    parts: list[str] = []
+    for path, command, context in found:
+        parts += [f"## {path}", ""] * (path.count(" ") > 1)
+        parts += _render_command(command, context, repeated)
+        parts += [line for paragraph in repeated for line in (paragraph, "")] * (path.count(" ") == 1)
     return "\n".join(parts)
 
 
@@ -227,9 +238,11 @@ def _shared_options() -> list[tuple[str, str]]:
     return sorted(cells for cells, number in counts.items() if number >= SHARED)
 
 
-def _render_command(command: click.Command, context: click.Context) -> Iterator[str]:
+def _render_command(command: click.Command, context: click.Context, repeated: list[str]) -> Iterator[str]:
     aliases = [f"`netinit {alias}`" for alias, name in commands.ALIASES.items() if name == command.name]
-    yield from _render_help(command.help or "")
+    for paragraph in "\n".join(_render_help(command.help or "")).strip().split("\n\n"):
+        if paragraph not in repeated:
+            yield from (paragraph, "")
     if aliases:
         yield from (f"Also called {', '.join(aliases)}.", "")
     yield from ("```text", " ".join([context.command_path, *command.collect_usage_pieces(context)]), "```", "")

@@ -1,8 +1,9 @@
-"""The programs and libraries that program the kernel: what each does, and which there are.
+"""Backends: the programs and libraries that change rules in the kernel, and the table of which exist.
 
-A backend speaks to the kernel of the namespace that this process is in. It looks first; a change is computed by pure
-code from what was seen and the plan, and is committed, or put back: all families or none. A new one is a module here and a line
-in the table, netinit.options.BACKENDS. Beside them: `routes` (policy rules, routes and the address of a plan, the same for all).
+A backend works in this process's network namespace. It observes the live rules, pure code computes a change from them and
+the plan, and the backend commits the change or rolls it back: all address families or none. A new backend is a module
+here and a line in netinit.options.BACKENDS. `routes` handles policy rules, routes and the address of a plan, for every
+backend.
 """
 
 from __future__ import annotations
@@ -33,99 +34,99 @@ if TYPE_CHECKING:
     from netinit.kernel.plain_namespace import KnownChain, Place
     from netinit.rules.model import Difference
 else:
-    ABC = object  # as of records: abstract methods are the type checker's business
+    ABC = object  # as for records: abstract methods are for the type checker
 
 __all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "NFTABLES", "load", "populated"]
 
 AUTO_ORDER = tuple(BACKENDS)
-SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
-NATIVE_TABLES = (NFT_SIDECAR, NFT_AMBIENT)  # what their names begin with
-MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
+SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or if an earlier run created sets
+NATIVE_TABLES = (NFT_SIDECAR, NFT_AMBIENT)  # prefixes of our table names
+MANY_RULES = 20_000  # rules above which reading warns: the kernel lists 100,000 in 10 s
 
 
 class State(Record):
-    """What a backend saw. A backend's own kind holds it in the backend's terms; here is what callers may ask."""
+    """The live rules that a backend observed. Subclasses keep them in the backend's own form; callers use these fields."""
 
     ours: bool  # rules of this project (or of Istio) are there
-    foreign: bool  # foreign rules are there; beside ours only a comparison's state knows
-    notices: tuple[str, ...] = ()  # what the operator should know of what was seen
-    in_use: bool = True  # there are rules, or policies that do not accept: empty tables and chains are left over from somebody
-    of_nf_tables: bool = False  # the rules are those of iptables in nf_tables
+    foreign: bool  # foreign rules exist; those in the same tables as ours are found by `compare` only
+    notices: tuple[str, ...] = ()  # messages for the operator about the observed rules
+    in_use: bool = True  # rules exist, or policies other than accept; empty tables and chains do not count
+    of_nf_tables: bool = False  # the rules are those of iptables-nft
 
     @abstractmethod
     def compare(self, plan: Plan) -> Comparison:
-        """The live rules beside those of a plan."""
+        """Compare the live rules with those of a plan."""
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
-        """The live rules as the dialect lists them, by family or dialect name, for the log."""
+        """Return the live rules as the program lists them, by family or dialect name, for the log."""
 
 
 class Comparison(ABC):
-    """What was seen beside a plan, and the changes that follow from it.
+    """The live rules compared with a plan, and the changes that lead to it.
 
-    `differences` say how the live rules differ from the plan, in the order of the rules; empty when they are as planned.
+    `differences` list how the live rules differ from the plan, in the order of the rules; empty if they match.
     """
 
     state: State
     differences: tuple[Difference, ...]
-    is_first = False  # no rule of ours was there before
-    is_whole = False  # no foreign rule was in the backend's tables either
+    is_first = False  # no rule of ours existed
+    is_whole = False  # no foreign rule existed in the backend's tables either
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
-        """The plan's chains in nf_tables as the kernel has them once the rules are as planned; None where their rules must be read.
+        """Return the plan's nf_tables chains as the kernel holds them afterwards; None if the rules must be read to know.
 
-        A rule that listings show as planned may be another one in the kernel: only a first run knows what it has committed.
+        A listing can show a rule as planned although the kernel holds another: only a first run knows what it committed.
         """
         return None
 
     def differs(self) -> bool:
-        """Whether there are any."""
+        """Whether there are differences."""
         return bool(self.differences)
 
     @abstractmethod
     def ours(self) -> dict[str, tuple[str, ...]]:
-        """What a removal takes away: the rules of ours as listed, by backend's place (family, table, chain)."""
+        """Return the listed rules that a removal deletes, by the backend's place (family, table, chain)."""
 
     @abstractmethod
     def shadows(self) -> tuple[Difference, ...]:
-        """Foreign rules that stand before ours and may decide first."""
+        """Return foreign rules that come before ours and may decide first."""
 
     @abstractmethod
     def resumable(self) -> bool:
-        """True when the live rules are what an interrupted first run of this plan leaves (so finishing is safe)."""
+        """Whether the live rules are what an interrupted first run of this plan leaves, so that it can be completed."""
 
     @abstractmethod
     def change(self, *, force: bool = False) -> Change:
-        """What turns the live rules of ours into the plan's; what is right already is left out unless `force` is set."""
+        """Return the change from the live rules to the plan; correct parts are left out unless `force` is set."""
 
     def committed(self) -> dict[str, str]:
-        """The rules once the change is committed, spelled like a state's `describe`; empty where only the kernel knows."""
+        """Return the rules after the commit, in the format of `State.describe`; empty if only the kernel knows them."""
         return {}
 
     @abstractmethod
     def removal(self) -> Change:
-        """What removes every rule of ours; the plan helps to recognise those that could be anybody's.
+        """Return the change that deletes every rule of ours; the plan helps to recognise rules that could also be foreign.
 
-        ApplyError when foreign rules lead into ours.
+        Raises ApplyError if foreign rules jump to our chains.
         """
 
 
 class Change(Record):
-    """A change that was computed and not made yet: what is to be fed to the kernel, and the state to return to."""
+    """A computed change that is not committed yet: the input for each program, and the state to roll back to."""
 
-    scripts: dict[str, str]  # destination (a family's name, or the backend's) -> input
+    scripts: dict[str, str]  # destination (family name, or the backend's name) -> input
     before: State
     plan: Plan
 
 
 def filled(scripts: dict[str, str]) -> dict[str, str]:
-    """The scripts that have something in them."""
+    """Return the scripts that are not empty."""
     return {name: script for name, script in scripts.items() if script}
 
 
 class Lock:
-    """What is held while rules are changed, by `with`: nothing, where the kernel's own transactions separate runs."""
+    """A lock held while rules change, as a context manager; a no-op if the kernel's own transactions separate runs."""
 
     def __enter__(self) -> None: ...
 
@@ -139,44 +140,44 @@ class Backend(ABC):
 
     @abstractmethod
     def observe(self) -> State:
-        """The live rules. BackendUnavailableError when this backend cannot work here, LockedError when it must not now."""
+        """Read the live rules. Raises BackendUnavailableError if the backend cannot work here, LockedError if it is locked."""
 
     def prepare(self) -> None:
-        """Gets ready what a commit will need, in the background; `release` when none will come."""
+        """Start in the background what a commit needs; call `release` if there will be no commit."""
 
     def release(self) -> None:
-        """Ends what `prepare` began and no commit has used."""
+        """Stop what `prepare` started and no commit has used."""
 
     @abstractmethod
     def commit(self, change: Change) -> None:
-        """Makes the change. Where it fails a part of it may have been made: `put_back` is due.
+        """Commit the change. After an error, part of it may be in the kernel: call `put_back`.
 
-        ApplyError, LockedError, BackendUnavailableError.
+        Raises ApplyError, LockedError, BackendUnavailableError.
         """
 
     @abstractmethod
     def put_back(self, change: Change) -> None:
-        """The inverse of a commit: our rules are what they were before the change, whatever of it was made, if anything.
+        """Roll back to the rules from before the change, whether it was committed, partly committed or not at all.
 
-        Errors as for `commit`; ApplyError names what could not be put back.
+        Raises the errors of `commit`; ApplyError names what could not be restored.
         """
 
     def lock(self) -> Lock:
-        """What other programs of the dialect respect, to be held over a whole run. LockedError when it is entered."""
+        """Return the lock that other programs of this dialect respect, for a whole run. LockedError is raised on entering it."""
         return Lock()
 
     @abstractmethod
     def list_rules(self) -> dict[str, str]:
-        """The live rules, spelled like a state's `describe`; quicker than to look."""
+        """Return the live rules in the format of `State.describe`; faster than `observe`."""
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
-    """The backend of this name for these options; `families` are those that the kernel has."""
+    """Load a backend by name, for these options; `families` are those that the kernel supports."""
     line = BACKENDS[name]
     with_sets = line.with_sets and (_has_long_list(options) or _has_sets(line.variant))
     module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
-    # Imported when it is used: libiptc alone takes tens of milliseconds.
+    # Imported on use: libiptc alone takes tens of milliseconds.
     made: Backend = getattr(__import__(module, fromlist=[attribute]), attribute)(
         comments=options.rule_comments,
         families=families,
@@ -188,51 +189,50 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
 
 
 def _may_hold_rules(family: Family, table: str) -> bool:
-    """Whether a legacy table has rules, or this process may not know."""
-    from netinit.kernel.snapshot import legacy_tables  # seldom
+    """Whether a legacy table has rules, or this process cannot tell."""
+    from netinit.kernel.snapshot import legacy_tables  # rarely needed
 
     try:
         return legacy_tables.holds_rules(family, table)
-    except OSError:  # NET_RAW is missing: the programs say so
+    except OSError:  # NET_RAW is missing; the programs report it
         return True
 
 
 def _has_long_list(options: Options) -> bool:
-    """Whether a list is long enough for a set, and the program for sets is there."""
+    """Whether a list is long enough for an address set and the ipset program is installed."""
     longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
     return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
 
 
 def owner_of_sets(variant: str) -> str:
-    """How the names of the address sets begin that a variant of iptables asks."""
+    """Return the name prefix of the address sets that rules of an iptables variant use."""
     return f"netinit-{variant}"
 
 
 def _has_sets(variant: str) -> bool:
     if not detect.has_address_sets():
         return False
-    from netinit.kernel.address_sets import owned_sets  # on many nodes no sets are
+    from netinit.kernel.address_sets import owned_sets  # many nodes have no sets
 
     return any(found.startswith(f"{owner_of_sets(variant)}-") for found in owned_sets())
 
 
 def readers(name: str) -> tuple[str, ...]:
-    """The backends that see the same tables as this one, itself included."""
+    """Return the backends that read the same tables as this one, including itself."""
     return tuple([line.name for line in BACKENDS.values() if line.tables == BACKENDS[name].tables])
 
 
 def is_installed(name: str) -> bool:
-    """Whether the programs that a backend starts are there, as far as IPv4 goes; true where it starts none."""
+    """Whether the backend's programs for IPv4 are installed; True if it needs none."""
     variant = BACKENDS[name].variant
     return not variant or bool(detect.find_program(variant, IPV4, "restore"))
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
-    """The backends whose tables may hold rules: those that are known to be empty need not be looked through.
+    """Return the backends whose tables may contain rules; tables known to be empty need not be read.
 
-    Empty legacy tables and chains are nobody's, and only looked through when `thorough` is set; so are tables that the kernel
-    does not name, since a look creates them.
-    Where reading will take seconds, a warning says so before.
+    Empty legacy tables and chains are read only if `thorough` is set, and so are tables whose names cannot be listed,
+    because reading a legacy table creates it. Logs a warning first if reading will take seconds.
     """
     chains = detect.nft_chains()
     uses = sum([chain.uses for chain in chains or ()])

@@ -1,6 +1,6 @@
-"""What iptables, nft, ipset, libiptc and the kernel say, what it means and what helps: once. Loaded where something failed.
+"""Known error messages of iptables, nft, ipset, libiptc and the kernel: cause and remedy. Loaded only after a failure.
 
-The programs run in the C locale, so their words are those of their sources and of strerror(3).
+The programs run in the C locale, so messages are those of their sources and of strerror(3).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from netinit.kernel import read_text
 from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, Interception
 
-# Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.
+# Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
-BUSY = "busy"  # for now
+BUSY = "busy"  # temporarily in use
 IPTABLES, IPSET, LIBIPTC = "iptables", "ipset", "libiptc"
 WITHOUT_FEATURE = "the kernel lacks a feature"
 ON_THE_NODE = "on the node"
 
 
 class Saying(Record):
-    """Words, the programs that say them in this meaning, and the cause."""
+    """An error text, the programs that print it with this meaning, and its cause."""
 
     words: str
     programs: tuple[str, ...]
@@ -39,12 +39,12 @@ def _sayings(cause: str, *words: str, by: tuple[str, ...]) -> tuple[Saying, ...]
     return tuple([Saying(words=one, programs=by, cause=cause) for one in words])
 
 
-SAYINGS = (  # the first that is found counts
+SAYINGS = (  # the first match counts
     *_sayings(IN_USE, "in use", by=(IPSET,)),
     *_sayings(BUSY, "Resource temporarily unavailable", "Device or resource busy", by=(IPTABLES, LIBIPTC)),
     *_sayings(PRIVILEGE, "Permission denied", "Operation not permitted", by=(IPTABLES, LIBIPTC)),
     *_sayings(PRIVILEGE, "you must be root", by=(IPTABLES,)),
-    *_sayings(EITHER, "unable to initialize table", by=(IPTABLES,)),  # of iptables-legacy-restore, whatever the cause
+    *_sayings(EITHER, "unable to initialize table", by=(IPTABLES,)),  # of iptables-legacy-restore, for every cause
     *_sayings(
         SUPPORT,
         "Protocol not supported",
@@ -64,7 +64,7 @@ SAYINGS = (  # the first that is found counts
         by=(IPTABLES,),
     ),
 )
-# errno(3), where a table is opened or a transaction refused
+# Causes by errno(3), when a table is opened or a transaction refused
 NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT, 11: BUSY, 16: BUSY}
 NUMBERS_OF_NF_TABLES = {**NUMBERS, 22: SUPPORT, 93: SUPPORT, 95: SUPPORT, 90: TOO_LARGE, 105: TOO_LARGE}
 
@@ -76,34 +76,36 @@ NEEDS_ROOM = (
 TRY_AGAIN = "the kernel is busy: try again, or let --retries do it"
 OTHER_LOCK = "it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables"
 NF_TABLES, NFT_COMPAT = "nf_tables", "nf_tables, nft_compat"
-MODULES = {  # of the node, by what asks the kernel, where nothing says which one it is
+MODULES = {  # kernel modules to load on the node if the message names none
     "nft": f"{NFT_COMPAT}, xt_REDIRECT, xt_owner and the like",
     "legacy IPv4": "ip_tables, iptable_nat, xt_REDIRECT, xt_owner and the like",
     "legacy IPv6": "ip6_tables, ip6table_nat, xt_REDIRECT, xt_owner and the like",
     "native": f"{NF_TABLES}, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket",
 }
-_EXTENSION, _MISSING = "Extension ", "missing kernel module?"  # around the name of one that libxtables did not find
-_SHARED = {"tcp": "xt_tcpudp", "udp": "xt_tcpudp", "MARK": "xt_mark", "CONNMARK": "xt_connmark"}  # of others it is xt_NAME
-_ALWAYS_THERE = "xt_tcpudp"  # where even this is missing, iptables-nft has nothing to ask it through
+_EXTENSION, _MISSING = "Extension ", "missing kernel module?"  # around the name of an extension that libxtables did not find
+# other extensions have modules named xt_NAME
+_SHARED = {"tcp": "xt_tcpudp", "udp": "xt_tcpudp", "MARK": "xt_mark", "CONNMARK": "xt_connmark"}
+_ALWAYS_THERE = "xt_tcpudp"  # if even this is missing, nft_compat is: iptables-nft cannot query extensions
 _NO_NFT = ("Could not fetch rule set generation id", "cache initialization failed", "Unable to initialize Netlink socket")
-_LEGACY = {"legacy IPv4": ("ip_tables", "iptable"), "legacy IPv6": ("ip6_tables", "ip6table")}  # how modules of tables begin
+# how the names of table modules begin
+_LEGACY = {"legacy IPv4": ("ip_tables", "iptable"), "legacy IPv6": ("ip6_tables", "ip6table")}
 _CHAIN_OF_NAT = "chain nat"
-_OF_FAMILIES = ("fib", "reject")  # whose modules are named nft_NAME_FAMILY
+_OF_FAMILIES = ("fib", "reject")  # their modules are named nft_NAME_FAMILY
 
 
 def cause_of(program: str, said: str) -> str:
-    """What a program's words mean; REFUSED where they are no known ones: the kernel did not want these rules."""
+    """Return the cause of a program's message; REFUSED if the message is unknown: the kernel rejected the rules."""
     return next((one.cause for one in SAYINGS if program in one.programs and one.words in said), REFUSED)
 
 
 def lacking(said: str) -> tuple[str, ...]:
-    """The modules of the extensions that libxtables did not find in the kernel, by its warnings."""
+    """Return the modules of extensions that libxtables did not find in the kernel, from its warnings."""
     names = [part.split()[0] for part in said.split(_EXTENSION)[1:] if _MISSING in part]
     return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in names]))
 
 
 def condense(said: str) -> str:
-    """The words without these warnings, and with the first failed line in the place of all; as they are if nothing is left."""
+    """Return the message without these warnings, reduced to the first failed line; unchanged if nothing would be left."""
     first, *warnings = said.split(f"Warning: {_EXTENSION}")
     words = " ".join([first, *[part.partition(_MISSING)[2] for part in warnings]]).split()
     head, *failed = " ".join(words).split(" line ")
@@ -112,7 +114,7 @@ def condense(said: str) -> str:
 
 
 def _modules_of_iptables(said: str, modules: str) -> str:
-    """What to load, as exactly as the words say."""
+    """Return which modules to load, as precisely as the message allows."""
     missing = lacking(said)
     if modules == "nft" and (any(words in said for words in _NO_NFT) or _ALWAYS_THERE in missing):
         return NFT_COMPAT
@@ -124,7 +126,10 @@ def _modules_of_iptables(said: str, modules: str) -> str:
 
 
 def explain_other_route(step: str, family: int, table: int) -> ApplyError:
-    """The error of a default route that the kernel refuses since the table has another, which would take the marked packets."""
+    """Return the error for a default route that the kernel refused because the table has another one.
+
+    Marked packets would take the other route.
+    """
     other = "" if table == AMBIENT_TABLE else f", or choose another with {Interception.flag('tproxy_table').label}"
     version = 4 if family == IPV4.number else 6
     return ApplyError(
@@ -133,9 +138,9 @@ def explain_other_route(step: str, family: int, table: int) -> ApplyError:
 
 
 def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
-    """The error of iptables-restore or -save, by all that it said; `message` begins it. `modules` is a key of MODULES.
+    """Return the error for a failed iptables-restore or -save from its output; `message` starts it. `modules`: a key of MODULES.
 
-    `locked`: it has ended with its status for a lock that was not had; `privileged`: this process has NET_ADMIN.
+    `locked`: its exit status says that the lock could not be acquired. `privileged`: this process has NET_ADMIN.
     """
     cause = cause_of(IPTABLES, said)
     if locked:
@@ -152,9 +157,10 @@ def explain_iptables(said: str, message: str, modules: str, *, locked: bool, pri
 
 
 def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> NetinitError:
-    """The error of nf_tables by errno; `message` begins it. `asked` is what was refused: an expression by its name, or a chain's type.
+    """Return the error for an errno of nf_tables; `message` starts it.
 
-    `old_kernel` says that the kernel is too old, else it is empty.
+    `asked`: what was refused, an expression's name or a chain's type. `old_kernel`: says that the kernel is too old, else
+    empty.
     """
     cause = NUMBERS_OF_NF_TABLES.get(number, REFUSED)
     if cause == BUSY:
@@ -173,9 +179,10 @@ def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> Netin
 
 
 def explain_number(number: int, message: str, *, opening: bool, modules: str, said: str = "") -> NetinitError:
-    """The error of libiptc by errno; `message` begins it. `opening`: of a table, which `modules` of the node would make.
+    """Return the error for an errno of libiptc; `message` starts it.
 
-    `said` is what libxtables has printed meanwhile.
+    `opening`: a table was being opened, for which the node may have to load `modules`. `said`: what libxtables printed
+    meanwhile.
     """
     cause = NUMBERS.get(number, REFUSED)
     if cause == BUSY:
@@ -190,9 +197,9 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str, sa
 
 
 def explain_owners(script: str) -> str:
-    """What is to be said of the users and groups in refused rules of iptables that this user namespace does not have.
+    """Return a hint about users and groups in refused rules that this user namespace does not map; else empty.
 
-    The kernel takes a rule only where it knows both ends of its range (xt_owner). Empty where it has them all.
+    The kernel accepts a rule only if both ends of its range are mapped (xt_owner).
     """
     for option, file, what in (("--uid-owner", "uid_map", "user"), ("--gid-owner", "gid_map", "group")):
         lines = [line.split() for line in read_text(f"/proc/self/{file}").splitlines()]

@@ -1,7 +1,7 @@
-"""The iptables backends with long lists of networks in address sets, through the program ipset.
+"""The iptables backends with long lists of networks in address sets, through the ipset program.
 
-Loaded only where a list is long enough or an earlier run left sets. The sets are there before the rules that ask them,
-and go after them. Where the kernel has no such sets the rules are written plainly; plain rules that are right stay.
+Loaded only if a list is long enough or an earlier run left sets. Sets are created before the rules that use them and
+deleted after them. If the kernel lacks sets, rules are written without them; correct plain rules stay.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 PROGRAM = "ipset"
-TRIES = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
+TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
 
 
 def read_contents() -> Contents:
-    """All sets of ours with their elements. ApplyError where ipset is missing though there are sets, or fails."""
+    """Return all sets of ours with their elements. Raises ApplyError if ipset fails, or is missing although sets exist."""
     found: Contents = {}
     for name, size in owned_sets().items():
         if size > MOST_ELEMENTS:
@@ -53,14 +53,14 @@ def read_contents() -> Contents:
 
 
 class SetInUseError(ApplyError):
-    """A rule references the set, which therefore stays."""
+    """A rule uses the set, so it cannot be destroyed."""
 
 
 class SetsState(XtablesState):
-    """The listings, and the owned sets with their elements; lists longer than `threshold` are to be sets."""
+    """The listings, and our sets with their elements; lists longer than `threshold` become sets."""
 
     sets: Contents
-    owner: str  # how the names of the backend's sets begin
+    owner: str  # prefix of the backend's set names
     threshold: int
 
     def compare(self, plan: Plan) -> SetsComparison:
@@ -71,14 +71,14 @@ class SetsState(XtablesState):
 
 
 class SetsChange(Change):
-    """A change with what `ipset` is fed before it, and the names of the sets that stay after it."""
+    """A change with ipset's input before it, and the names of the sets to keep after it."""
 
     preparation: str
     kept: tuple[str, ...]
 
 
 class SetsComparison(XtablesComparison):
-    """The listings and sets beside a plan whose long lists are sets."""
+    """The listings and sets compared with a plan whose long lists are sets."""
 
     state: SetsState
 
@@ -88,11 +88,11 @@ class SetsComparison(XtablesComparison):
         found = self.differences + compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
         if plainly and not _compare_plainly(plan, state).differences:
-            found = ()  # the same rules without sets, which capture the same
+            found = ()  # plain rules without sets capture the same
         self.differences = found
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
-        """Those of rules as listed, where they are as planned: what a set holds is not read by netlink."""
+        """The chains of the rules as listed, if they match: the content of sets is not read by netlink."""
         return None if self.differences and not self.is_first else self.count_chains()
 
     def resumable(self) -> bool:
@@ -117,7 +117,7 @@ class SetsComparison(XtablesComparison):
 
 
 class SetsBackend(RestoreBackend):
-    """A variant of iptables whose long lists are sets; `threshold` is the longest list that is not."""
+    """A variant of iptables with sets for lists longer than `threshold`."""
 
     def __init__(self, *, threshold: int, **given: object) -> None:
         super().__init__(**given)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ class SetsBackend(RestoreBackend):
         self._destroy(tuple([name for name in self._names() if name not in kept]))
 
     def put_back(self, change: Change) -> None:
-        """Sets first, so that the rules find them; those that were not there go when no rule asks them any more."""
+        """Restore the sets first, for the rules that use them; destroy new ones after the rules."""
         before = _parts(change)[0]
         self._feed_sets(render_return(before, self._read_sets()))
         super().put_back(change)
@@ -163,9 +163,9 @@ class SetsBackend(RestoreBackend):
             raise ApplyError(f"address sets are not as before: {', '.join(lost)}")
 
     def _commit_plainly(self, change: Change, error: NetinitError) -> None:
-        """The change without sets, for a kernel that refused them; the first error where that fails as well."""
+        """Commit the change without sets, on a kernel that refused them; raise the first error if that fails too."""
         try:
-            self.put_back(change)  # the plain rules begin at what was seen
+            self.put_back(change)  # the plain rules start from the observed state
             super().commit(plain_change(change))
         except NetinitError:
             raise error from None
@@ -181,7 +181,7 @@ class SetsBackend(RestoreBackend):
             _run(("restore",), script)
 
     def _destroy(self, names: tuple[str, ...]) -> None:
-        """Destroys sets that no rule of ours asks any more."""
+        """Destroy sets that our rules no longer use."""
         for name in names:
             for again in range(TRIES, -1, -1):
                 try:
@@ -194,7 +194,7 @@ class SetsBackend(RestoreBackend):
 
 
 def plain_change(change: Change) -> Change:
-    """The change of the same plan without sets."""
+    """Return the change of the same plan without sets."""
     if not isinstance(change.before, SetsState):
         raise TypeError("the change of another backend")
     return _compare_plainly(change.plan, change.before).change()
@@ -205,7 +205,7 @@ def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
 
 
 def _parts(change: Change) -> tuple[Contents, str, tuple[str, ...]]:
-    """The sets of before, what ipset is fed, and the names of the sets that stay."""
+    """Return the previous sets, ipset's input, and the names of the sets to keep."""
     if not isinstance(change, SetsChange) or not isinstance(change.before, SetsState):
         raise TypeError("the change of another backend")
     return change.before.sets, change.preparation, change.kept
@@ -213,11 +213,11 @@ def _parts(change: Change) -> tuple[Contents, str, tuple[str, ...]]:
 
 def _run(arguments: tuple[str, ...], script: str = "") -> str:
     path = run.find(PROGRAM)
-    if not path:  # never another backend beside rules that reference these sets
+    if not path:  # do not fall back to another backend while rules use these sets
         raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
     result = run.finish(run.start(path, arguments, stdin=script))
     if result.status:
-        from netinit.backends.errors import IN_USE, IPSET, cause_of  # seldom
+        from netinit.backends.errors import IN_USE, IPSET, cause_of  # rarely needed
 
         kind = SetInUseError if cause_of(IPSET, result.errors) == IN_USE else ApplyError
         raise kind(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
@@ -225,7 +225,7 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
 
 
 def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> None:
-    """ApplyError where a foreign rule references one of these sets, which could then not be destroyed."""
+    """Raise ApplyError if a foreign rule uses one of these sets, which then cannot be destroyed."""
     for place, chain, text in _rules_of(state):
         if chain not in OWNED_CHAINS and any(f"--match-set {name} " in text for name in names):
             from netinit.rules.iptables.parse.quotation import quote_rule
@@ -236,7 +236,7 @@ def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> No
 
 
 def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
-    """Family and table, chain and text of each rule."""
+    """Yield family and table, chain and text of each rule."""
     for family, listing in state.listings.items():
         for table, listed in listing.items():
             for chain, texts in listed.rules.items():

@@ -1,4 +1,4 @@
-"""What the backends in the dialect of iptables share: state as the kernel holds it, changes as iptables-restore input."""
+"""Common parts of the iptables backends: state read from the kernel, changes as iptables-restore input."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 class XtablesState(State):
-    """The rules by family, as the kernel holds them; nothing `held` where no table is."""
+    """The rules by family, as the kernel holds them; `held` is empty if no table exists."""
 
     families: tuple[Family, ...]
     held: Held
-    comments: bool  # those of rules are written
+    comments: bool  # whether rules are written with comments
 
     @property
     def listings(self) -> dict[Family, Listing]:
-        """The rules in iptables' words."""
+        """The rules in iptables syntax."""
         return {one.family: one.listing for one in self.held} or {family: {} for family in self.families}
 
     def compare(self, plan: Plan) -> Comparison:
@@ -49,13 +49,13 @@ class XtablesState(State):
         return self.compare_rules(plan)
 
     def compare_rules(self, plan: Plan) -> XtablesComparison:
-        """Rule by rule."""
+        """Compare rule by rule."""
         from netinit.backends.listing_comparison import XtablesComparison
 
         return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
 
     def detailed(self) -> Self:
-        """The state that knows of foreign rules beside ours, which reading alone does not tell."""
+        """Return the state including foreign rules in tables with ours, which reading alone does not find."""
         if not self.ours or self.foreign:
             return self
         from netinit.backends.listing_comparison import find_holders
@@ -67,7 +67,7 @@ class XtablesState(State):
 
 
 class FirstComparison(Comparison):
-    """The plan beside a namespace in which nothing is listed: all of it is missing."""
+    """The comparison with a namespace that has no rules: everything is missing."""
 
     is_first = is_whole = True
 
@@ -78,7 +78,7 @@ class FirstComparison(Comparison):
 
     @property
     def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # seldom asked for: every rule is one
-        """All of the plan."""
+        """All rules of the plan."""
         return tuple(self._missing())
 
     def differs(self) -> bool:
@@ -101,7 +101,7 @@ class FirstComparison(Comparison):
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 
     def committed(self) -> dict[str, str]:
-        """All of it: each table is one transaction, and to list both families takes as long as to program them."""
+        """All rules of the plan: each table is one transaction, and listing both families takes as long as programming them."""
         return filled({family.name: render_listing(written) for family, written in self.written.items()})
 
     def removal(self) -> Change:
@@ -116,9 +116,9 @@ class FirstComparison(Comparison):
 
 
 class XtablesBackend(Backend):
-    """A backend that is changed by iptables-restore's input."""
+    """A backend that commits changes through iptables-restore input."""
 
-    of_nf_tables = False  # True: its rules are in nf_tables
+    of_nf_tables = False  # whether its rules are in nf_tables
 
     def __init__(
         self,
@@ -131,16 +131,16 @@ class XtablesBackend(Backend):
         self._comments = comments
         self._families = families  # those the kernel has
         self._lock_timeout = lock_timeout  # nanoseconds
-        self._own_files = own_files  # False: the host's file system, whose lock is not about this namespace
-        self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit needs it
+        self._own_files = own_files  # False: the host's file system, whose lock is not for this namespace
+        self._lock: Lock | None = None  # one lock for the backend's life, since it may be held already when a commit needs it
 
     @abstractmethod
     def read(self, families: tuple[Family, ...]) -> Held:
-        """The rules of these families from the kernel; nothing without tables. BackendUnavailableError, ParseError."""
+        """Read the rules of these families from the kernel; empty without tables. Raises BackendUnavailableError, ParseError."""
 
     @abstractmethod
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commits each family's input; returns the errors by family, empty when all went well."""
+        """Commit each family's input; return errors by family, empty on success."""
 
     def observe(self) -> XtablesState:
         return self._observe(self._families)
@@ -184,9 +184,9 @@ class XtablesBackend(Backend):
         return self.observe().describe()
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        """Brings the families back to what they were before the change, from whatever they are now.
+        """Restore the families to their state before the change, whatever their current state.
 
-        Returns the places of rules that could not be put back.
+        Returns the places of rules that could not be restored.
         """
         from netinit.backends.listing_comparison import write_return
 
@@ -203,6 +203,6 @@ class XtablesBackend(Backend):
 
 
 def notice_size(rules: int, family: Family) -> Iterator[str]:
-    """What the operator should know of the number of rules."""
+    """Yield a notice for the operator if there are very many rules."""
     if rules > MANY_RULES:
         yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"

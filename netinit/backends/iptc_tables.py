@@ -1,8 +1,8 @@
-"""The tables of one address family through libiptc and libxtables, for a process that speaks of no other family.
+"""The tables of one address family through libiptc and libxtables, for a process that uses no other family.
 
-Rules are listed as iptables-legacy-save lists them, within the transaction that deletes one by its words, and to see that the library
-has made of a rule what was asked for: addresses, interfaces and protocol from the kernel's entry, every match and target by its
-extension's own `save`. What this host has no extension for, or not in that revision, is named and marked so.
+Rules are listed as iptables-legacy-save lists them, in the transaction that deletes a rule by its text, and to verify
+that the library has built the requested rule: addresses, interfaces and protocol from the kernel's entry, every match and
+target by its extension's own `save`. Extensions that this host lacks, or has in another revision, are named and marked.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ UNSUPPORTED = " [unsupported revision]"
 
 
 class _NamedProtocol(ctypes.Structure):
-    """One of libxtables' own names of protocols."""
+    """An entry of libxtables' own table of protocols."""
 
     _fields_ = (("name", ctypes.c_char_p), ("number", ctypes.c_uint8))
 
 
 class _Protocol(ctypes.Structure):
-    """The C library's (getprotoent(3))."""
+    """The C library's struct protoent (getprotoent(3))."""
 
     _fields_ = (("name", ctypes.c_char_p), ("aliases", ctypes.c_void_p), ("number", ctypes.c_int))
 
 
 class _Flags:
-    """Where a family's entry differs: the name of its part, and its flags."""
+    """The differences between the families' entries: the name of a part, and its flags."""
 
     def __init__(self, family: Family) -> None:
         four = family is IPV4
@@ -51,7 +51,7 @@ class _Flags:
 
 
 class Tables:
-    """The tables of `family`; `fail` gets what libxtables says before it would end the process, and must not return."""
+    """The tables of `family`; `fail` gets libxtables' message before it would exit the process, and must not return."""
 
     def __init__(self, family: Family, fail: Callable[[str], None]) -> None:
         self._family = family
@@ -60,9 +60,9 @@ class Tables:
         self._api: Any = ip4tc.iptc() if four else ip6tc.ip6tc()
         self._new_rule: Any = ip4tc.Rule if four else ip6tc.Rule6
         self._entry_type: Any = ip4tc.ipt_entry if four else ip6tc.ip6t_entry
-        for table in (ip4tc.Table, ip6tc.Table6):  # else a new target opens, and so creates, every table
+        for table in (ip4tc.Table, ip6tc.Table6):  # otherwise each new target opens every table and so creates it
             table.existing_table_names = dict.fromkeys(table.ALL, False)
-        self._at = "libiptc"  # the line at hand, for what libxtables says; its values (%s) are out of reach
+        self._at = "libiptc"  # the current line, for libxtables' messages, whose values (%s) cannot be read
         self._fail: Any = xtables._EXIT_FN(  # noqa: SLF001
             lambda _, text: fail(f"{self._at}: {text.decode('utf-8', 'replace').strip().replace('%s', '...')}")
         )
@@ -71,12 +71,12 @@ class Tables:
         self._printed = 0  # bytes that extensions have printed so far
         self._output = os.memfd_create("stdout")
         os.dup2(self._output, 1)
-        self._warnings = os.memfd_create("stderr")  # libxtables warns of what the kernel has not
+        self._warnings = os.memfd_create("stderr")  # libxtables warns here about missing kernel support
         os.dup2(self._warnings, 2)
         self._names, self._numbers = _read_protocols()
 
     def execute(self, script: str) -> str:
-        """Runs restore input, one commit a table. ApplyError names the line; tables before it are changed then."""
+        """Run restore input, one commit for each table. ApplyError names the line; earlier tables are changed then."""
         handle: Any = None
         table = ""
         for number, line in enumerate(script.splitlines(), 1):
@@ -160,7 +160,7 @@ class Tables:
             yield f"{no(FRAGMENT)}-f"
 
     def _format_extension(self, found: Any, packet: Any, find: Callable[[bytes, int], tuple[Any, bool]]) -> str:
-        """An extension's name and options as it prints them itself."""
+        """Return an extension's name and options as it prints them itself."""
         name = found.u.user.name
         module, exact = find(name, found.u.user.revision)
         if module is None:
@@ -186,7 +186,7 @@ class Tables:
         return self._find_revision(self.extensions.find_target(name), search, name, revision)
 
     def _find_revision(self, latest: Any, search: Any, name: bytes, revision: int) -> tuple[Any, bool]:
-        """The extension that this host has, and whether it is of the rule's revision."""
+        """Return this host's extension, and whether it has the rule's revision."""
         if not latest:
             return None, False
         if latest[0].revision == revision:
@@ -230,11 +230,11 @@ class Tables:
         raise ApplyError(f"{where}: there is no such rule in the chain")
 
     def _build(self, text: str, handle: Any, where: str) -> Any:
-        """The kernel's entry of a rule in iptables-save's spelling."""
+        """Return the kernel's entry for a rule in iptables-save syntax."""
         try:
             rule = self._new_rule()
             packet = rule.get_ip()
-            extension: Any = None  # the match or target that the options at hand belong to
+            extension: Any = None  # the match or target of the current options
             for negated, option, values in _split_options(split_words(text)):
                 if option.startswith("--"):
                     if extension is None:
@@ -253,7 +253,7 @@ class Tables:
         return self._checked(rule.rule, text, handle, where)
 
     def _checked(self, entry: Any, text: str, handle: Any, where: str) -> Any:
-        """The entry, if it lists as the rule that was asked for: python-iptables drops what some extensions need."""
+        """Return the entry after checking that it lists as the requested rule: python-iptables loses what some extensions need."""
         pointer = ctypes.cast(entry, ctypes.POINTER(self._entry_type))
         made = self._spell(pointer, handle)
         if made != text and normalise(made, self._family) != normalise(text, self._family):
@@ -261,7 +261,7 @@ class Tables:
         return entry
 
     def _add(self, rule: Any, option: str, name: str, handle: Any) -> Any:
-        """The rule's new match or target."""
+        """Return a new match or target of the rule."""
         if option == "-m":
             return rule.create_match(name)
         if name not in VERDICTS and not self._api.iptc_is_chain(name.encode(), handle):
@@ -295,13 +295,13 @@ class Tables:
 
 
 def _finish(extension: Any) -> None:
-    """Lets a match or target check its options, before another one of its kind shares its state."""
+    """Let a match or target validate its options before another one of its kind overwrites the shared state."""
     if extension is not None:
         extension._final_check()  # noqa: SLF001 - the public one reads every option back and sets it again
 
 
 def _split_options(words: list[Word]) -> Iterator[tuple[bool, str, list[str]]]:
-    """The options of a rule, each with its values and whether `!` stands before it."""
+    """Yield the options of a rule with their values and whether `!` precedes them."""
     at = 0
     while at < len(words):
         negated = words[at].text == "!" and not words[at].quoted
@@ -332,7 +332,7 @@ def _pack_network(text: str, family: Family) -> tuple[bytes, bytes]:
 
 
 def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
-    """The names that libxtables has for protocols, by number and by name."""
+    """Return libxtables' names of protocols, by number and by name."""
     names: dict[int, str] = {}
     numbers: dict[str, int] = {}
     entry = _NamedProtocol.in_dll(xtables._lib_xtables, "xtables_chain_protos")  # noqa: SLF001
@@ -346,7 +346,7 @@ def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
 
 
 def _protocol_number(text: str) -> int:
-    """The number of a protocol by its name in /etc/protocols, or by itself."""
+    """Return a protocol's number from its name in /etc/protocols, or from a number."""
     search = ip4tc._libc.getprotobyname  # noqa: SLF001
     search.restype = ctypes.POINTER(_Protocol)
     found = search(text.encode())
@@ -356,7 +356,7 @@ def _protocol_number(text: str) -> int:
 
 
 def _protocol_name(number: int) -> str:
-    """The name that /etc/protocols gives, where there is one."""
+    """Return a protocol's name in /etc/protocols, if it has one."""
     search = ip4tc._libc.getprotobynumber  # noqa: SLF001
     search.restype = ctypes.POINTER(_Protocol)
     found = search(number)

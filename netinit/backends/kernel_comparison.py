@@ -1,7 +1,7 @@
-"""Rules of iptables as the kernel holds them, read by netlink or getsockopt(2): no program lists anything.
+"""Compare the kernel's iptables rules with a plan by netlink or getsockopt(2), without starting a program.
 
-A second run that has nothing to do is what most restarts of an init container are: the bytes are those that programs make of the plan.
-Where they are others, as another release writes them or as somebody has changed them, the rules are decoded and compared one by one.
+Most restarts of an init container have nothing to do: then the bytes equal those that the programs make from the plan. If
+they differ, because of another release or a modification, the rules are decoded and compared one by one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     Place = tuple[str, str]  # table, chain
 
-MOST_RULES = 200_000  # of a family: some 20 s to compare
+MOST_RULES = 200_000  # rules of one family; comparing them takes some 20 s
 TOO_MANY = "remove those that nobody needs"
-ATTEMPTS = 10  # to read chains and rules of one generation
+ATTEMPTS = 10  # attempts to read chains and rules of one generation
 NFTA_RULE_USERDATA = 7
 VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
 
@@ -53,16 +53,16 @@ class HeldFamily(Record):
         return made
 
     def decode(self) -> Listing:
-        """The tables in iptables' words. ParseError where the kernel's bytes are not understood."""
+        """Decode the tables to iptables syntax. Raises ParseError if the kernel's bytes are not understood."""
         raise NotImplementedError
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
-        """Whether these are the plan's rules and no others, byte for byte as iptables programs them."""
+        """Whether the rules are exactly the plan's, byte for byte as iptables programs them."""
         raise NotImplementedError
 
     @property
     def has_chains_of_ours(self) -> bool:
-        """Whether a chain has a name of ours."""
+        """Whether any chain has one of our names."""
         raise NotImplementedError
 
     @property
@@ -72,12 +72,12 @@ class HeldFamily(Record):
 
     @property
     def in_use(self) -> bool:
-        """Whether there is any rule, or a policy that does not accept."""
+        """Whether there is any rule, or a policy other than accept."""
         return bool(self.size) or any(table.holds_rules for table in self.listing.values())
 
 
 class HeldNft(HeldFamily):
-    """The rules of iptables-nft: messages of the kernel, by place."""
+    """The rules of iptables-nft: netlink messages by place."""
 
     chains: tuple[NftChain, ...]
     rules: dict[Place, list[dict[int, bytes]]]
@@ -135,11 +135,11 @@ class HeldNft(HeldFamily):
 
 
 class HeldLegacy(HeldFamily):
-    """The tables of the older interface."""
+    """The tables of legacy iptables."""
 
     tables: tuple[LegacyTable, ...]
     entries: dict[Place, tuple[TableEntry, ...]]
-    accepts: bool  # all policies do
+    accepts: bool  # all policies accept
 
     @property
     def has_chains_of_ours(self) -> bool:
@@ -175,7 +175,10 @@ def _number_of(family: Family) -> int:
 
 
 def read_nft(families: tuple[Family, ...]) -> Held:
-    """The rules of iptables-nft, chains and rules of one generation of nf_tables. OSError; ParseError for more than is read."""
+    """Read the rules of iptables-nft, chains and rules from one generation of nf_tables.
+
+    Raises OSError; ParseError if there are too many.
+    """
     for _ in range(ATTEMPTS):
         before = netlink.read_nft_generation()
         chains = netlink.list_nft_chains()
@@ -208,14 +211,15 @@ def _check_size(family: Family, rules: int) -> None:
 
 
 def _too_large(error: OSError) -> OSError | ParseError:
-    """The error of a dump; for more bytes than are read, one that says what helps."""
+    """Return the error of a dump; if there were too many bytes, one with a remedy."""
     return ParseError(f"the rules are more than {netlink.MOST_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
 
 
 def read_legacy(families: tuple[Family, ...]) -> Held:
-    """The rules of the older interface. OSError; ParseError for more than is read, or what is not understood.
+    """Read the rules of legacy iptables. Raises OSError; ParseError if there are too many or one is not understood.
 
-    Asking for a table creates it, so those are asked for that exist; all where the kernel does not name them to this user.
+    Reading a table creates it, so only existing tables are read; all if the kernel does not list their names to this
+    user.
     """
     found = []
     for family in families:
@@ -247,7 +251,7 @@ def _read_legacy_family(family: Family, names: tuple[str, ...]) -> HeldLegacy:
 
 
 class PlannedComparison(Comparison):
-    """Rules that are the plan's, each of them and no other, byte for byte: nothing is decoded until somebody asks."""
+    """The comparison of rules that equal the plan byte for byte; they are decoded only on demand."""
 
     differences: tuple[Difference, ...] = ()
     is_whole = True
@@ -265,7 +269,7 @@ class PlannedComparison(Comparison):
         return self._detailed().ours()
 
     def shadows(self) -> tuple[Difference, ...]:
-        """None: a foreign rule would be a difference."""
+        """Return nothing: a foreign rule would be a difference."""
         return ()
 
     def resumable(self) -> bool:

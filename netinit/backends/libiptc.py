@@ -1,10 +1,10 @@
-"""The backend without any external program: python-iptables in this process's children, on the older kernel interface.
+"""The backend without external programs: python-iptables in child processes, for legacy iptables.
 
 libiptc and libxtables keep one address family in global variables, and importing them takes tens of milliseconds, so each
-family gets a forked child that imports them, both at the same time. A child that crashes in the libraries is an error
-of its family. The children speak to libiptc directly: the library's own classes open every table when they look for a
-chain (which registers it in the kernel), write IPv6 interface masks that compare one bit a letter, and read a foreign
-rule by the size that this host's extension has instead of the rule's own.
+family gets a forked child, both at the same time. A crash in the libraries is an error of its family only. The children
+call libiptc directly: python-iptables' own classes open every table to find a chain (which registers it in the kernel),
+write IPv6 interface masks with one bit per letter, and read foreign rules with the size of this host's extension instead
+of the rule's own.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _SONAMES = {"xtables": "libxtables.so.12", "ip4tc": "libip4tc.so.2", "ip6tc": "l
 
 
 class LibiptcBackend(XtablesBackend):
-    """Rules through libiptc: one commit a table, both families at once."""
+    """Rules through libiptc: one commit for each table, both families at once."""
 
     name = "libiptc"
 
     def read(self, families: tuple[Family, ...]) -> Held:
         if not any(detect.legacy_tables(family) != () for family in families):
             return ()
-        from netinit.backends.kernel_comparison import read_legacy  # not on a first run
+        from netinit.backends.kernel_comparison import read_legacy  # not needed on a first run
 
         try:
             return read_legacy(families)
@@ -53,9 +53,9 @@ class LibiptcBackend(XtablesBackend):
             raise explain_number(error.errno or 0, said, opening=True, modules="ip_tables") from None
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commits each family's input; LockedError where another process holds iptables-legacy's lock, which libiptc does not know.
+        """Commit each family's input. Raises LockedError if another process holds iptables-legacy's lock, which libiptc ignores.
 
-        BackendUnavailableError for NFLOG: python-iptables ends by a signal when it makes such a rule.
+        BackendUnavailableError for NFLOG: creating such a rule crashes python-iptables.
         """
         if any("-j NFLOG " in script for script in scripts.values()):
             raise BackendUnavailableError("python-iptables cannot make NFLOG rules: leave --log-group out, or use another backend")
@@ -82,10 +82,10 @@ def _feeding(script: str) -> Job:
 
 
 def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
-    """What each job returned or raised in a child of its own; all children run at the same time."""
+    """Return each job's result or error, from a child of its own; all run at the same time."""
 
     def serve(family: Family, job: Job, answer: children.Answer) -> str:
-        warnings.simplefilter("ignore")  # those of python-iptables are nothing a user of netinit can act on
+        warnings.simplefilter("ignore")  # a user of netinit can do nothing about python-iptables' warnings
         return job(_load(family, lambda text: answer.fail(ApplyError(text))))
 
     calls: dict[Family, Callable[[children.Answer], str]] = {}
@@ -104,11 +104,11 @@ def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
 
 
 def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
-    """The libraries, ready for one family. BackendUnavailableError says what is missing or does not fit."""
+    """Load the libraries for one family. BackendUnavailableError says what is missing or incompatible."""
     try:
         _find_packages()
         _shorten_import()
-        from netinit.backends.iptc_tables import Tables  # python-iptables is an extra, and takes long
+        from netinit.backends.iptc_tables import Tables  # python-iptables is an optional dependency, and slow to import
 
         return _checked(Tables(family, fail))
     except NetinitError:
@@ -117,7 +117,7 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
         cause = MISSING_PACKAGE if error.name == "iptc" else f"cannot be imported: {error}; {OTHERWISE}"
     except FileNotFoundError as error:
         cause = f"cannot be imported: {error.filename} is missing; {MISSING_LINKER}"
-    except (AttributeError, TypeError, OSError) as error:  # a library that was not found is None in there
+    except (AttributeError, TypeError, OSError) as error:  # python-iptables sets a library that it did not find to None
         cause = f"finds no libxtables, libip4tc or libip6tc ({error}); {MISSING_LIBRARY}"
     except Exception as error:  # noqa: BLE001 - its own class, which cannot be named without the import
         cause = f"cannot be imported: {error}; {OTHERWISE}"
@@ -125,10 +125,10 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
 
 
 def _checked(tables: Tables) -> Tables:
-    """The same; BackendUnavailableError where python-iptables finds an extension's first option and not the second.
+    """Return the tables; raise BackendUnavailableError if python-iptables finds an extension's first option but not the second.
 
-    Releases of libxtables with other sizes of an option's record have the same name, libxtables.so.12. Without both
-    capabilities the library cannot ask the kernel of extensions, and prints that; the first table says what is missing.
+    Releases of libxtables with different sizes of an option's record share the name libxtables.so.12. Without both
+    capabilities the library cannot query extensions, and prints that; opening the first table reports what is missing.
     """
     if not (detect.has_capability(detect.CAP_NET_ADMIN) and detect.has_capability(detect.CAP_NET_RAW)):
         return tables
@@ -139,7 +139,7 @@ def _checked(tables: Tables) -> Tables:
 
 
 def _find_packages() -> None:
-    """Installed packages can be imported, also when the interpreter was started with -S, which leaves them out."""
+    """Make installed packages importable, even if the interpreter was started with -S."""
     if "site" not in sys.modules:
         import site
 
@@ -147,27 +147,27 @@ def _find_packages() -> None:
 
 
 def _shorten_import() -> None:
-    """Saves python-iptables' import two thirds of its time: setuptools, gcc and ld in search of its own library."""
+    """Save two thirds of python-iptables' import time: setuptools, gcc and ld, which search for its own library."""
     for name in set(os.environ) - {name.decode() for name in run.PASSED_ON}:
-        del os.environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+        del os.environ[name]  # XTABLES_LIBDIR and the like choose which libraries are loaded; other variables are not passed on
     try:
         os.environ["XTABLES_LIBDIR"] = _find_without_programs()
-    except OSError:  # libraries of other names, which ldconfig may know
+    except OSError:  # libraries with other names, which ldconfig may know
         if run.is_sealed():
             raise
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
     found = importlib.util.find_spec("libxtwrapper")
     if found and found.origin:
-        os.environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # else it asks gcc and ld
+        os.environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # otherwise it runs gcc and ld
 
 
 def _find_without_programs() -> str:
-    """Keeps python-iptables from asking ldconfig a dozen times; the folder of extensions.
+    """Keep python-iptables from running ldconfig a dozen times; return the directory of extensions.
 
-    That takes as long as all the rest, and other processes could trace the program (netinit.kernel.run). The loader finds
-    the libraries by their names; extensions lie beside libxtables. OSError where one of them is not installed.
+    ldconfig takes as long as everything else, and other processes could trace it (netinit.kernel.run). The loader finds
+    the libraries by name; extensions are next to libxtables. Raises OSError if one of them is not installed.
     """
-    import ctypes.util  # which imports what starts programs
+    import ctypes.util  # imports what starts programs
 
     def find(name: str) -> str | None:
         return _SONAMES.get(name)

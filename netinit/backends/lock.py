@@ -1,7 +1,7 @@
-"""The lock of iptables-legacy, which all programs of a file system share: held by a run from before its first commit.
+"""The lock of iptables-legacy, shared by all programs on a file system; a run holds it from before its first commit.
 
-The run holds the lock itself, so that it can be had before anything is changed and kept until everything is done or put
-back; its programs are given another file, since flock(2) would keep them out as well.
+The run acquires it before any change and keeps it until everything is done or rolled back; its own programs get another
+lock file, since flock(2) would block them too.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import take
 
-NO_LOCK = "/dev/null"  # as a lock file it means that none is wanted
+NO_LOCK = "/dev/null"  # as a lock file it disables locking
 
 
 class XtablesLock(Lock):
-    """Held by `with`, as often as one likes at a time; the lock is let go by who leaves last.
+    """The lock as a reentrant context manager; the outermost exit releases it.
 
-    None is taken where none can be had (a read-only root) or none is about this namespace (the host's files).
-    BackendUnavailableError for a file that is none, LockedError after `nanoseconds`, naming the holders.
+    Does nothing if no lock file is possible (a read-only root) or if it is not for this namespace (the host's files).
+    Raises BackendUnavailableError if the path is no suitable file, LockedError with the holders after `nanoseconds`.
     """
 
     def __init__(self, backend: str, nanoseconds: int, *, own_files: bool) -> None:
@@ -58,13 +58,13 @@ class XtablesLock(Lock):
                 f"{self._backend}: {label}{path!r} cannot be opened: {error.strerror};"
                 " name a regular file in a writable folder with XTABLES_LOCKFILE"
             ) from None
-        if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # anybody may hold it locked for ever
+        if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # any process may keep it locked for ever
             posix.close(descriptor)
             return -1
         if not take(descriptor, self._nanoseconds):
             holders = describe_holders(descriptor)
             posix.close(descriptor)
             raise LockedError(f"{self._backend}: {path} is held by {holders}: wait for it, or raise --lock-timeout")
-        if not run.is_sealed():  # a killed run's last change is to be done before the next run looks
+        if not run.is_sealed():  # the last change of a killed run must complete before the next run reads the rules
             posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         return descriptor

@@ -1,6 +1,6 @@
-"""What applying, removing and verifying need of a machine: privileges, locks, addresses, routes, and its backends.
+"""The interface between applying, removing, verifying and a machine: privileges, locks, addresses, routes, backends.
 
-The one that this process runs on is the default everywhere. The tests have one that is a value in memory.
+`ThisMachine` is the default everywhere; tests use a machine in memory.
 """
 
 from __future__ import annotations
@@ -33,56 +33,56 @@ if TYPE_CHECKING:
 
         @abstractmethod
         def has_capability(self, number: int) -> bool:
-            """Whether a capability is in effect (capabilities(7))."""
+            """Whether a capability (capabilities(7)) is effective."""
 
         @abstractmethod
         def refuse_own_namespace(self) -> None:
-            """NamespaceError where this is the machine's own network namespace."""
+            """Raise NamespaceError if this is the machine's own network namespace."""
 
         @abstractmethod
         def lock(self, nanoseconds: int) -> Lock:
-            """The namespace's lock, for one run; LockedError when it is entered and not had in time."""
+            """Return the namespace's lock, for one run; entering it raises LockedError after the timeout."""
 
         @abstractmethod
         def settle(self, options: Options) -> Settled:
-            """The options without what they leave to the pod's addresses and name servers."""
+            """Return the options with everything decided that depends on the pod's addresses and name servers."""
 
         @abstractmethod
         def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
-            """The backends whose tables may hold rules; `thorough` where looking may register tables."""
+            """Return the backends whose tables may contain rules; `thorough`: even if reading may register tables."""
 
         @abstractmethod
         def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
-            """The backend of this name; `families` are those that the kernel has."""
+            """Load the backend of this name; `families` are those that the kernel supports."""
 
         @abstractmethod
         def renamed_loopback(self) -> str:
-            """The name of the loopback device, the first of every network namespace, where it is not lo; else empty."""
+            """Return the name of the loopback device, the first of every network namespace, if it is not lo; else empty."""
 
         @abstractmethod
         def dormant_tables(self) -> tuple[tuple[int, str], ...]:
-            """The tables of nf_tables, by family and name, that the kernel does not ask."""
+            """Return family and name of the nf_tables tables that have the dormant flag."""
 
         @abstractmethod
         def set_dormant(self, family: int, table: str, *, dormant: bool) -> None:
-            """Lets the kernel ask a table, or not. OSError."""
+            """Set or clear the dormant flag of a table. Raises OSError."""
 
         @abstractmethod
         def read_snapshot(self) -> Snapshot | None:
-            """Everything in the namespace that decides about packets; None of a machine whose rules no kernel has. OSError."""
+            """Read everything in the namespace that affects packets; None for a machine without a kernel. Raises OSError."""
 
         @abstractmethod
         def is_plain(
             self, known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str],
             own_legacy: bool, sure: bool,
         ) -> bool:
-            """Whether only these chains decide about packets: see netinit.kernel.plain_namespace. OSError."""
+            """Whether only these chains affect packets: see netinit.kernel.plain_namespace. Raises OSError."""
 
         @abstractmethod
         def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
-            """What the action returned in the namespace that the options name; it gets a warning where that is the machine's."""
+            """Run the action in the namespace that the options name; its argument is a warning if that is the machine's own."""
 else:
-    Machine = object  # what a machine can do is the type checker's business; a class is paid for at each start
+    Machine = object  # for the type checker; a real base class would cost time at each start
 
 
 class NamespaceLock(Lock):
@@ -128,16 +128,16 @@ class ThisMachine(Machine):
     def dormant_tables(self) -> tuple[tuple[int, str], ...]:
         try:
             return netlink.list_dormant_tables()
-        except OSError:  # without nf_tables, or without NET_ADMIN, which is said where chains are listed
+        except OSError:  # without nf_tables, or without NET_ADMIN, which is reported where chains are listed
             return ()
 
     def set_dormant(self, family: int, table: str, *, dormant: bool) -> None:
-        from netinit.kernel.nf_tables import set_dormant  # seldom
+        from netinit.kernel.nf_tables import set_dormant  # rarely needed
 
         set_dormant(family, table, dormant=dormant)
 
     def read_snapshot(self) -> Snapshot | None:
-        from netinit.kernel.snapshot.reading import read_snapshot  # not what a pod's start needs
+        from netinit.kernel.snapshot.reading import read_snapshot  # not needed when a pod starts
 
         return read_snapshot()
 
@@ -157,9 +157,9 @@ class ThisMachine(Machine):
         keep: tuple[int, ...] = (),
         locks: Callable[[str], None] | None = None,
     ) -> Result:
-        """The same, by `OpenPod.visit` in a pod; with `locks`, which takes their warnings, the namespace is locked meanwhile.
+        """Run the action in a pod by `OpenPod.run_inside`; with `locks`, which receives warnings, hold the pod's locks.
 
-        The action gets the options with the pod's name servers. NamespaceError, LockedError.
+        The action gets the options with the pod's name servers. Raises NamespaceError, LockedError.
         """
         from netinit.kernel.pods import OpenPod, warn_if_host
 

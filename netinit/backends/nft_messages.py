@@ -1,6 +1,6 @@
-"""A plan's tables as messages of nf_tables, in the order and with the attributes that nft gives them.
+"""Encode a plan's tables as nf_tables messages, in nft's order and with its attributes.
 
-Each message comes with its place, by which an error of the kernel is told: see `Part`.
+Each message has a place, with which the kernel's errors are reported: see `Part`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from netinit.rules.nft import NftStep, Steps
 
     Message = tuple[int, int, bytes]
-    # A message, and what it is about: table, chain, the rule's number from 1 on in it (0: the chain), and the rule
+    # A message, and its place: table, chain, number of the rule in it from 1 (0: the chain), and the rule
     Part = tuple[Message, tuple[str, str, int, NftStep | None]]
 
 NFTA_RULE_USERDATA = 7
 NLM_F_APPEND = 0x800
 NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_SET_KEYBYTEORDER = 0, 0  # libnftnl/udata.h
-HOST_ORDER, NETWORK_ORDER = 1, 2  # as nft numbers them
+HOST_ORDER, NETWORK_ORDER = 1, 2  # nft's numbers of byte orders
 MOST_OF_A_LIST = 60_000  # bytes of elements in one message: an attribute's length has 16 bits
 
 
 def delete_tables(names: Iterable[str]) -> Iterator[Part]:
-    """The tables are gone, also those that are gone already."""
+    """Yield deletions of the tables, which need not exist."""
     for table in names:
         named = attribute(NFTA_TABLE_NAME, name(table))
         yield (NFT_MSG_NEWTABLE, NLM_F_CREATE, named), (table, "", 0, None)
@@ -63,10 +63,10 @@ def delete_tables(names: Iterable[str]) -> Iterator[Part]:
 
 
 def write_tables(tables: dict[str, Steps], *, comments: bool) -> Iterator[Part]:
-    """New tables with their chains, then the rules, each behind the sets that it looks into."""
+    """Yield new tables with their chains, then the rules, each after the sets that it uses."""
     for table, chains in tables.items():
         named = attribute(NFTA_TABLE_NAME, name(table))
-        yield (NFT_MSG_NEWTABLE, NLM_F_CREATE, named), (table, "", 0, None)  # somebody may have made it, and left it empty
+        yield (NFT_MSG_NEWTABLE, NLM_F_CREATE, named), (table, "", 0, None)  # an empty table with this name may exist
         for chain, (hook, _) in chains.items():
             yield _write_chain(table, chain, is_base=bool(hook)), (table, chain, 0, None)
         encoded = encode_steps(chains)
@@ -92,11 +92,11 @@ def _write_chain(table: str, chain: str, *, is_base: bool) -> Message:
         hook = attribute(NFTA_HOOK_HOOKNUM, be32(HOOKS_OF_IPTABLES.index(builtin))) + attribute(NFTA_HOOK_PRIORITY, be32(priority))
         body += attribute(NFTA_CHAIN_HOOK, hook) + attribute(NFTA_CHAIN_POLICY, be32(NF_ACCEPT))
         body += attribute(NFTA_CHAIN_TYPE, name(kind))
-    return NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL, body  # no second copy of the rules
+    return NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL, body  # NLM_F_EXCL prevents a second copy of the rules
 
 
 def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
-    """NFTA_SET_* and NFTA_SET_ELEM_LIST_*."""
+    """Yield the messages for a set and its elements: NFTA_SET_* and NFTA_SET_ELEM_LIST_*."""
     order = HOST_ORDER if one.key_type in (TYPE_INTERFACE, TYPE_FIB) else NETWORK_ORDER
     number = be32(int(one.name.removeprefix("__set")) + 1)
     head = attribute(1, name(table)) + attribute(2, name(one.name))
@@ -110,5 +110,5 @@ def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
 
 
 def _note(kind: int, value: bytes) -> bytes:
-    """What nft notes for itself: type, length and value."""
+    """Encode an annotation of nft: type, length and value."""
     return bytes((kind, len(value))) + value

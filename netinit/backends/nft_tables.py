@@ -1,7 +1,7 @@
-"""Our nft tables that are there: compared with the plan, kept to be put back, shown; and what the kernel's refusals mean.
+"""Our existing nft tables: compare them with the plan, save and restore them, list them, and explain the kernel's errors.
 
-Loaded only where such tables are, or where something failed: most pods' first run finds nothing. What cannot be read is reported,
-and replaced whole.
+Loaded only if such tables exist or something failed: most pods' first run finds none. Tables that cannot be read are
+reported and replaced as a whole.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
 NLM_F_APPEND = 0x800
-# By kind of object, what a program gives of it; the kernel itself gives numbers and counts uses
+# Attributes that a program sets, by kind of object; the kernel itself adds handles and use counts
 GIVEN = {
     NFT_MSG_NEWTABLE: (1, 2, 6), NFT_MSG_NEWCHAIN: (1, 3, 4, 5, 7), NFT_MSG_NEWSET: (*range(1, 10), *range(11, 16), 17, 18),
     NFT_MSG_NEWOBJ: (1, 2, 3, 4, 8), NFT_MSG_NEWFLOWTABLE: (1, 2, 3, 7), NFT_MSG_NEWSETELEM: (1, 2, 3), NFT_MSG_NEWRULE: (1, 2, 4, 7),
@@ -63,7 +63,7 @@ GIVEN = {
 
 
 def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> tuple[Difference, ...]:
-    """How the tables differ from the plan; where they cannot be read, by that. BackendUnavailableError."""
+    """Return the differences between tables and plan; a table that cannot be read is one. Raises BackendUnavailableError."""
     if _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
         return ()
     snapshot, unread = _read_snapshot(tables)
@@ -75,7 +75,7 @@ def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], c
 
 
 def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
-    """Whether the chains are the plan's, each entered from where it should be, and nothing is dropped at their ends."""
+    """Whether the chains are the plan's, each with the right hook, and no policy drops."""
     return all(one.accepts for one in chains) and of_own_tables(steps) == {
         (one.family, one.table, one.name): KnownChain(uses=one.uses, hook=one.hook, kind=one.kind, priority=one.priority)
         for one in chains
@@ -83,16 +83,16 @@ def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
 
 
 def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
-    """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft programs them, and nothing else."""
+    """Whether the tables contain exactly the plan's rules, byte for byte as this backend or a release of nft programs them."""
     try:
         dump = dump_tables(INET, tables, whole=False)
-    except OSError:  # whoever reads them next says why
+    except OSError:  # the next read reports it
         return False
     for body in dump.tables:
         found = read_attributes(body, 0)
         table = read_name(found[netlink.NFTA_TABLE_NAME])
         if big(found[NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
-            return False  # there is something in it beside chains: named sets and the like
+            return False  # objects other than chains: named sets and the like
     live = {name: _arrange(dump, name, planned) for name, planned in steps.items()}
     return any(
         all(not find_unequal(encode_steps(planned, splits_ranges=splits_ranges), live[name]) for name, planned in steps.items())
@@ -101,7 +101,7 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
 
 
 def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
-    """A table of the kernel in the shape that the plan has."""
+    """Return a table of the kernel in the plan's structure."""
     rules = []
     for body in dump.rules:
         found = read_attributes(body, 0)
@@ -124,7 +124,7 @@ def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTab
 
 
 def _split(elements: bytes) -> Iterator[bytes]:
-    """The elements of a list, each with its head."""
+    """Yield the elements of a list, each with its header."""
     at = 0
     while at + netlink.NLA_HEADER <= len(elements):
         length = max(netlink.NLA_HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
@@ -133,7 +133,7 @@ def _split(elements: bytes) -> Iterator[bytes]:
 
 
 def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
-    """The tables, decoded as far as a snapshot has them; and why they could not be read. BackendUnavailableError."""
+    """Return the decoded tables, and why they could not be read. Raises BackendUnavailableError."""
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.snapshot import nf_tables_dump
 
@@ -148,7 +148,7 @@ def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
 
 
 def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> tuple[Difference, ...]:
-    """The differences of tables that cannot be read: they are not as planned, and to be replaced."""
+    """Return differences for tables that cannot be read, so that they are replaced."""
     rule = f"the whole table, which cannot be read safely: {unread}"
     found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in tables]
     return (*found, *miss_all([name for name in steps if name not in tables]))
@@ -158,7 +158,7 @@ def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> 
 
 
 def render_live(tables: tuple[str, ...]) -> str:
-    """The tables in nft's words."""
+    """Return the tables in nft syntax."""
     from netinit.rules.expressions import table_differences
 
     snapshot, unread = _read_snapshot(tables)
@@ -166,7 +166,7 @@ def render_live(tables: tuple[str, ...]) -> str:
 
 
 def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """The rules of each table in nft's words."""
+    """Return the rules of each table in nft syntax."""
     from netinit.rules.expressions import table_differences
 
     live = table_differences.decode_tables(_read_snapshot(tables)[0])
@@ -180,7 +180,7 @@ def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
-    """The tables with all that is in them; or why they cannot be kept: what follows must not fail for that."""
+    """Dump the tables with everything in them, or say why that failed; the change continues in either case."""
     try:
         return dump_tables(INET, tables, whole=True), ""
     except OSError as error:
@@ -188,9 +188,9 @@ def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
 
 
 def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tuple[Part, ...]:
-    """The transaction that brings the `tables` that are there back to those that were `held`; none where they are these.
+    """Return the transaction that restores the saved tables; empty if they are unchanged.
 
-    ApplyError where nobody could read them.
+    Raises ApplyError if they could not be read.
     """
     if not unread and _handles(_list_tables(tables)) == (_handles(held.tables) if held else {}):
         return ()  # the kernel refused the transaction
@@ -211,7 +211,7 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
 
 
 def _objects(held: TableDump) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
-    """What each needs is before it."""
+    """Return the objects of a table, each after those that it needs."""
     return (
         (NFT_MSG_NEWTABLE, held.tables), (NFT_MSG_NEWCHAIN, held.chains), (NFT_MSG_NEWSET, held.sets), (NFT_MSG_NEWOBJ, held.objects),
         (NFT_MSG_NEWFLOWTABLE, held.flow_tables), (NFT_MSG_NEWSETELEM, held.elements), (NFT_MSG_NEWRULE, held.rules),
@@ -224,7 +224,7 @@ def _list_tables(names: tuple[str, ...]) -> list[bytes]:
 
 
 def _handles(tables: Collection[bytes]) -> dict[bytes, bytes | None]:
-    """The number of each table by its name: no two tables ever have the same."""
+    """Return the handle of each table by name; handles are never reused."""
     found = [read_attributes(body, 0) for body in tables]
     return {one[netlink.NFTA_TABLE_NAME]: one.get(NFTA_TABLE_HANDLE) for one in found}
 
@@ -233,7 +233,7 @@ def _handles(tables: Collection[bytes]) -> dict[bytes, bytes | None]:
 
 
 def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
-    """The error of a refused transaction, by the rule that was refused; nothing was changed."""
+    """Return the error of a refused transaction, naming the refused rule; nothing was changed."""
     place, asked = "the transaction", ""
     if refusal.message >= 0:
         (_, _, attributes), (table, chain, number, step) = parts[refusal.message]
@@ -248,12 +248,12 @@ def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
 
 
 def explain_socket(error: OSError) -> NetinitError:
-    """The error of a transaction that could not be sent."""
+    """Return the error of a transaction that could not be sent."""
     return _explain(error.errno or 0, f"nf_tables: {error.strerror}", "")
 
 
 def _explain(number: int, message: str, asked: str) -> NetinitError:
-    from netinit.backends.errors import explain_nft  # seldom
+    from netinit.backends.errors import explain_nft  # rarely needed
 
     kernel = _read_numbers(posix.uname().release)
     old = f"kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}" if kernel[:2] < OLDEST_KERNEL else ""
@@ -261,7 +261,7 @@ def _explain(number: int, message: str, asked: str) -> NetinitError:
 
 
 def _expression_at(attributes: bytes, offset: int) -> str:
-    """The name of the expression of a rule that begins there, empty where none does."""
+    """Return the name of the expression at this offset of a rule; empty if there is none."""
     if not 0 <= offset <= len(attributes) - netlink.NLA_HEADER:
         return ""
     length = unpack_from("=H", attributes, offset)[0]
@@ -270,7 +270,7 @@ def _expression_at(attributes: bytes, offset: int) -> str:
 
 
 def _read_numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: 6, 1, 0 for 6.1.0-18-amd64."""
+    """Return the leading numbers of a version: 6, 1, 0 for 6.1.0-18-amd64."""
     numbers = []
     for part in text.split("-", maxsplit=1)[0].split("."):
         if not part.isdigit():

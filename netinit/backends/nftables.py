@@ -1,7 +1,7 @@
-"""The backend of native nft tables: tables of its own, replaced in one transaction for both families.
+"""The backend with native nft tables: its own tables, replaced in one transaction for both families.
 
-It speaks to the kernel over netlink and starts no program. A first run sends the tables' expressions as one transaction, and a
-second run compares those that the kernel holds with them, byte by byte.
+It uses netlink and starts no program. A first run sends the tables as one transaction; a second run compares the kernel's
+tables with the plan byte by byte.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class NftState(State):
-    """The owned tables that exist, and their chains. What they hold is read when it is asked for."""
+    """The existing tables of ours, and their chains. Their content is read on demand."""
 
     tables: tuple[str, ...]
     chains: tuple[NftChain, ...]
-    comments: bool  # those of rules are written
+    comments: bool  # whether rules are written with comments
 
     def compare(self, plan: Plan) -> NftComparison:
         return NftComparison(plan, self)
@@ -41,15 +41,15 @@ class NftState(State):
 
 
 class NftChange(Change):
-    """A transaction: its messages to the kernel, and the tables to return to."""
+    """A transaction: its messages to the kernel, and the tables to roll back to."""
 
     parts: tuple[Part, ...]
-    held: TableDump | None = None  # by `before`; None: no table was there, or `unread` says why it was not read
+    held: TableDump | None = None  # set by `before`; None: no table existed, or `unread` says why it was not read
     unread: str = ""
 
 
 class NftComparison(Comparison):
-    """The tables beside the plan."""
+    """The tables compared with the plan."""
 
     state: NftState
 
@@ -68,7 +68,7 @@ class NftComparison(Comparison):
 
     @property
     def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # computed when it is asked for
-        """The differences. A removal asks for none."""
+        """The differences; not computed for a removal."""
         if self._differences is None:
             self._differences = self._find_differences()
         return self._differences
@@ -78,7 +78,7 @@ class NftComparison(Comparison):
             from netinit.rules.nft import miss_all
 
             return miss_all(self.steps)
-        from netinit.backends.nft_tables import compare_held  # not on a first run
+        from netinit.backends.nft_tables import compare_held  # not needed on a first run
 
         return compare_held(self.plan, self.steps, self.state.tables, self.state.chains)
 
@@ -90,21 +90,21 @@ class NftComparison(Comparison):
         return list_rules(self.state.tables)
 
     def shadows(self) -> tuple[Difference, ...]:
-        """Nothing: no foreign rule can stand in tables of our own."""
+        """Nothing: our own tables contain no foreign rules."""
         return ()
 
     def resumable(self) -> bool:
-        """Only where nothing is there: a transaction is never half made."""
+        """Only if there are no rules: a transaction is never half done."""
         return not self.state.ours
 
     def change(self, *, force: bool = False) -> Change:
         wrong = {difference.table for difference in self.differences}
         wanted = {name: chains for name, chains in self.steps.items() if force or name in wrong}
-        # Only what is there is deleted: a deletion makes the kernel wait for all its readers, some 15 ms.
+        # Delete only what exists: a deletion makes the kernel wait for all readers, some 15 ms.
         return self._make_change([name for name in self.state.tables if name in wanted or name not in self.steps], wanted)
 
     def committed(self) -> dict[str, str]:
-        """All of it: the transaction was committed whole."""
+        """All rules of the plan: the transaction was committed as a whole."""
         return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
     def removal(self) -> Change:
@@ -112,7 +112,7 @@ class NftComparison(Comparison):
 
     @property
     def is_first(self) -> bool:  # type: ignore[override] # computed here
-        """None of our tables was there."""
+        """None of our tables existed."""
         return not self.state.ours
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
@@ -138,7 +138,7 @@ class NftComparison(Comparison):
 
 
 class NftablesBackend(Backend):
-    """Rules in native nft tables, by netlink."""
+    """Native nft tables, by netlink."""
 
     name = "nftables"
 
@@ -179,7 +179,7 @@ class NftablesBackend(Backend):
             _commit(parts)
 
     def check(self, plan: Plan) -> None:
-        """Lets the kernel check a plan's tables without making them; errors as for `commit`."""
+        """Let the kernel validate a plan's tables without creating them; raises the errors of `commit`."""
         change = NftState(tables=(), chains=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
         if isinstance(change, NftChange) and change.parts:
             _commit(change.parts, check=True)
@@ -189,14 +189,14 @@ class NftablesBackend(Backend):
 
 
 def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
-    """Whether chains are there that neither iptables nor we have made."""
+    """Whether there are chains that neither iptables nor netinit created."""
     return any(
         chain.table not in tables if chain.family == INET else chain.family not in (IPV4_TABLES, IPV6_TABLES) for chain in chains
     )
 
 
 def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:
-    """Makes all of these changes or none. The error of the first that the kernel refuses."""
+    """Commit all changes or none. Raises the error of the first one that the kernel refuses."""
     from netinit.kernel.nf_tables import NfTables
 
     try:

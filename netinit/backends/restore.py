@@ -1,4 +1,4 @@
-"""The backends that feed iptables-restore: iptables-nft and iptables-legacy, both families at once."""
+"""The backends that run iptables-restore: iptables-nft and iptables-legacy, both families at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RestoreBackend(XtablesBackend):
     variant: str
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        programs = {family: self._program(family, "restore") for family in scripts}  # all there before any is started
+        programs = {family: self._program(family, "restore") for family in scripts}  # check that all exist before any is started
         arguments = ["--noflush", *self._lock_arguments()]
         jobs = [(programs[family], arguments, script) for family, script in scripts.items()]
         with self.lock():
@@ -55,7 +55,7 @@ class RestoreBackend(XtablesBackend):
         return []
 
     def _refusal(self, error: OSError) -> NetinitError:
-        """The kernel's refusal to tell its rules in terms of its cause and remedy."""
+        """Return the error for rules that the kernel does not list, with cause and remedy."""
         from netinit.backends.errors import explain_iptables
 
         said = posix.strerror(error.errno or 0)
@@ -65,9 +65,9 @@ class RestoreBackend(XtablesBackend):
         return explain_iptables(said, message, modules, locked=False, privileged=privileged)
 
     def _explain(self, result: Finished, family: Family) -> NetinitError:
-        """The error of a program in terms of its cause and remedy."""
+        """Return the error of a program, with cause and remedy."""
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
-        from netinit.backends.errors import condense, explain_iptables  # seldom
+        from netinit.backends.errors import condense, explain_iptables  # rarely needed
 
         return explain_iptables(
             said,
@@ -90,7 +90,7 @@ class NftVariant(RestoreBackend):
             chains = netlink.list_nft_chains()
             if not any(chain.family in FAMILIES_OF_IPTABLES for chain in chains):
                 return ()
-            from netinit.backends.kernel_comparison import read_nft  # not on a first run
+            from netinit.backends.kernel_comparison import read_nft  # not needed on a first run
 
             return read_nft(families)
         except OSError as error:
@@ -99,18 +99,18 @@ class NftVariant(RestoreBackend):
             raise self._refusal(error) from None
 
     def commit(self, change: Change) -> None:
-        """The same, and tables that iptables-nft made for rules of ours go with the last of these."""
+        """Commit the change, and delete tables that iptables-nft created for our rules once they are empty."""
         if not change.before.ours:
             super().commit(change)
             return
-        from netinit.kernel.empty_tables import find_parts, remove_empty  # not on a first run
+        from netinit.kernel.empty_tables import find_parts, remove_empty  # not needed on a first run
 
         parts = find_parts(TABLES, OWNED_CHAINS)
         super().commit(change)
         remove_empty(parts)
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        """The same, and tables that were made by the change go."""
+        """Restore the families, and delete tables that the change created."""
         from netinit.kernel.empty_tables import find_parts, remove_empty
 
         parts = find_parts(TABLES, OWNED_CHAINS)

@@ -1,7 +1,7 @@
-"""Policy rules, routes and the loopback address: what TPROXY and IPv6 need beside rules.
+"""Policy rules, routes and the loopback address that TPROXY and IPv6 need in addition to rules.
 
-Everything made here carries a protocol number of our own (as routing daemons mark theirs, /etc/iproute2/rt_protos), so
-that it is recognised whatever options made it. What Istio made carries `boot`; it is recognised by its values.
+Objects created here have a protocol number of our own (like those of routing daemons in /etc/iproute2/rt_protos), so they
+are recognised whatever options created them. Those of Istio have protocol `boot` and are recognised by their values.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class RouteNetlink(Protocol):
-        """What is read and changed here: the functions of netinit.kernel.netlink, or of something like a kernel."""
+        """The functions of netinit.kernel.netlink that this module uses; tests have another implementation."""
 
         def list_mark_rules(self, family: int, /) -> tuple[PolicyRule, ...]:
-            """As of netlink."""
+            """See netinit.kernel.netlink."""
 
         def list_local_routes(self, family: int, /) -> tuple[LocalRoute, ...]:
-            """As of netlink."""
+            """See netinit.kernel.netlink."""
 
         def list_addresses(self) -> tuple[netlink.InterfaceAddress, ...]:
-            """As of netlink."""
+            """See netinit.kernel.netlink."""
 
         def change_mark_rule(self, rule: PolicyRule, /, *, add: bool) -> None:
-            """As of netlink."""
+            """See netinit.kernel.netlink."""
 
         def change_local_route(self, route: LocalRoute, /, *, add: bool) -> None:
-            """As of netlink."""
+            """See netinit.kernel.netlink."""
 
         def change_loopback_address(self, address: str, /, *, add: bool) -> None:
-            """As of netlink."""
+            """See netinit.kernel.netlink."""
 
 
 PROTOCOL = 137
-BOOT = 3  # what ip(8) writes
-ISTIO_RULES = ((Interception.tproxy_mark, FULL_MASK), (AMBIENT_MARK, AMBIENT_MASK))  # what Istio makes by default
+BOOT = 3  # the protocol that ip(8) sets
+ISTIO_RULES = ((Interception.tproxy_mark, FULL_MASK), (AMBIENT_MARK, AMBIENT_MASK))  # marks of Istio's default policy rules
 NOT_PERMITTED, TRY_AGAIN, NO_ACCESS, BUSY, EXISTS, NO_SUCH_ADDRESS = 1, 11, 13, 16, 17, 99
 
 
 class RouteChange(Record):
-    """One change: an object and whether it is added or removed."""
+    """One change: an object to add or delete."""
 
     thing: PolicyRule | LocalRoute | str  # a string is an address of the loopback device
     add: bool
 
     def describe(self) -> str:
-        """The words of ip(8) for it."""
+        """Return the change as arguments of ip(8)."""
         return f"{'add' if self.add else 'delete'} {describe(self.thing)}"
 
 
 class Made(Record):
-    """What came of a step: whether it changed anything, and what the operator should know."""
+    """The result of a step: whether it changed anything, and messages for the operator."""
 
     changed: bool
     warning: str = ""
@@ -69,12 +69,11 @@ class Made(Record):
 def steps_towards(
     plan: Plan, families: tuple[Family, ...], hints: Plan | None = None, link: RouteNetlink = netlink
 ) -> tuple[RouteChange, ...]:
-    """What is missing of the plan's rules, routes and address, and what of ours is there beside them.
+    """Return the steps that add what the plan needs and delete what is ours but not in the plan.
 
-    Where somebody else has made an equal route or the address already, it serves, and stays.
-
-    `hints` is the plan whose marks show what Istio made, where it is not `plan` itself. The address comes last, since what
-    others gave it beside its value cannot be put back.
+    An identical route, rule or address that already exists and is foreign is reused and left in place. `hints` is the
+    plan whose marks identify Istio's objects, if that is not `plan`. The address comes last, because attributes that
+    another program gave it cannot be restored.
     """
     wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
@@ -88,15 +87,15 @@ def steps_towards(
 
 
 def make(steps: tuple[RouteChange, ...]) -> tuple[str, ...]:
-    """Makes changes in order up to the first that fails; returns warnings. Errors as of `make_one`."""
+    """Apply changes in order until one fails; return warnings. Raises the errors of `make_one`."""
     made = [make_one(step) for step in steps]
     return tuple([one.warning for one in made if one.warning])
 
 
 def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
-    """Makes a change, with a warning where it could not be had and is not needed everywhere.
+    """Apply a change; return a warning if it failed but is not needed everywhere.
 
-    ApplyError names the object that the kernel refused, BackendUnavailableError where the privilege is missing.
+    Raises ApplyError with the object that the kernel refused, BackendUnavailableError if a privilege is missing.
     """
     try:
         _make(step, link)
@@ -104,7 +103,7 @@ def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
         if error.errno == EXISTS and step.add:
             thing = step.thing
             if isinstance(thing, LocalRoute) and not any(_same(thing, one) for one in link.list_local_routes(thing.family)):
-                from netinit.backends.errors import explain_other_route  # seldom
+                from netinit.backends.errors import explain_other_route  # rarely needed
 
                 raise explain_other_route(step.describe(), thing.family, thing.table) from None
             return Made(changed=False)
@@ -118,7 +117,7 @@ def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
 
 
 def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
-    """Takes a change back. What is gone or there already is what was wanted. ApplyError."""
+    """Undo a change; an object that is already deleted or already exists is fine. Raises ApplyError."""
     if not made.changed:
         return
     try:
@@ -131,7 +130,7 @@ def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
 def _look(
     families: tuple[Family, ...], marks: set[tuple[int, int]], link: RouteNetlink
 ) -> tuple[list[PolicyRule | LocalRoute | str], list[PolicyRule | LocalRoute | str]]:
-    """Ours, in the order in which they are to be removed: rules, routes, address; and what of others serves as well."""
+    """Return our objects in the order of removal (rules, routes, address), and foreign objects that can be reused."""
     rules: list[PolicyRule | LocalRoute | str] = []
     routes: list[PolicyRule | LocalRoute | str] = []
     others: list[PolicyRule | LocalRoute | str] = []
@@ -161,7 +160,7 @@ def _rule(rule: IpRule) -> PolicyRule:
 
 
 def _same(one: PolicyRule | LocalRoute | str, other: PolicyRule | LocalRoute | str) -> bool:
-    """Whether both do the same, whoever made them."""
+    """Whether two objects have the same effect, regardless of their protocol number."""
     if isinstance(one, PolicyRule) and isinstance(other, PolicyRule):
         return (one.family, one.mark, one.mask, one.table, one.plain) == (
             other.family,
@@ -189,7 +188,7 @@ def _address(cidr: str) -> str:
 
 
 def describe(thing: PolicyRule | LocalRoute | str) -> str:
-    """The words of ip(8) for a rule, a route or an address."""
+    """Return a rule, route or address as arguments of ip(8)."""
     if isinstance(thing, str):
         return f"address {thing} dev lo"
     option = "-4" if thing.family == IPV4.number else "-6"

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, records, the event log, addresses, trees of documents. Imports nothing else of netinit."""
+"""The common base: errors, records, the event log, addresses, trees of documents. Imports nothing else of netinit."""

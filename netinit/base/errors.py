@@ -1,7 +1,7 @@
 """The exceptions that netinit raises on purpose, with their exit codes.
 
-A message names the option or object, the value as given, what is wrong with it and the remedy. Exit codes are
-those of Istio's istio-iptables where it has one: 1 for a failure and 126 for a validation that failed.
+A message names the option or object, the value as given, the problem and the remedy. Exit codes are those of
+istio-iptables where it has one: 1 for a failure and 126 for a failed validation.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 
 
 class NetinitError(Exception):
-    """Base of every error that netinit raises on purpose; `exit_code` is what the process ends with."""
+    """Base of every error that netinit raises on purpose; `exit_code` is the exit status of the process."""
 
     exit_code = 1
 
 
 class OptionError(NetinitError):
-    """One or several options are wrong; `problems` holds a message for each, nothing was touched."""
+    """One or several options are invalid; `problems` has a message for each. Nothing was changed."""
 
     exit_code = 2
 
@@ -48,7 +48,7 @@ class OptionError(NetinitError):
 
 
 class ParseError(NetinitError):
-    """A text (a rule listing, a manifest) is not what its producer documents."""
+    """A text (a rule listing, a manifest) does not have its documented format."""
 
 
 class NamespaceError(NetinitError):
@@ -56,7 +56,7 @@ class NamespaceError(NetinitError):
 
 
 class BackendUnavailableError(NetinitError):
-    """The backend cannot work here: a program, kernel support or a privilege is missing. `auto` tries the next."""
+    """The backend cannot work here: a program, kernel support or a privilege is missing. `auto` tries the next one."""
 
 
 class LockedError(NetinitError):
@@ -64,19 +64,19 @@ class LockedError(NetinitError):
 
 
 class ApplyError(NetinitError):
-    """The kernel could not be brought to the wanted state; what was changed was put back."""
+    """The kernel could not be brought to the target state; changes were rolled back."""
 
 
 class BusyError(ApplyError):
-    """The kernel had no time for it (EAGAIN, EBUSY): the same may succeed a moment later."""
+    """The kernel was temporarily busy (EAGAIN, EBUSY): a retry may succeed."""
 
 
-SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signal(7): those that ask to end
+SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signals that ask a process to end, see signal(7)
 AS_BEFORE = "everything is as it was before"
 
 
 def ended_by(number: int, words: str) -> BaseException:
-    """What is raised where a signal has ended a run: KeyboardInterrupt for SIGINT, ApplyError for the others."""
+    """Return the exception for a run that a signal ended: KeyboardInterrupt for SIGINT, ApplyError for others."""
     text = f"ended by {SIGNALS[number]}; {words}"
     return KeyboardInterrupt(text) if SIGNALS[number] == "SIGINT" else ApplyError(text)
 
@@ -88,21 +88,21 @@ class DriftError(NetinitError):
 
 
 class ValidationFailedError(NetinitError):
-    """Real connections through the rules did not end where they must (Istio's exit code)."""
+    """Test connections through the rules did not arrive where they must (Istio's exit code)."""
 
     exit_code = 126
 
 
 class ValidationImpossibleError(NetinitError):
-    """No connection could be tried that would prove anything: a privilege, an address or a free port is missing."""
+    """No test connection was possible: a privilege, an address or a free port is missing."""
 
 
 class KernelFeatureError(BackendUnavailableError):
-    """The kernel lacks what rules need: modules of the node would help, which the message names."""
+    """The kernel lacks support for the rules; loading the modules that the message names on the node would help."""
 
 
 class NoBackendError(BackendUnavailableError):
-    """No backend works here, each for a reason of its own; `of_kernel`: modules of the node would help one of them."""
+    """No backend works here, each for its own reason; `of_kernel`: kernel modules on the node would help one of them."""
 
     def __init__(self, message: str, *, of_kernel: bool = False) -> None:
         super().__init__(message)
@@ -110,11 +110,11 @@ class NoBackendError(BackendUnavailableError):
 
 
 class LabError(NetinitError):
-    """A laboratory pod cannot be made or used: a privilege, kernel support or a program is missing, or a child failed."""
+    """A laboratory pod cannot be created or used: a privilege, kernel support or a program is missing, or a child failed."""
 
 
 class ChildLostError(NetinitError):
-    """A child process was late, was killed, or ended without an answer: `late`, or `how` it ended, and by which signal."""
+    """A child process timed out (`late`), was killed, or exited without an answer: `how` it ended, and by which signal."""
 
     def __init__(self, message: str, *, late: bool = False, how: str = "", signal: int = 0) -> None:
         super().__init__(message)
@@ -124,11 +124,11 @@ class ChildLostError(NetinitError):
 
 
 class ConfigError(NetinitError):
-    """The injector's configuration (policy, templates, values, mesh) cannot be used; the one before stays in force."""
+    """The injector's configuration (policy, templates, values, mesh) is invalid; the previous one stays active."""
 
 
 class ClusterError(NetinitError):
-    """The cluster's API cannot be reached or refuses; `status` is HTTP's (0: no answer), `reason` Kubernetes' own word."""
+    """The cluster's API cannot be reached or refuses; `status` is HTTP's (0: no answer), `reason` is Kubernetes'."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -137,7 +137,7 @@ class ClusterError(NetinitError):
 
 
 class CniError(NetinitError):
-    """A request of a container runtime cannot be done; `code` is CNI's, or from 100 on one of ours (netinit.node.protocol)."""
+    """A container runtime's request failed; `code` is CNI's, or from 100 on our own (netinit.node.protocol)."""
 
     def __init__(self, message: str, code: int = 100) -> None:
         super().__init__(message)
@@ -145,12 +145,12 @@ class CniError(NetinitError):
 
 
 class InjectionError(NetinitError):
-    """A pod cannot be injected: its annotations, its names or the rendered template are at fault."""
+    """A pod cannot be injected because of its annotations, its names or the rendered template."""
 
 
 class TooManyPartsError(NetinitError):
-    """Rules cut the traffic into more parts than can be kept in memory."""
+    """The rules divide the traffic into more parts than fit in memory."""
 
 
 class TemplateError(NetinitError):
-    """A template cannot be parsed or rendered; worded as Go words it, with the template's name, line and column."""
+    """A template cannot be parsed or rendered; worded as in Go, with the template's name, line and column."""

@@ -1,7 +1,7 @@
-"""The event log: Istio's line form on stderr, or one JSON object a line; and the container's termination message.
+"""The event log: Istio's line format on stderr, or one JSON object per line; and the container's termination message.
 
-An event is one line, whatever a value or a program's answer holds: control characters are escaped, so that nobody can
-forge a line. The logging and json modules would cost 33 ms at every pod start.
+Every event is one line: control characters in values and program output are escaped, so that no line can be forged. The
+logging and json modules would cost 33 ms at every pod start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TERMINATION_BYTES = 4096  # the kubelet keeps the last 4096 bytes of the file: a
 
 
 class Log:
-    """Writes events of one level and the graver ones: error, warn, info, debug; `none` writes nothing."""
+    """Writes events of a level and above: error, warn, info, debug; `none` writes nothing."""
 
     def __init__(
         self,
@@ -41,28 +41,24 @@ class Log:
         self._clock = clock
 
     def error(self, message: str) -> None:
-        """Why something failed. A message of several lines becomes an event for each line."""
+        """Log why something failed. Each line of a message becomes an event."""
         for line in split_message(message):
             self._write("error", line)
 
     def warn(self, message: str) -> None:
-        """What will probably surprise the user."""
+        """Log what may surprise the user."""
         self._write("warn", message)
 
     def info(self, message: str, text: str = "") -> None:
-        """What was done; `text` may have several lines and stands below the message, as Istio logs the final rules."""
+        """Log what was done; `text` may have several lines and follows the message, as Istio logs the final rules."""
         if self._as_json or not text:
             self._write("info", f"{message}\n{text}" if text else message)
         elif self.wants("info"):
             lines = [_indented(line) for line in split_message(text)]
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
-    def debug(self, message: str) -> None:
-        """What was seen and decided on the way."""
-        self._write("debug", message)
-
     def wants(self, level: str) -> bool:
-        """Whether events of this level are written: costly texts need not be made for nobody."""
+        """Whether events of this level are written, so that costly texts are built only if needed."""
         return LEVELS.index(level) <= self._rank
 
     def _write(self, level: str, message: str) -> None:
@@ -71,13 +67,13 @@ class Log:
 
     def _emit(self, line: str) -> None:
         stream = self._stream or sys.stderr
-        if stream is not None:  # None when the process was started with stderr closed
+        if stream is not None:  # None if stderr was closed at the start
             stream.write(line + "\n")
             stream.flush()
 
 
 def level_of(text: str) -> str:
-    """The level that `--log_output_level` sets for us: `debug`, `default:debug`, `other:warn,default:debug`."""
+    """Return the level that `--log_output_level` sets for us: `debug`, `default:debug`, `other:warn,default:debug`."""
     found = "info"
     for item in text.split(","):
         scope, _, level = item.strip(" \t").rpartition(":")
@@ -87,32 +83,32 @@ def level_of(text: str) -> str:
 
 
 def flush() -> None:
-    """Hands to the system what this process has printed. OSError where it does not take it."""
+    """Flush stdout and stderr. Raises OSError if that fails."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # None when the process was started with it closed
+        if stream is not None:  # None if it was closed at the start
             stream.flush()
 
 
 def discard_stderr() -> None:
-    """From here on stderr goes nowhere: what is left in the stream's buffer would fail again at the end of the process."""
+    """Discard stderr from now on: data left in its buffer would fail again when the process exits."""
     null = posix.open("/dev/null", posix.O_WRONLY | posix.O_CLOEXEC)
     posix.dup2(null, STDERR)
     posix.close(null)
 
 
 def _indented(line: str) -> str:
-    """The line with its indentation; a tab inside would let a comment of several lines pass for an event."""
+    """Escape a line except its leading tabs; a tab inside could make a comment look like an event."""
     rest = line.lstrip("\t")
     return line[: len(line) - len(rest)] + escape(rest)
 
 
 def format_event(level: str, message: str, nanoseconds: int) -> str:
-    """One line: RFC 3339 time in UTC, tab, level, tab, message."""
+    """Format one line: RFC 3339 time in UTC, tab, level, tab, message."""
     return f"{format_time(nanoseconds)}\t{level}\t{escape(message)}"
 
 
 def format_json_event(level: str, message: str, nanoseconds: int) -> str:
-    """One line: a JSON object with the keys of Istio's zap encoder."""
+    """Format one line: a JSON object with the keys of Istio's zap encoder."""
     from _json import encode_basestring_ascii  # the C part of json, without the rest of it
 
     pairs = (("level", level), ("time", format_time(nanoseconds)), ("scope", SCOPE), ("msg", message))
@@ -120,13 +116,13 @@ def format_json_event(level: str, message: str, nanoseconds: int) -> str:
 
 
 def format_time(nanoseconds: int) -> str:
-    """A point in time as RFC 3339 with microseconds, in UTC."""
+    """Format a time as RFC 3339 with microseconds, in UTC."""
     year, month, day, hour, minute, second = time.gmtime(nanoseconds // 10**9)[:6]
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds % 10**9 // 1000:06}Z"
 
 
 def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
-    """Puts the message where `kubectl describe pod` shows it; False where there is no such file or it can't be written.
+    """Write the message that `kubectl describe pod` shows; return False if the file is missing or not writable.
 
     Never raises: it reports an error that is about to end the process and must not replace it.
     """

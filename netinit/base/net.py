@@ -1,6 +1,6 @@
 """Address families, addresses as text and as numbers, networks, and networks as intervals.
 
-The one place where addresses change between text and number: text is always the kernel's spelling (inet_ntop(3)).
+The only place that converts addresses between text and number; text is always in the kernel's format (inet_ntop(3)).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_PORT = 65535
-FULL_MASK = 0xFFFFFFFF  # of a firewall mark: all of its bits
+FULL_MASK = 0xFFFFFFFF  # all bits of a firewall mark
 Interval = tuple[int, int]  # lowest and highest address, both included
 
 
 class Family(Record):
-    """An address family and its spellings."""
+    """An address family and its names."""
 
-    name: str  # as users write it: IPv4, IPv6
+    name: str  # as in messages: IPv4, IPv6
     version: int  # 4 or 6
     bits: int  # of an address
     number: int  # AF_INET, AF_INET6
     program: str  # the prefix of the iptables programs
-    nft: str  # the word nft uses for addresses of the family
+    nft: str  # nft's keyword for addresses of the family
     loopback: str  # traffic to it never leaves the pod
-    passthrough: str  # the proxy's source address for connections it passes to the application
+    passthrough: str  # the proxy's source address for connections that it passes to the application
     any_address: str
 
     @property
@@ -38,7 +38,7 @@ class Family(Record):
         return self.passthrough.partition("/")[0]
 
     def __hash__(self) -> int:
-        return self.version  # quicker than that of all fields, and as good
+        return self.version  # faster than hashing all fields, and as good
 
     def __repr__(self) -> str:
         return self.name
@@ -67,16 +67,16 @@ IPV6 = Family(
     any_address="::",
 )
 FAMILIES = (IPV4, IPV6)
-_lengths: dict[str, int] = {}  # prefix lengths that were read before: of ten thousand networks few have a length of their own
+_lengths: dict[str, int] = {}  # cache: ten thousand networks have few different prefix lengths
 
 
 def family_of(address: str) -> Family:
-    """The family that an address is written in."""
+    """Return the family of an address given as text."""
     return IPV6 if ":" in address else IPV4
 
 
 def parse_address(text: str) -> str:
-    """The address in the kernel's spelling. ValueError when `text` is no IP address."""
+    """Return the address in the kernel's format. Raises ValueError if `text` is no IP address."""
     try:
         return text_of(number_of(text), family_of(text))
     except (OSError, ValueError):  # NUL bytes are ValueErrors
@@ -84,28 +84,28 @@ def parse_address(text: str) -> str:
 
 
 def number_of(address: str) -> int:
-    """The address as a number. OSError or ValueError when it is none."""
+    """Return the address as a number. Raises OSError or ValueError if it is none."""
     return int.from_bytes(inet_pton(family_of(address).number, address), "big")
 
 
 def text_of(number: int, family: Family) -> str:
-    """The spelling of an address that is given as a number."""
+    """Return an address, given as a number, as text."""
     return inet_ntop(family.number, number.to_bytes(family.bits // 8, "big"))
 
 
 class Network(tuple[int, int, int]):
     """A network (CIDR) without host bits: (IP version, address as a number, prefix length).
 
-    A tuple, since ten thousand of them are made at a pod's start where long exclusion lists are used.
+    A tuple for speed: long exclusion lists create ten thousand of them when a pod starts.
     """
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Network:
-        """The network that `text` (address/length) names, host bits masked.
+        """Parse `text` (address/length) and mask host bits.
 
-        ValueError when it is not an address in the usual spelling followed by a decimal prefix length.
+        Raises ValueError if it is not an address in the usual format followed by a decimal prefix length.
         """
         address, slash, length = text.partition("/")
         if not slash:
@@ -143,7 +143,7 @@ class Network(tuple[int, int, int]):
 
     @property
     def text(self) -> str:
-        """The spelling of the kernel's listings: shortest address, slash, length."""
+        """Return the network in the format of the kernel's listings: shortest address, slash, length."""
         return f"{text_of(self[1], self.family)}/{self[2]}"
 
     def __str__(self) -> str:
@@ -154,7 +154,7 @@ class Network(tuple[int, int, int]):
 
 
 def _read_length(text: str, family: Family) -> int:
-    """A prefix length of the family. ValueError."""
+    """Parse a prefix length of the family. Raises ValueError."""
     length = int(text) if text.isdigit() and text.isascii() and len(text) < 4 else -1  # noqa: PLR2004
     if not 0 <= length <= family.bits:
         raise ValueError(f"has a prefix length that is not a number from 0 to {family.bits}")
@@ -164,7 +164,7 @@ def _read_length(text: str, family: Family) -> int:
 
 
 class PortRange(tuple[int, int]):
-    """Several ports in a row: the first and the last of them."""
+    """A range of ports: the first and the last."""
 
     __slots__ = ()
 
@@ -179,12 +179,12 @@ Ports = tuple[int | PortRange, ...]
 
 
 def bounds_of(port: int | tuple[int, int]) -> tuple[int, int]:
-    """The first and the last port that a port or a range means."""
+    """Return the first and the last port of a port or range."""
     return port if isinstance(port, tuple) else (port, port)
 
 
 def join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending ranges, those that touch or overlap made one."""
+    """Merge ascending ranges that touch or overlap."""
     joined: list[tuple[int, int]] = []
     for low, high in ranges:
         if joined and low <= joined[-1][1] + 1:
@@ -195,12 +195,12 @@ def join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def lists_port(ports: Iterable[int | tuple[int, int]], port: int) -> bool:
-    """Whether a list of ports and ranges holds a port."""
+    """Whether a list of ports and ranges contains a port."""
     return any(low <= port <= high for low, high in map(bounds_of, ports))
 
 
 def merge_ports(ports: Ports) -> Ports:
-    """Ranges that overlap or touch become one, ports within a range are part of it; each stands where its first part stood."""
+    """Merge ranges that overlap or touch, and ports within ranges; each result takes the place of its first part."""
     ranges = [port for port in ports if isinstance(port, PortRange)]
     if not ranges:
         return tuple(dict.fromkeys(ports))
@@ -217,7 +217,7 @@ def merge_ports(ports: Ports) -> Ports:
 
 
 def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | PortRange]) -> list[int | PortRange]:
-    """What two lists of ports have in common, ascending; of ranges that overlap, what they have together."""
+    """Return the intersection of two lists of ports, ascending."""
     ours, theirs = _disjoint(one), _disjoint(other)
     found: list[int | PortRange] = []
     while ours and theirs:
@@ -229,7 +229,7 @@ def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | Port
 
 
 def _disjoint(ports: Iterable[int | PortRange]) -> list[tuple[int, int]]:
-    """The bounds of ports and ranges, those that overlap made one, descending."""
+    """Return the bounds of ports and ranges, overlapping ones merged, descending."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(map(bounds_of, ports)):
         if joined and low <= joined[-1][1]:
@@ -245,9 +245,9 @@ def covers(wide: Network, narrow: Network) -> bool:
 
 
 def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval]:
-    """The addresses of the networks, all of one family, as ascending intervals that do not touch each other.
+    """Merge networks of one family into ascending intervals that do not touch.
 
-    nft refuses a set whose elements overlap, and a search tree is the shallower the fewer elements it has.
+    nft refuses a set with overlapping elements, and a search tree with fewer elements is shallower.
     """
     host_bits = [(1 << family.bits - length) - 1 for length in range(family.bits + 1)]
     merged: list[Interval] = []
@@ -264,12 +264,23 @@ def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval
     return merged
 
 
+def split_range(first: int, last: int, family: Family) -> tuple[Network, ...]:
+    """The fewest networks that hold the addresses from `first` to `last`, and no other."""
+    found = []
+    while first <= last:
+        aligned = (first & -first).bit_length() - 1 if first else family.bits
+        free = min(aligned, (last - first + 1).bit_length() - 1)
+        found.append(Network((family.version, first, family.bits - free)))
+        first += 1 << free
+    return tuple(found)
+
+
 def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
-    """The intervals as nft lists them: an address, a network where it is exactly the interval, else two addresses."""
+    """Format intervals as nft lists them: an address, a network if it equals the interval, else two addresses."""
     texts = []
     size = family.bits // 8
-    spell = inet_ntoa if family is IPV4 else _format_ipv6  # the same for IPv4, in a third of inet_ntop's time
-    ends = {0: ""}  # by how many addresses follow the first: the length of the network, nothing where no network has as many
+    spell = inet_ntoa if family is IPV4 else _format_ipv6  # same result for IPv4, in a third of inet_ntop's time
+    ends = {0: ""}  # number of addresses after the first -> prefix length of the network; empty if there is none
     for low, high in intervals:
         more = high - low
         end = ends.get(more)

@@ -1,8 +1,8 @@
-"""What commands print: lines for people, artefacts for programs. With the event log the only way to stdout and stderr.
+"""Output of commands: lines for people, documents for programs. Only this module and the event log write to stdout and stderr.
 
-Lines for people are `shown.Lines`, which hold nothing that a terminal obeys. An artefact (rules, YAML, JSON, a picture) is
-written to the letter, for its format says how it holds foreign text; on a terminal, which reads no format, what a
-terminal obeys is escaped there too.
+Lines for people are `sanitize.Lines`, without terminal control characters. A document (rules, YAML, JSON, an image) is
+written unchanged, because its format defines how foreign text is quoted; on a terminal its control characters are escaped
+too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAYOUT = "\n\t"
 
 
 def show(lines: sanitize.Lines, *, now: bool = False) -> None:
-    """Writes the answer to stdout, and at once where more follows later. NetinitError where the process was started without one."""
+    """Write lines to stdout; `now` flushes at once. Raises NetinitError if stdout is closed."""
     stream = _stdout()
     stream.write(lines)
     if now:
@@ -31,7 +31,7 @@ def show(lines: sanitize.Lines, *, now: bool = False) -> None:
 
 
 def show_artefact(text: str, *, now: bool = False) -> None:
-    """Writes an artefact to stdout, and at once where somebody waits for each. NetinitError as above."""
+    """Write a document to stdout; `now` flushes at once. Raises NetinitError if stdout is closed."""
     stream = _stdout()
     stream.write(sanitize.escape(text, keep=_LAYOUT) if stream.isatty() else text)
     if now:
@@ -39,19 +39,19 @@ def show_artefact(text: str, *, now: bool = False) -> None:
 
 
 def with_version(tree: dict[str, Any]) -> dict[str, Any]:
-    """An answer as an object: `version` rises when a field that readers rely on goes or changes, not when one is added."""
+    """Add `version`, which increases when a field is removed or changes its meaning, not when one is added."""
     return {"version": ANSWER_VERSION, **tree}
 
 
 def to_json(value: Any) -> str:
-    """The document in ASCII, indented: foreign text can neither command a terminal nor be something else to its reader."""
+    """Return indented JSON in ASCII: foreign text cannot control a terminal or be misread."""
     import json
 
     return json.dumps(value, indent=2) + "\n"
 
 
 def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None:
-    """Writes lines over the last `above` ones of a terminal, at once; each has to fit into its width."""
+    """Overwrite the last `above` lines of a terminal; each line must fit into its width."""
     stream = _stdout()
     stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J")
     stream.write("".join(["".join([_paint(text, style) for text, style in parts]) + "\n" for parts in rows]))
@@ -59,20 +59,20 @@ def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None
 
 
 def show_painted(parts: Iterable[tuple[str, str]]) -> None:
-    """Writes one line to stdout at once: texts, each with its style of the terminal (SGR parameters; empty for none)."""
+    """Write one line to stdout and flush: texts, each with a terminal style (SGR parameters; empty for none)."""
     stream = _stdout()
     stream.write("".join([_paint(text, style) for text, style in parts]) + "\n")
     stream.flush()
 
 
 def show_lines(texts: Iterable[str]) -> None:
-    """Writes lines to stderr, cut where somebody's value is a page; nothing is written where the process has no stderr."""
+    """Write lines to stderr, shortening very long ones; nothing if stderr is closed."""
     if sys.stderr is not None:
         sys.stderr.write(sanitize.lines([sanitize.shorten(text, sanitize.MOST_OF_A_LINE) for text in texts]))
 
 
 def show_lines_if_possible(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
-    """The same; where stderr cannot be written (a full disk) nobody is told, and the run goes on."""
+    """Write lines to stderr; ignore errors such as a full disk, so that the run continues."""
     try:
         show_painted_lines(rows)
         if sys.stderr is not None:
@@ -84,14 +84,14 @@ def show_lines_if_possible(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
 
 
 def show_painted_lines(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
-    """Writes lines to stderr in parts, each with its style of the terminal."""
+    """Write lines to stderr in parts, each with a terminal style."""
     if sys.stderr is not None:
         for parts in rows:
             sys.stderr.write("".join([_paint(sanitize.shorten(text, sanitize.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
 
 
 def show_progress(text: str, *, last: bool) -> None:
-    """Writes over the line of stderr that showed the progress before."""
+    """Replace the progress line on stderr."""
     sys.stderr.write(f"\r{sanitize.escape(text)}" + ("\n" if last else ""))
     sys.stderr.flush()
 
@@ -107,7 +107,7 @@ def shows_on_a_terminal() -> bool:
 
 
 def can_show(text: str) -> bool:
-    """Whether the encoding of stdout has these characters."""
+    """Whether stdout's encoding has these characters."""
     try:
         text.encode(_stdout().encoding)
     except UnicodeEncodeError:

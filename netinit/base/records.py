@@ -1,8 +1,8 @@
-"""The base of netinit's immutable records.
+"""The base class of netinit's immutable records.
 
-The standard dataclasses module costs 15 ms to import and generates code for every class, which an init container
-pays at every pod start. Here one constructor serves every class: it keeps the values as they come, and defaults stay
-attributes of the class. Type checkers see the same as for a frozen, keyword-only dataclass (PEP 681).
+The dataclasses module takes 15 ms to import and generates code for every class, at every start of an init container. Here
+one constructor serves every class; defaults stay class attributes. Type checkers treat records as frozen, keyword-only
+dataclasses (PEP 681).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from abc import ABCMeta
     from typing import Any, NoReturn, Self, dataclass_transform
 else:
-    ABCMeta = type  # abstract methods are the type checker's business; making such a class takes twice as long
+    ABCMeta = type  # for the type checker; creating classes with the real ABCMeta takes twice as long
 
     def dataclass_transform(**_: object):  # noqa: ANN201 - a stand-in that type checkers never see
         """Return a decorator that changes nothing."""
@@ -20,15 +20,15 @@ else:
 
 
 class RecordType(ABCMeta):
-    """Collects the annotations of a class as its fields; those with an assigned value need not be given."""
+    """Collects the annotations of a class as its fields; fields with an assigned value are optional."""
 
     _fields: tuple[str, ...]
     _names: frozenset[str]
     _required: frozenset[str]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RecordType:  # noqa: PYI034 - a metaclass
-        """A class that knows its fields, those of its base first."""
-        base: Any = bases[-1] if bases else None  # records have one base, which is a record or nothing
+        """Create a class with its fields, inherited ones first."""
+        base: Any = bases[-1] if bases else None  # records have at most one base, a record
         own = tuple([field for field in namespace.get("__annotations__", ()) if field[0] != "_"])
         fields = base._fields + own if base else own
         required = (*base._required, *own) if base else own  # noqa: SLF001 - a record too
@@ -74,7 +74,7 @@ class Record(metaclass=RecordType):
         return tuple([getattr(self, field) for field in type(self)._fields])
 
     def replace(self, **changes: Any) -> Self:
-        """A copy in which the given fields have new values."""
+        """Return a copy with new values for the given fields."""
         return type(self)(**{**self.__getstate__(), **changes})
 
 

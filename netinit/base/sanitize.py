@@ -1,8 +1,8 @@
-"""Foreign text as people may see it: names, comments and errors of a pod command no terminal and forge no line. Pure.
+"""Make foreign text safe to show: names, comments and errors from a pod must not control a terminal or forge a line. Pure.
 
-What is not printable (Unicode's controls, those of direction and width, separators but the space, lone surrogates, tags)
-is spelled as in a Python string. Everything that a command prints for people is made of `lines`; texts in a grammar of
-their own (DOT, Mermaid, JSON) are escaped by that grammar too, after this.
+Unprintable characters (Unicode control, direction and width characters, separators except the space, lone surrogates,
+tags) are escaped as in a Python string. All output for people consists of `lines`; texts in another format (DOT, Mermaid,
+JSON) are escaped for that format as well, afterwards.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 MOST = 120  # characters of a foreign text that are shown
 MOST_OF_A_LINE = 2000
-MOST_OF_A_RULE = 400  # the longest that netinit writes, fifteen ports and both interfaces, is shorter
+MOST_OF_A_RULE = 400  # longer than the longest rule that netinit writes, with fifteen ports and both interfaces
 
 
 class Lines(str):
-    """Whole lines that nobody else's text can have broken or added to; only `lines` makes them."""
+    """Lines that no foreign text can have broken or extended; only `lines` creates them."""
 
     __slots__ = ()
 
 
 def lines(texts: Iterable[str]) -> Lines:
-    """One line a text. A line break inside a text is not ours, and shown escaped."""
+    """Return one line for each text; line breaks inside a text are escaped."""
     return Lines("".join([escape(text) + "\n" for text in texts]))
 
 
 def escape(text: str, keep: str = "") -> str:
-    """The text on one line: what is not printable is spelled as in a Python string, unless it is in `keep`.
+    """Escape a text to one line: unprintable characters as in a Python string, except those in `keep`.
 
-    What was escaped stays as it is when it is escaped again.
+    Escaping an escaped text does not change it.
     """
     if text.isprintable():
         return text
@@ -38,21 +38,21 @@ def escape(text: str, keep: str = "") -> str:
 
 
 def split_message(message: str) -> list[str]:
-    """The lines of a message as its author broke them: at line feeds alone, not at what else Python takes for a break."""
+    """Split a message at line feeds only, not at other characters that Python treats as line breaks."""
     return message.removesuffix("\n").split("\n")
 
 
 def shorten(text: str, most: int = MOST) -> str:
-    """The text, or its beginning and an ellipsis where it has more than `most` characters."""
+    """Return the text, shortened with an ellipsis if it has more than `most` characters."""
     return text if len(text) <= most else text[:most] + "…"
 
 
 def quote(text: str) -> str:
-    """A foreign text as a quotation that it cannot close: a string of Python on one line, cut where it is long."""
+    """Quote a foreign text as a Python string on one line, shortened if long."""
     return '"' + escape(shorten(text).replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def quote_words(text: str) -> str:
-    """A text, such as a comment, as listings of iptables have it between double quotes."""
+    """Quote a text, such as a comment, as iptables listings do in double quotes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
     return f'"{escaped}"'

@@ -1,7 +1,7 @@
-"""A snapshot: everything in a network namespace that decides about packets, as the kernel holds it, as one immutable value.
+"""A snapshot: everything in a network namespace that affects packets, as the kernel holds it, as one immutable value.
 
-`netinit.kernel.snapshot` reads it. Expressions of nf_tables and entries of the older interface stay bytes here;
-`netinit.rules` decodes them into matches and targets. What could not be read is an Unknown with its place, never left out.
+netinit.kernel.snapshot reads it. Expressions of nf_tables and entries of legacy iptables stay bytes here; netinit.rules
+decodes them into matches and targets. What could not be read is an Unknown with its place, never left out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 
 
 class Unknown(Record):
-    """Something that could not be read: where it is, and why.
+    """Something that could not be read: its place, and why.
 
-    `is_forbidden`: this process may not ask, so nothing is known about whether anything is there.
+    `is_forbidden`: this process may not read it, so it is unknown whether anything exists there.
     """
 
     place: str
@@ -42,7 +42,7 @@ class NftTable(Record):
 
 
 class HeldChain(Record):
-    """A chain; `policy` is 0 drop or 1 accept. `kind` (filter, nat, route) is empty, `hook` -1, where only jumps lead to it."""
+    """A chain; `policy` is 0 drop or 1 accept. For a chain without a hook `kind` (filter, nat, route) is empty and `hook` -1."""
 
     family: int
     table: str
@@ -62,7 +62,7 @@ class HeldChain(Record):
 
 
 class NftRule(Record):
-    """A rule: `expressions` is the payload of NFTA_RULE_EXPRESSIONS, `userdata` what programs note beside it (comments)."""
+    """A rule: `expressions` is the payload of NFTA_RULE_EXPRESSIONS, `userdata` the annotations of programs (comments)."""
 
     family: int
     table: str
@@ -73,7 +73,7 @@ class NftRule(Record):
 
 
 class NftElement(Record):
-    """An element of a set or map: its key, the end of an interval where it has one, and a map's value or NFTA_DATA_VERDICT."""
+    """An element of a set or map: its key, the end of its interval if any, and a map's value or NFTA_DATA_VERDICT."""
 
     key: bytes
     key_end: bytes = b""
@@ -83,7 +83,7 @@ class NftElement(Record):
 
 
 class NftSet(Record):
-    """A set or map. `is_complete` is False where it has more elements than are read, or some that could not be read."""
+    """A set or map. `is_complete` is False if it has more elements than are read, or some that could not be read."""
 
     family: int
     table: str
@@ -108,7 +108,7 @@ class NftObject(Record):
 
 
 class LegacyTable(Record):
-    """A table of the older interface: the offsets of its hooks' first entries and policies, and the entries as bytes."""
+    """A table of legacy iptables: the offsets of its hooks' first entries and policies, and the entries as bytes."""
 
     version: int  # 4 or 6
     name: str
@@ -150,7 +150,7 @@ class TrafficControl(Record):
 
 
 class RoutingRule(Record):
-    """A policy rule. Empty or None: does not matter. `others` are attributes that are not understood."""
+    """A policy rule. Empty or None: any. `others` are attributes that are not understood."""
 
     family: int
     priority: int = 0
@@ -168,7 +168,7 @@ class RoutingRule(Record):
     is_l3mdev: bool = False
     goes_to: int = 0
     suppresses_length: int = -1
-    protocol: int = 0  # who made it
+    protocol: int = 0  # its origin
     ip_protocol: int = 0
     source_ports: tuple[int, int] | None = None
     destination_ports: tuple[int, int] | None = None
@@ -176,7 +176,7 @@ class RoutingRule(Record):
 
 
 class Hop(Record):
-    """One way of a route: the device it leaves through and the share of flows that take it."""
+    """One nexthop of a route: its device and its share of flows."""
 
     index: int
     weight: int = 1
@@ -207,7 +207,7 @@ class AttachedProgram(Record):
 
 
 class Snapshot(Record):
-    """What was read. `generation` is nf_tables' own count of changes; `unknown` says what could not be read."""
+    """The state that was read. `generation` is nf_tables' generation id; `unknown` lists what could not be read."""
 
     generation: int = 0
     tables: tuple[NftTable, ...] = ()
@@ -223,14 +223,14 @@ class Snapshot(Record):
     routes: tuple[TableRoute, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()  # sysctl by its path below /proc/sys/net
     programs: tuple[AttachedProgram, ...] = ()
-    transforms: int = 0  # policies of IPsec (xfrm)
-    address_sets: tuple[tuple[int, str], ...] = ()  # numbers, by which rules name them, and names (ipset(8))
+    transforms: int = 0  # number of IPsec policies (xfrm)
+    address_sets: tuple[tuple[int, str], ...] = ()  # ids that rules use, and names (ipset(8))
     unknown: tuple[Unknown, ...] = ()
 
     def name_of(self, index: int) -> str:
-        """The name of the device with this number; empty where there is none."""
+        """Return the name of the device with this index; empty if there is none."""
         return next((link.name for link in self.links if link.index == index), "")
 
     def setting(self, path: str) -> str:
-        """The value of a sysctl; empty where the kernel has none."""
+        """Return the value of a sysctl; empty if the kernel has none."""
         return dict(self.settings).get(path, "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from netinit.base.net import Network
+from netinit.base.net import IPV6, Network
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.cli.console import answer as show_answer
@@ -23,12 +24,12 @@ from netinit.cli.rule_sources import (
     make_packets,
     question_options,
 )
-from netinit.options import Options
+from netinit.options import TPROXY, Options
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import DROPPED, TraceStep
+from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
 
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -119,8 +120,23 @@ def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanatio
         if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) > 1:
             ways = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
             answer = answer.unknown_because(f"the way out depends on more than the destination: {ways}")
-    caveat = f"{answer.trace.reason}: remove one of them (netinit remove)"
-    return _source_of(ground, answer), answer, (caveat,) if answer.trace.disputed else ()
+    if ground.ipv4_first and packet.family is IPV6:
+        answer = answer.unless_ipv4_is_first(_explain(ground.ipv4_first, packet, around))
+    return _source_of(ground, answer), answer, tuple(_find_caveats(ground, answer))
+
+
+def _find_caveats(ground: RuleSource, answer: Explanation) -> Iterator[str]:
+    """What the path of the first packet does not show."""
+    trace = answer.trace
+    if trace.disputed:
+        yield f"{trace.reason}: remove one of them (netinit remove)"
+    if trace.first.protocol != "tcp":
+        return
+    link_local = trace.first.family is IPV6 and LINK_LOCAL.first <= (trace.first.destination or 0) <= LINK_LOCAL.last
+    if link_local and not trace.first.in_interface and answer.verdict == CAPTURED:
+        yield TO_A_NEIGHBOUR
+    if trace.fate == FORWARDED and any(one.inbound_mode == TPROXY and one.inbound_ports for one in ground.options.values()):
+        yield ANSWERS_DIVERTED
 
 
 def _explain(ground: RuleSource, packet: Packet, around: Surroundings) -> Explanation:
@@ -136,6 +152,15 @@ def _source_of(ground: RuleSource, answer: Explanation) -> str:
     return next(iter(deciding), ground.ours or next(iter(ground.rulesets)))
 
 
+LINK_LOCAL = Network.parse("fe80::/10")
+TO_A_NEIGHBOUR = (
+    "the proxy does not answer this connection: the kernel drops what comes from a link-local address through lo; exclude fe80::/10"
+    " (--istio-service-exclude-cidr)"
+)
+ANSWERS_DIVERTED = (
+    "the answers to this connection do not arrive: with TPROXY the kernel delivers packets of known connections to this pod"
+    " instead of forwarding them"
+)
 ON_OLD_ENTRIES = (
     "a connection of this kind is not captured where it begins on a conntrack entry that another connection left; to close it:"
     " netinit apply --reconcile, without --istio-exact"

@@ -243,14 +243,6 @@ class _FlagOption(click.Option):
         return describe(self.flag)
 
 
-def group_flags(settings: type[DeclaredOptions]) -> dict[str, list[Flag]]:
-    """The flags by the heading that help and documentation list them under."""
-    groups: dict[str, list[Flag]] = {}
-    for flag in settings.flags:
-        groups.setdefault(flag.group, []).append(flag)
-    return {title: groups[title] for title in sorted(groups, key=FLAG_GROUPS.index)}
-
-
 def describe(flag: Flag) -> tuple[str, str]:
     """A line of the help: the spellings, and what the flag means."""
     return spell(flag), explain(flag)

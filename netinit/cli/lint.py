@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option
@@ -70,9 +71,13 @@ def command(  # noqa: PLR0917 - click's
     return FOUND if any(strict or one.severity == ERROR for one in issues if not one.accepted) else CLEAN
 
 
-def lint_options(options: Options, has_tunnel: bool | None = None) -> tuple[Finding, ...]:
-    """What is wrong with options of which nobody knows the pod, or no more than whether its proxy has a tunnel."""
-    return lint(_decided(options), given=options, has_tunnel=has_tunnel)
+def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """What is wrong with options of which nobody knows the pod, or no more than its addresses and whether its proxy has a tunnel."""
+    if not addresses:
+        return lint(_decided(options), given=options, has_tunnel=has_tunnel)
+    settled = options.settle(FAMILIES, lambda: addresses, lambda: options.dns_servers)
+    uncaptured = [Finding(WARNING, "ipv6", "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
+    return (*lint(settled.options, given=options, has_tunnel=has_tunnel), *uncaptured)
 
 
 def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]:
@@ -81,7 +86,7 @@ def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]
     for facts in read_pods(pod, select):
         own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
         complete = complete_servers(facts, options)
-        needed = lint_options(complete.options, facts.has_tunnel) if facts.programs and not facts.host_network else ()
+        needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
         if complete.notes != facts.notes:  # nobody named all of its servers
             needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
             kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT

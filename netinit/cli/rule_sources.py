@@ -51,6 +51,7 @@ class RuleSource:
     live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
     has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
     facts: PodFacts | None = None
+    ipv4_first: RuleSource | None = None  # of a pod whose first address is IPv4, where --ipv6 auto decides otherwise there
 
     @property
     def ours(self) -> str:
@@ -149,19 +150,26 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     if facts:
         rules, origins, addresses = facts.options, facts.origins, addresses or facts.addresses
         notes, warnings = _introduce(facts)
-    if addresses:  # as apply decides in that pod
-        settled = rules.settle(FAMILIES, lambda: addresses, lambda: rules.dns_servers)
+    unknown = not addresses and rules.ipv6 == AUTO
+    settled = rules.settle(FAMILIES, lambda: addresses or POD_ADDRESSES, lambda: rules.dns_servers)  # as apply decides in that pod
+    if addresses:
         rules, warnings = settled.options, warnings + settled.warnings
-    elif rules.ipv6 == AUTO:  # without addresses both families count
+    elif unknown:
         rules = rules.replace(ipv6=ON)
+    found = replace(_plan(rules, facts, addresses or POD_ADDRESSES), origins=origins, notes=notes)
+    other = replace(_plan(settled.options, facts, POD_ADDRESSES), origins=origins) if unknown and settled.options != rules else None
+    return replace(found, warnings=warnings + found.warnings, ipv4_first=other)
+
+
+def _plan(rules: Interception, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
+    """The rules that options without open questions make in a pod of these addresses."""
     made = plan(rules)
     if facts and not facts.intercepted:
         made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
     return RuleSource(
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
-        {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
-        {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
-        facts=facts,
+        {family: stand_in(family, addresses) for family in FAMILIES},
+        {"plan": rules} if not facts or facts.intercepted else {}, warnings=made.warnings, facts=facts,
     )  # fmt: skip
 
 

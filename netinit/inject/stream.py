@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
-from netinit.base.records import Record
 from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
@@ -20,38 +19,9 @@ from netinit.inject.manifests import Document, Selection, Workload, replaced, sp
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.unread_annotations import known_to
 
-__all__ = ["Injected", "inject_into", "inject_stream"]
+__all__ = ["inject_into"]
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
-
-
-class Injected(Record):
-    """The stream after injection, the notices for the user (skips, warnings), and how many workloads changed."""
-
-    text: str
-    notices: tuple[str, ...]
-    changed: int
-
-
-def inject_stream(
-    text: str,
-    config: InjectionConfig,
-    *,
-    settings: Settings | None = None,
-    namespace: str = "",
-    selection: Selection | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Injected:
-    """The stream with every workload injected that is to be; a document without one comes out to the letter.
-
-    `namespace` is that of objects which name none; what a `selection` does not choose passes. Raises InjectionError
-    with a line for everything that is wrong in the stream, each with document, kind and name.
-    """
-    parts: list[str] = []
-    notices, changed = inject_into(
-        parts.append, text, config, settings=settings, namespace=namespace, selection=selection, progress=progress
-    )
-    return Injected(text="".join(parts), notices=notices, changed=changed)
 
 
 def inject_into(
@@ -64,9 +34,11 @@ def inject_into(
     selection: Selection | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[str, ...], int]:
-    """`inject_stream` for long streams: each document is written when it is done; notices and how many were changed.
+    """Writes the stream with every workload injected that is to be; the notices, and how many workloads were changed.
 
-    Raises InjectionError at the end: what was written is then of no use.
+    A document without a workload comes out to the letter. `namespace` is that of objects which name none; what a
+    `selection` does not choose passes. Raises InjectionError at the end, with a line for everything that is wrong, each
+    with document, kind and name: what was written is then of no use.
     """
     documents = split(text)
     run = _Run(config, settings or Settings(), namespace, selection or Selection())

@@ -56,7 +56,7 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     if uses_host_network(pod):
         return (_on_the_host(init),)
     if init is None:
-        return (_NO_INIT,)
+        return (_NO_INIT, *_taken_for_the_proxy(spec, init, _proxy_options(spec)))
     try:
         options = options_of(init)
     except OptionError as error:
@@ -153,7 +153,7 @@ def _capabilities(names: object) -> set[str]:
     return {string(name).upper().removeprefix("CAP_") for name in sequence(names)}
 
 
-def _taken_for_the_proxy(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
+def _taken_for_the_proxy(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
     for name, owner in shared_owners(spec, init, options):
         yield PodFinding(
             severity=WARNING,
@@ -163,6 +163,15 @@ def _taken_for_the_proxy(spec: Tree, init: Tree, options: Options) -> Iterator[P
             why="its outbound traffic is taken for the proxy's and is not captured",
             remedy=f"choose another {'runAsUser' if owner.startswith('uid') else 'runAsGroup'}",
         )
+
+
+def _proxy_options(spec: Tree) -> Options:
+    """The options of a pod that no container programs, as far as its proxy names its user and group."""
+    proxy, options = find_proxy(spec), Options()
+    uid, gid = (runs_as(proxy, spec, key) if proxy else None for key in ("runAsUser", "runAsGroup"))
+    if uid is not None:
+        options = options.replace(proxy_uids=str(uid))
+    return options if gid is None else options.replace(proxy_gids=str(gid))
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
@@ -178,8 +187,8 @@ def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tupl
     """
     applications = applications_of(spec, init)
     owned = [(one, owner) for one in applications if (owner := _proxy_owner(one, spec, options))]
-    if owned and find_proxy(spec) is None and len(applications) > 1:
-        del owned[0]  # where no container has the proxy's usual name, the first that runs as its user is the proxy
+    if owned and init is not None and find_proxy(spec) is None and len(applications) > 1:
+        del owned[0]  # an injected pod without a container of the proxy's usual name: the first that runs as its user is the proxy
     return tuple((string(one.get("name")), owner) for one, owner in owned)
 
 

@@ -1,4 +1,7 @@
-"""The machine: programs, namespaces, netlink, what is installed and allowed. Impure, and knows nothing of options and rules."""
+"""The operating system: child processes, namespaces, netlink, installed programs, capabilities.
+
+Imports neither options nor rules.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import posix
 
 
 def read_text(path: str) -> str:
-    """The text of a small file of /proc or /sys; empty when it cannot be read."""
+    """Return the text of a small file of /proc or /sys; empty if it cannot be read."""
     try:
         descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""The address sets of a namespace (ipset(8)): their names, without their elements (linux/netfilter/ipset/ip_set.h)."""
+"""List the address sets of a namespace (ipset(8)), without their elements (linux/netfilter/ipset/ip_set.h)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from netinit.base.records import Record
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, attribute, big, read_attributes, read_name
 
-OWNED = "netinit-"  # how the names of ours begin
+OWNED = "netinit-"  # prefix of our sets
 CMD_LIST = 6 << 8 | 7
 ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 1, 2, 6, 7, 11, 24
 FLAG_LIST_HEADER = 4
 NET_BYTE_ORDER = 1 << 14
-PROTOCOLS = (7, 6)  # since Linux 4.20, which tells the numbers of sets too; before
+PROTOCOLS = (7, 6)  # the first since Linux 4.20, which also reports ids
 
 
 class AddressSetHeader(Record):
-    """A set's name, the number of its elements, and its own number, by which rules name it; -1 where the kernel does not tell."""
+    """A set's name, number of elements, and the id that rules use; -1 if the kernel does not report it."""
 
     name: str
     size: int
@@ -25,7 +25,7 @@ class AddressSetHeader(Record):
 
 
 def list_address_sets() -> tuple[AddressSetHeader, ...]:
-    """All sets. OSError without NET_ADMIN or without kernel support."""
+    """Return all sets. Raises OSError without NET_ADMIN or without kernel support."""
     for protocol in PROTOCOLS:
         try:
             return tuple([_read(body) for body in _dump(protocol)])
@@ -49,7 +49,7 @@ def _read(body: bytes) -> AddressSetHeader:
 
 
 def loaded_sets() -> tuple[AddressSetHeader, ...]:
-    """All sets; none where the kernel has none loaded (asking loads them) or does not tell."""
+    """Return all sets; empty if the kernel has not loaded ipset (a query would load it) or does not answer."""
     try:
         return list_address_sets() if detect.has_address_sets() else ()
     except OSError:
@@ -57,12 +57,12 @@ def loaded_sets() -> tuple[AddressSetHeader, ...]:
 
 
 def owned_sets() -> dict[str, int]:
-    """Those of ours with the number of their elements. A name with other letters than we use is foreign."""
+    """Return our sets with the number of their elements. A name with characters that we do not use is foreign."""
     return {one.name: one.size for one in loaded_sets() if one.name.startswith(OWNED) and _is_plain(one.name)}
 
 
 def set_names() -> dict[int, str]:
-    """The names of all sets by their numbers."""
+    """Return the names of all sets by id."""
     return {one.number: one.name for one in loaded_sets() if one.number >= 0}
 
 

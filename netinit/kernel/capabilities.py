@@ -1,4 +1,4 @@
-"""Capabilities: what this process has, and what is given up for good before foreign data is read (capabilities(7))."""
+"""Capabilities (capabilities(7)): read those of this process, and drop them for good before foreign data is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PR_SET_DUMPABLE = 4
 
 
 def read_sets() -> dict[str, int]:
-    """The capability sets of this process by the names of proc(5): CapInh CapPrm CapEff CapBnd CapAmb, as far as known.
+    """Return the capability sets of this process by their names in proc(5): CapInh CapPrm CapEff CapBnd CapAmb.
 
     Some kernels show only some of them (gVisor has no CapAmb), and without /proc there are none.
     """
@@ -29,15 +29,15 @@ def read_sets() -> dict[str, int]:
 
 
 def may_gain() -> bool:
-    """Whether starting a program may give this process more privileges: not under allowPrivilegeEscalation: false."""
+    """Whether exec may give this process more privileges; False with allowPrivilegeEscalation: false."""
     return "NoNewPrivs:\t1" not in read_text("/proc/self/status")
 
 
 def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> None:
-    """From now on this process and its programs have NET_ADMIN, NET_RAW and what is to be kept, as far as they had it.
+    """Limit this process and its programs to NET_ADMIN, NET_RAW and the capabilities in `keep`, as far as it has them.
 
-    For good: also a program that root starts or that is set-user-ID gets no more. Root without CAP_SETPCAP cannot take
-    anything from the programs that it starts; what it has itself is given up all the same.
+    Permanent: a program started by root or with set-user-ID gets no more either. Without CAP_SETPCAP root cannot limit
+    the programs it starts; this process's own capabilities are dropped all the same.
     """
     import ctypes
 
@@ -55,19 +55,19 @@ def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> 
 
 
 def give_up() -> None:
-    """From now on this process and its programs have no capability at all, for good."""
+    """Drop every capability of this process and its programs, for good."""
     confine(wanted=())
 
 
 def hide() -> None:
-    """Nobody without rights over the whole machine may trace this process or read what it has open (PR_SET_DUMPABLE)."""
+    """Forbid tracing this process and reading its descriptors without privileges over the whole machine (PR_SET_DUMPABLE)."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _set(ctypes: Any, libc: Any, words: list[int]) -> int:
-    """capset(2) of effective, permitted and inheritable sets."""
+    """Call capset(2) with effective, permitted and inheritable sets."""
     halves = [word & 0xFFFFFFFF for word in words] + [word >> 32 for word in words]
     header, data = (ctypes.c_uint32 * 2)(_VERSION, 0), (ctypes.c_uint32 * 6)(*halves)
     return int(libc.capset(header, data))

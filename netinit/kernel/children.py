@@ -1,11 +1,11 @@
-"""Children: work that a fork of this process does and reports. It can give up rights that this process keeps, be late or die.
+"""Run work in a fork of this process that reports its result and may drop privileges, time out or die.
 
-One protocol for all of them. A child answers once, through a pipe, with a value or an error, and may go on then (a server
-that has said that it listens). It has a deadline until it answers. It is on a leash: when this process ends, however it
-ends, the kernel kills the child (netinit.kernel.run, `tie`), also one that has changed its ids, which PR_SET_PDEATHSIG
-would not survive. A forked Python is ready in two milliseconds, a started one in thirty.
+All children use one protocol. A child answers once, through a pipe, with a value or an error, and may continue afterwards
+(a server that has reported that it listens). It has a deadline for the answer. When this process exits, for whatever
+reason, the kernel kills the child (netinit.kernel.run, `tie`), even if it has changed its user id, which would clear
+PR_SET_PDEATHSIG. A fork of Python is ready in 2 ms, a new interpreter in 30.
 
-Answers are data (netinit.kernel.answers), because a child can be taken over from inside of a pod.
+Answers are plain data (netinit.kernel.answers), because a pod may take over a child that is inside it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 28  # of an answer
 _STDERR = 2
-INTERRUPTED = 130  # the status of a child that SIGINT has ended, as shells have it
-_HEADER = 8  # bytes of an answer's length, before it
+INTERRUPTED = 130  # exit status after SIGINT, as in shells
+_HEADER = 8  # bytes before an answer that hold its length
 _NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
 
 
@@ -38,7 +38,7 @@ _TOO_MUCH = "there is more of it than fits into the memory that looking into a p
 
 
 class ChildError(Exception):
-    """A fault of netinit's own in a child; the text is what the child's traceback ended with, `trace` all of it."""
+    """A bug of netinit in a child; the message is the last line of the child's traceback, `trace` all of it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text.partition("\n")[0])
@@ -46,17 +46,17 @@ class ChildError(Exception):
 
 
 class Answer:
-    """The child's end: how it reports what came of its work."""
+    """The child's end of the pipe: reports the result."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def give(self, value: object) -> None:
-        """The one answer, sent now; what the child's work returns later is not sent any more."""
+        """Send `value` as the one answer now; the result of the child's action is then not sent."""
         self._send(_NOTHING if value is None else _VALUE + answers.encode(value))
 
     def fail(self, error: NetinitError) -> NoReturn:
-        """The answer is this error, and the child ends at once, also where nothing can be raised (in a library's callback)."""
+        """Send `error` as the answer and exit at once, also where nothing can be raised (in a library's callback)."""
         self._send(_describe(error))
         posix._exit(0)  # noqa: SLF001 - the documented way out of a forked child
 
@@ -71,7 +71,7 @@ class Answer:
 
 
 class Child:
-    """The parent's end, by `with`: the child is gone when the block ends. `fileno` is readable once there is an answer."""
+    """The parent's end, as a context manager that kills the child on exit. `fileno` is readable once there is an answer."""
 
     def __init__(self, pid: int, answer: int, leash: int, seconds: float, what: str) -> None:
         self.pid = pid
@@ -81,7 +81,7 @@ class Child:
         self.allow(seconds)
 
     def allow(self, seconds: float) -> None:
-        """It has so many seconds from now on."""
+        """Set the deadline to `seconds` from now."""
         self._seconds = seconds
         self._deadline = time.monotonic_ns() + int(seconds * 10**9)
 
@@ -92,13 +92,13 @@ class Child:
         self.end()
 
     def fileno(self) -> int:
-        """The pipe that the answer comes through, for poll(2)."""
+        """Return the pipe's descriptor, for poll(2)."""
         return self._answer
 
     def receive(self) -> Any:
-        """What the child answered, or raises what it raised.
+        """Return the child's answer, or raise the error it reported.
 
-        ChildLostError where it was late, killed, or ended without an answer; ChildError for a fault of netinit's own.
+        Raises ChildLostError if it timed out, was killed or exited without an answer; ChildError for a bug of netinit.
         """
         data = b""
         wanted = _HEADER
@@ -119,7 +119,7 @@ class Child:
         return _open(data[_HEADER:wanted])
 
     def poll(self) -> int | None:
-        """The code that the child ended with, negative for a signal's number; None while it lives."""
+        """Return the child's exit code, the negative signal number if a signal ended it, None while it runs."""
         if not self.pid:
             return 0
         status = run.wait(self.pid, time.monotonic_ns())
@@ -130,19 +130,19 @@ class Child:
         return posix.waitstatus_to_exitcode(status)
 
     def end(self) -> None:
-        """The child is gone; calling it twice does no harm."""
+        """Kill the child and close the pipe; calling it again has no effect."""
         if self.pid:
             pid, self.pid = self.pid, 0
-            self._close()  # the leash first: it also ends a child that has become another user
+            self._close()  # the leash first: it also kills a child that has changed its user id
             run.end(pid)
 
     def _wait(self) -> bool:
-        """Whether there is something to read before the deadline."""
+        """Wait until there is something to read; False at the deadline."""
         return run.await_input(self._answer, self._deadline)
 
     def _explain_end(self) -> ChildLostError:
         status = run.wait(self.pid, self._deadline)
-        if status is None:  # it has let go of the pipe, and lives
+        if status is None:  # it closed the pipe but still runs
             return ChildLostError(f"{self._what}: the process that did it gave no answer")
         self.pid = 0
         self._close()
@@ -159,10 +159,10 @@ class Child:
 def start(
     action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()
 ) -> Child:
-    """A child that does `action`, whose result is its answer unless it has given one itself.
+    """Fork a child that runs `action`; its result is the answer, unless it has sent one itself.
 
-    The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`; with None it keeps
-    all that this process has. `what` begins the message where it is not ready after `seconds`, or dies.
+    The child has no supplementary groups and no descriptors except stdin, stdout, stderr and those in `kept`; with None
+    it keeps everything. `what` starts the message of the error if the child dies or is not ready after `seconds`.
     """
     answer, telling = posix.pipe2(posix.O_CLOEXEC)
     leash, held = posix.pipe2(posix.O_CLOEXEC)
@@ -183,7 +183,7 @@ def start(
 
 
 def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Result:
-    """What `action` returned, or raises what it raised, in a child: see `start` and `Child.receive`."""
+    """Run `action` in a child and return its result or raise its error: see `start` and `Child.receive`."""
     with start(lambda _: action(), seconds=seconds, what=what, kept=kept) as child:
         return child.receive()  # type: ignore[no-any-return]
 
@@ -191,12 +191,12 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
 def ask_to_the_end(
     action: Callable[[run.Signals], Result], signals: run.Signals, *, seconds: float, what: str, kept: tuple[int, ...]
 ) -> Result:
-    """The same of a child that a signal to this process does not kill: it is passed on, and the child ends where it is safe.
+    """Run `action` in a child that gets the signals sent to this process and ends only where that is safe; return its result.
 
-    `action` gets what hears signals in the child, which must undo what it has begun where one comes. What comes when the
-    child has done its work is left to the caller of `signals`. ApplyError or KeyboardInterrupt where a signal ended it.
+    `action` gets the child's `Signals` and must roll back when one arrives. Signals that arrive after the child has
+    finished are left to the caller of `signals`. Raises ApplyError or KeyboardInterrupt if a signal ended it.
     """
-    signals.listen()  # from before there is a child, which would die with this process
+    signals.listen()  # before the fork: a signal now would end this process and with it the child
 
     def work() -> Result:
         signals.hand_back()
@@ -210,7 +210,7 @@ def ask_to_the_end(
             try:
                 found: Result = child.receive()
             except ChildLostError as error:
-                if error.signal and error.signal == signals.heard:  # before it listened, so before it has done anything
+                if error.signal and error.signal == signals.heard:  # it died before it handled signals and changed anything
                     raise errors.ended_by(signals.heard, errors.AS_BEFORE) from None
                 raise
             finally:
@@ -224,7 +224,7 @@ def ask_to_the_end(
 def ask_all(
     jobs: Mapping[Key, Callable[[Answer], Result]], *, seconds: float, what: str
 ) -> dict[Key, Result | NetinitError | ChildError | OSError]:
-    """What each job returned or raised, each in a child that keeps all that this process has; all run at the same time."""
+    """Run all jobs at the same time, each in a child that keeps all descriptors and groups; return each result or error."""
     children = {}
     found: dict[Key, Result | NetinitError | ChildError | OSError] = {}
     try:
@@ -242,7 +242,7 @@ def ask_all(
 
 
 def limit(memory: int, output: int) -> None:
-    """From now on this process and its programs have no more address space, and write no longer files, than this."""
+    """Limit the address space of this process and its programs, and the size of files that they write, in bytes."""
     import resource
 
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
@@ -254,16 +254,16 @@ def limit(memory: int, output: int) -> None:
 def _fork() -> int:
     import warnings
 
-    with warnings.catch_warnings():  # since 3.12, of other threads, whose locks this child does not touch
+    with warnings.catch_warnings():  # since 3.12, about other threads, whose locks this child does not use
         warnings.simplefilter("ignore", DeprecationWarning)
         return posix.fork()
 
 
 def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept: tuple[int, ...] | None) -> NoReturn:
-    """The child's life. It never returns into the parent's frames."""
+    """Run the action in the child and exit; never returns into the parent's frames."""
     code = 1
     try:
-        gc.freeze()  # objects of the parent are never finalised here: their descriptors may be another's by now
+        gc.freeze()  # never finalise the parent's objects here: their descriptors may have been reused
         if run.tie(leash, posix.getpid()):
             _work(action, answer, None if kept is None else (answer.descriptor, leash, *kept))
             code = 0
@@ -299,9 +299,10 @@ def _describe(error: BaseException) -> bytes:
 
 
 def _leave_behind(kept: tuple[int, ...]) -> None:
-    """No supplementary group, which may open doors to who takes this process over; no descriptor of whoever started us.
+    """Drop supplementary groups, which an attacker in this process could use, and close all inherited descriptors not in `kept`.
 
-    Its own group is no further door: containerd lists it among the others, and a container without SETGID keeps it.
+    The primary group gives no further access: containerd lists it among the supplementary ones, and a container without
+    SETGID keeps it.
     """
     try:
         posix.setgroups([])
@@ -314,7 +315,7 @@ def _leave_behind(kept: tuple[int, ...]) -> None:
         if int(name) > _STDERR and int(name) not in kept:
             try:
                 posix.close(int(name))
-            except OSError:  # that of the listing itself
+            except OSError:  # the descriptor of the listing itself
                 continue
 
 

@@ -1,8 +1,8 @@
-"""Connection tracking, live: what the kernel remembers of each connection, and where it has sent it.
+"""Read connection tracking live: entries and events, and where connections were redirected.
 
-The kernel announces every connection that it begins to track (linux/netfilter/nfnetlink_conntrack.h), with its two
-tuples: as its first packet was, and as its answers will be. Where the second is not the mirror of the first, the
-destination was translated, and to what. Nobody's socket is needed for that, and no listener.
+The kernel reports each new connection (linux/netfilter/nfnetlink_conntrack.h) with two tuples: of its first packet, and
+of the expected replies. If the second is not the mirror image of the first, it shows the translated destination. This
+needs neither a socket nor a listener.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ BUFFER = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A connection appeared, changed or went. Tuples are (protocol, source, port, destination, port)."""
+    """A connection was created, changed or deleted. Tuples are (protocol, source, port, destination, port)."""
 
     destroyed: bool
     answered: bool
     original: tuple[int, str, int, str, int]
     reply: tuple[int, str, int, str, int]
-    handle: bytes  # what names the entry to the kernel
+    handle: bytes  # identifies the entry to the kernel
 
     @property
     def translated(self) -> bool:
-        """Whether NAT has changed where it goes: answers do not come from there."""
+        """Whether NAT has changed the destination: replies come from another address."""
         protocol, source, source_port, destination, destination_port = self.original
         return self.reply != (protocol, destination, destination_port, source, source_port)
 
 
 class Watch:
-    """The events of this network namespace from now on. Wants NET_ADMIN: OSError (EPERM) without."""
+    """Receives events of this network namespace. Needs NET_ADMIN: OSError (EPERM) without it."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
@@ -73,7 +73,7 @@ class Watch:
         self._socket.close()
 
     def read(self, seconds: float) -> Iterator[Event]:
-        """The next events; none when there are none within this time."""
+        """Yield the next events; none if none arrives within `seconds`."""
         self._socket.settimeout(seconds)
         try:
             data = self._socket.recv(RECEIVE_SIZE)
@@ -85,9 +85,9 @@ class Watch:
 
 
 def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destination: tuple[bytes, int]) -> Event | None:
-    """What is remembered of the connection that began with a packet from here to there (packed addresses, ports).
+    """Return the conntrack entry for a connection from source to destination (packed addresses, ports).
 
-    None where nothing is, in the common zone. OSError where the kernel does not tell.
+    None if there is none in the default zone. Raises OSError if the kernel does not answer.
     """
     family = socket.AF_INET if len(source[0]) == 4 else socket.AF_INET6  # noqa: PLR2004 - bytes of IPv4
     kinds = (CTA_IP_V4_SRC, CTA_IP_V4_DST) if family == socket.AF_INET else (CTA_IP_V6_SRC, CTA_IP_V6_DST)
@@ -106,12 +106,12 @@ def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destinat
 
 
 def list_entries(link: Netlink) -> list[Event]:
-    """All connections with ports that are remembered. OSError."""
+    """Return the entries of all connections with ports. Raises OSError."""
     return [event for kind, body in link.dump(GET, struct.pack("=BBH", 0, 0, 0)) if (event := _read(kind, body))]
 
 
 def _read(kind: int, body: bytes) -> Event | None:
-    """An entry of the kernel's; None for a protocol without ports."""
+    """Decode an entry; None for a protocol without ports."""
     attributes = read_attributes(body, NETFILTER_SIZE)
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):
@@ -124,7 +124,7 @@ def _read(kind: int, body: bytes) -> Event | None:
 
 
 def delete_entry(link: Netlink, event: Event) -> None:
-    """Deletes the entry of a connection; that it is gone already is fine. OSError."""
+    """Delete a connection's entry, if it still exists. Raises OSError."""
     try:
         link.request(DELETE, 0, event.handle)
     except OSError as error:
@@ -133,19 +133,19 @@ def delete_entry(link: Netlink, event: Event) -> None:
 
 
 def forget(event: Event) -> None:
-    """Deletes the entry of a connection, by a netlink socket of its own."""
+    """Delete a connection's entry through a new netlink socket."""
     with Netlink(NETLINK_NETFILTER) as link:
         delete_entry(link, event)
 
 
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
-    """The body of a request about an entry: its original tuple, and its zone where it has one."""
+    """Return the body of a request about an entry: its original tuple, and its zone if any."""
     handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, attributes[ORIGINAL])
     return handle + attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else handle
 
 
 def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:
-    """One direction of a connection; None for a protocol without ports."""
+    """Decode one direction of a connection; None for a protocol without ports."""
     parts = read_attributes(data or b"", 0)
     ends, protocol = [read_attributes(parts.get(kind, b""), 0) for kind in (CTA_TUPLE_IP, CTA_TUPLE_PROTO)]
     kinds = ((CTA_IP_V4_SRC, CTA_IP_V6_SRC), (CTA_IP_V4_DST, CTA_IP_V6_DST))

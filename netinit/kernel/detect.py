@@ -1,7 +1,7 @@
-"""What the machine has: addresses, name servers, programs, kernel interfaces, privileges. Looks, never changes.
+"""Detect addresses, name servers, programs, kernel interfaces and privileges. Read-only.
 
-Files of /proc and netlink are asked before any program is started: they are a hundred times quicker and leave no trace
-(opening a legacy table creates it).
+Reads /proc and netlink before it starts any program: a hundred times faster and without side effects (opening a legacy
+table creates it).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_LINKS = 16  # symbolic links followed from a program's name to the program
 
 
 def kernel_families() -> tuple[Family, ...]:
-    """The families that the kernel has, IPv4 first."""
+    """Return the address families that the kernel supports, IPv4 first."""
     return tuple([family for family in FAMILIES if family is not IPV6 or posix.access("/proc/net/if_inet6", posix.F_OK)])
 
 
 def list_addresses() -> tuple[str, ...]:
-    """The addresses here as text, in the kernel's order; none where it does not say."""
+    """Return this namespace's addresses as text, in the kernel's order; empty if they cannot be read."""
     try:
         return tuple([found.address for found in netlink.list_addresses()])
     except OSError:
@@ -36,12 +36,12 @@ def list_addresses() -> tuple[str, ...]:
 
 
 def read_name_servers() -> list[str]:
-    """The name servers that this process asks."""
+    """Return the name servers of this process's resolv.conf."""
     return name_servers(read_text(RESOLV_CONF))
 
 
 def name_servers(text: str) -> list[str]:
-    """The name servers of a resolv.conf (resolv.conf(5)), zone indexes dropped, what is no address ignored."""
+    """Return the name servers in the text of a resolv.conf (resolv.conf(5)), without zone indexes; invalid addresses are ignored."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -56,10 +56,10 @@ def name_servers(text: str) -> list[str]:
 
 
 def legacy_tables(family: Family) -> tuple[str, ...] | None:
-    """The legacy tables that exist in this namespace. Reading their names creates none.
+    """Return the names of the legacy tables that exist in this namespace; reading them creates none.
 
-    None when the kernel does not say: the names belong to the root of the user namespace, and to nobody in it when the
-    network namespace was made before its users were mapped.
+    None if they cannot be read: the file belongs to root of the user namespace, or to an unmapped user if the network
+    namespace was created before its users were mapped.
     """
     path = _TABLE_NAMES[family]
     if path in _opened:
@@ -71,14 +71,14 @@ def legacy_tables(family: Family) -> tuple[str, ...] | None:
 
 
 def open_table_names() -> None:
-    """Keep the names of legacy tables readable when this process gives up the rights that opening their files needs."""
+    """Keep the names of legacy tables readable after this process drops the privileges that opening their files needs."""
     for path in _TABLE_NAMES.values():
         if posix.access(path, posix.R_OK):
             _opened[path] = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
 def nft_chains() -> tuple[netlink.NftChain, ...] | None:
-    """The chains of nf_tables in this namespace, none without nf_tables; None when the kernel does not say."""
+    """Return the nf_tables chains in this namespace, empty without nf_tables; None if they cannot be read."""
     try:
         return netlink.list_nft_chains()
     except OSError as error:
@@ -86,12 +86,12 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
 
 
 def has_address_sets() -> bool:
-    """Whether there may be address sets (ipset(8)): asking a kernel that has the code for them not loaded would load it."""
+    """Whether there may be address sets (ipset(8)). Does not query the kernel if that would load the module."""
     return not posix.access(MODULES, posix.F_OK) or posix.access(f"{MODULES}/ip_set", posix.F_OK)
 
 
 def has_capability(number: int) -> bool:
-    """Whether this process has a capability in effect (capabilities(7))."""
+    """Whether a capability (capabilities(7)) is effective in this process."""
     for line in read_text("/proc/self/status").splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> number & 1)
@@ -104,9 +104,9 @@ def is_root() -> bool:
 
 
 def find_program(variant: str, family: Family, action: str) -> str:
-    """The program of `nft` or `legacy` iptables for an action, `save` or `restore`; empty where it is not installed.
+    """Return the path of the `nft` or `legacy` iptables program for an action, `save` or `restore`; empty if not installed.
 
-    A name without variant serves when it leads there.
+    A name without a variant counts if it leads to that variant.
     """
     path = run.find(f"{family.program}-{variant}-{action}")
     if path:
@@ -116,7 +116,7 @@ def find_program(variant: str, family: Family, action: str) -> str:
 
 
 def _leads_to(path: str, variant: str) -> bool:
-    """Whether a program without variant in its name is of this one: the multi-call binary says it."""
+    """Whether a program without a variant in its name is this variant; reads the link to the multi-call binary."""
     for _ in range(MAX_LINKS):
         try:
             link = posix.readlink(path)

@@ -1,11 +1,11 @@
-"""Tables and built-in chains of nf_tables that iptables-nft made for rules of ours, removed once nothing is in them.
+"""Delete the nf_tables tables and built-in chains that iptables-nft created for our rules, once they are empty.
 
-iptables-nft makes our chains before the built-in ones that they are entered from, and the kernel numbers what a table holds
-in the order in which it was made. So built-in chains with a higher number than the first of ours were made with it or
-later, and a table in which ours is the first was made for it. What is older is somebody else's and stays. A table that
-somebody made without any chain looks like one of ours.
+iptables-nft creates our chains before the built-in chains that jump to them, and the kernel numbers the objects of a
+table in order of creation. So built-in chains with a higher handle than our first chain were created with it or later,
+and a table whose first chain is ours was created for it. Older objects are foreign and stay. A foreign table that was
+created without any chain cannot be distinguished from ours.
 
-The kernel itself refuses to delete what somebody has come to use meanwhile (NLM_F_NONREC of linux/netlink.h).
+The kernel refuses to delete what has come into use meanwhile (NLM_F_NONREC of linux/netlink.h).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IN_USE, GONE = (16, 2)  # EBUSY, ENOENT
 
 
 class OwnPart(Record):
-    """A table of iptables-nft with chains of ours: the number of the first of these, and whether any chain is older."""
+    """A table of iptables-nft that contains chains of ours: the handle of the first, and whether any chain is older."""
 
     family: int
     table: str
@@ -42,7 +42,7 @@ class OwnPart(Record):
 
 
 def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart, ...]:
-    """The tables of iptables-nft with these names and `owned` chains; other tables with such chains are somebody else's."""
+    """Return the iptables-nft tables with these names that contain `owned` chains; other tables are foreign."""
     tables: dict[tuple[int, str], list[netlink.NftChain]] = {}
     for chain in detect.nft_chains() or ():
         if chain.family in (IPV4_TABLES, IPV6_TABLES) and chain.table in names:
@@ -57,7 +57,7 @@ def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart,
 
 
 def remove_empty(parts: Collection[OwnPart]) -> None:
-    """Removes what was made with our chains and is empty now: no rule, no policy of somebody's. ApplyError."""
+    """Delete tables and built-in chains created with our chains that have no rules and no changed policy. Raises ApplyError."""
     chains = detect.nft_chains() or ()
     for part in parts:
         held = [chain for chain in chains if (chain.family, chain.table) == (part.family, part.table)]
@@ -67,7 +67,7 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 
 def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
-    """One transaction: all of it or, where somebody uses any of it now, nothing."""
+    """Delete in one transaction: everything, or nothing if any of it is in use."""
     table = attribute(NFTA_CHAIN_TABLE, name(part.table))
     messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(NFTA_CHAIN_NAME, name(chain))) for chain in chains]
     if whole:

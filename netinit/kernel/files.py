@@ -1,7 +1,7 @@
-"""Files that others may have put where they are: opened without following, waiting, or waking a device.
+"""Open files in directories that others control, without following links, blocking, or activating a device.
 
-Each is looked at before it is opened (O_PATH opens nothing: no FIFO waits, no device is armed, no terminal is taken),
-and the very file that was looked at is opened then, whatever its name leads to meanwhile.
+Each file is checked before it is opened (O_PATH does not wait for a FIFO, activate a device or take a terminal), and
+exactly the checked file is then opened, whatever its name leads to meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from _struct import pack
 
 from netinit.base.errors import NamespaceError
 
-MOST = 1 << 16  # bytes that are read; a resolv.conf of three servers has some hundred
+MOST = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred
 _KINDS = {
     0o010000: "a FIFO", 0o020000: "a device", 0o040000: "a folder", 0o060000: "a device", 0o120000: "a symbolic link",
     0o140000: "a socket",
@@ -26,16 +26,16 @@ _TRIES, _PAUSE = 1000, 0.001  # s
 
 
 class UnsuitableFileError(OSError):
-    """What is there is no regular file; `strerror` says what it is."""
+    """The file is not a regular file; `strerror` says what it is."""
 
     def __init__(self, text: str) -> None:
         super().__init__(_INVALID, text)
 
 
 def open_lock_file(path: str, *, make: bool = True) -> int:
-    """A descriptor of a lock file, which is made where there is none; /dev/null locks nothing and is accepted.
+    """Open a lock file, creating it if necessary; /dev/null is accepted and locks nothing.
 
-    UnsuitableFileError for anything else, symbolic links included; OSError.
+    Raises UnsuitableFileError for anything else, symbolic links included; OSError.
     """
     reading = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
     try:
@@ -45,7 +45,7 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
             raise
         try:
             return posix.open(path, reading | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW, 0o600)
-        except FileExistsError:  # another process has made it meanwhile
+        except FileExistsError:  # another process has created it meanwhile
             return open_lock_file(path, make=False)
     try:
         status = posix.fstat(seen)
@@ -57,10 +57,10 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
 
 
 def read_in_root(root: int, path: str) -> str:
-    """The text of a small file below `root`, an O_PATH descriptor of a foreign root folder; empty where there is none.
+    """Read a small text file below `root`, an O_PATH descriptor of a foreign root directory; empty if it does not exist.
 
-    Nothing leads out of that root: neither absolute links nor `..` nor links of /proc. UnsuitableFileError where it is no
-    regular file or is too long; NamespaceError where the kernel cannot do it; OSError.
+    Nothing leads out of that root: no absolute links, no `..`, no links of /proc. Raises UnsuitableFileError if it is no
+    regular file or too long; NamespaceError if the kernel lacks openat2(2); OSError.
     """
     try:
         seen = open_path(root, path, IN_ROOT)
@@ -90,21 +90,22 @@ def _refuse_others(mode: int) -> None:
 
 
 def open_path(folder: int, path: str, resolve: int) -> int:
-    """An O_PATH descriptor of a file, looked up from the descriptor `folder` with openat2(2).
+    """Return an O_PATH descriptor of a file, looked up from the descriptor `folder` with openat2(2).
 
-    `resolve` is IN_ROOT (the folder is the root of links and `..`), BENEATH (nothing may lead out of it) or NO_LINKS (no symbolic
-    link on the way). Raises OSError: EXDEV for what leads out, ELOOP for links; NamespaceError where the kernel has no openat2.
+    `resolve`: IN_ROOT (the directory is the root of links and `..`), BENEATH (nothing may lead out of it) or NO_LINKS (no
+    symbolic link on the way). Raises OSError: EXDEV for what leads out, ELOOP for links; NamespaceError if the kernel has
+    no openat2.
     """
     for _ in range(_TRIES - 1):
         try:
             return _openat2(folder, path, resolve)
-        except BlockingIOError:  # EAGAIN: something was renamed meanwhile, so the kernel cannot say whether `..` has led out
+        except BlockingIOError:  # EAGAIN: after a concurrent rename the kernel cannot tell whether `..` has led out
             time.sleep(_PAUSE)
     return _openat2(folder, path, resolve)
 
 
 def _openat2(folder: int, path: str, resolve: int) -> int:
-    from netinit.kernel import libc  # only where foreign files are opened
+    from netinit.kernel import libc  # only when foreign files are opened
 
     how = pack("=QQQ", posix.O_PATH | posix.O_CLOEXEC, 0, resolve | _NO_MAGIC)  # struct open_how
     name = path.encode("utf-8", "surrogateescape")

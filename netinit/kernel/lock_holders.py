@@ -1,4 +1,4 @@
-"""Who holds a lock, for the one who waited for it in vain."""
+"""Find the holder of a lock, for the message after a timeout."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from netinit.kernel import read_text
 
 
 def describe_holders(descriptor: int) -> str:
-    """Who holds the flock(2) lock of an open file, as far as /proc shows: process ids and their commands.
+    """Describe the holders of an open file's flock(2) lock, as far as /proc shows: process ids and commands.
 
-    /proc/locks names the process that took the lock; where that has ended, or in a container does not name it, those that
-    have the file open and locked are looked for among all processes that this one may look into.
+    /proc/locks names the process that took the lock; if it has exited, or is not visible in a container, all accessible
+    processes are searched for one that has the file open and locked.
     """
     status = posix.fstat(descriptor)
     wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"
@@ -24,7 +24,7 @@ def describe_holders(descriptor: int) -> str:
 
 
 def _find_holders(descriptor: int, wanted: str) -> list[str]:
-    """The processes that have the file open with the lock on it, by the notes of the kernel on each descriptor."""
+    """Return the processes that have the file open and locked, according to their fdinfo."""
     name = posix.readlink(f"/proc/self/fd/{descriptor}")
     found = []
     for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
@@ -33,7 +33,7 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
                 one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name
             ]
         except OSError:
-            continue  # gone meanwhile, or not ours to look into
+            continue  # exited meanwhile, or not accessible
         notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]
         if any("FLOCK" in note and wanted in note for note in notes):
             found.append(pid)
@@ -41,5 +41,5 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
 
 
 def _command(pid: str) -> str:
-    """The command's name of a process, as it calls itself; empty where there is none."""
+    """Return the command name of a process; empty if unknown."""
     return escape(read_text(f"/proc/{pid}/comm").strip())

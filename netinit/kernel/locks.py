@@ -1,4 +1,4 @@
-"""Locks that lie in files: of a pod as this machine has it, and that of iptables-legacy. Those of namespaces themselves are theirs."""
+"""File locks: this machine's locks of pods, and that of iptables-legacy. Namespaces are locked by netinit.kernel.namespaces."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from netinit.kernel import files
 from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.namespaces import take
 
-XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's, where XTABLES_LOCKFILE names no other
-FOLDER = "/run/netinit"  # of this machine's locks of pods
+XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's lock, unless XTABLES_LOCKFILE names another
+FOLDER = "/run/netinit"  # directory of this machine's locks of pods
 _PRIVATE_FOLDER = 0o040700
 
 
 def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
-    """The lock that this machine has of a pod, in a folder that no pod can open, and its path; -1 where there is no place for it.
+    """Acquire this machine's lock of a pod, in a directory that no pod can open; return descriptor and path, -1 if impossible.
 
-    The file is named by the namespace and goes with the run: whoever waited for a file that is gone takes the next.
-    LockedError names the holder.
+    The file is named after the namespace and deleted after the run: a process that waited for a deleted file tries the
+    next one. Raises LockedError with the holder.
     """
     status = posix.fstat(namespace)
     path = f"{FOLDER}/{status.st_dev}-{status.st_ino}.lock"
@@ -34,12 +34,12 @@ def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
             if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
                 return descriptor, path
         except FileNotFoundError:
-            pass  # the holder before has taken it away
+            pass  # the previous holder has deleted it
         posix.close(descriptor)
 
 
 def _make_folder() -> bool:
-    """Whether there is a folder for locks that root alone can open; NamespaceError where somebody has put another there."""
+    """Create the directory, readable by root only; return whether it exists. Raises NamespaceError if it is another user's."""
     try:
         posix.mkdir(FOLDER, 0o700)
     except FileExistsError:
@@ -49,6 +49,6 @@ def _make_folder() -> bool:
                 f"{FOLDER} is not a folder of mode 0700 of uid {posix.geteuid()}, so locks in it prove nothing:"
                 " see who made it, and remove it"
             ) from None
-    except OSError:  # a root that is read-only, or not ours: the pod's own lock has to do
+    except OSError:  # a read-only root, or no permission: the pod's own lock must suffice
         return False
     return True

@@ -1,4 +1,4 @@
-"""Programs as copies in memory that can be executed and not be read, for a child that joins another user namespace."""
+"""Copy programs into memory files that can be executed but not read, for a child that joins another user namespace."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be e
 
 
 def seal(paths: Sequence[str]) -> None:
-    """From now on these programs alone can be started, as copies in memory that can be executed and not be read.
+    """Allow only these programs to be started from now on, as memory files that can be executed but not read.
 
-    For a process that is about to join another user namespace: whoever is root there could trace programs that run in it,
-    to make them open what this machine shows to everybody, or to take what they have open. The kernel lets nobody trace a
-    program who has no rights over the owner of a file that the program itself could not read (would_dump of fs/exec.c):
-    the copies belong to this side.
+    For a process that is about to join another user namespace, whose root could trace programs in it, to make them open
+    files of this machine or to take their descriptors. The kernel does not allow tracing a program that cannot read its
+    own file without privileges over that file's owner (would_dump of fs/exec.c), and the copies belong to this user
+    namespace.
     """
     images: dict[tuple[int, int], int] = {}
     for path in paths:
@@ -39,7 +39,7 @@ def _copy(path: str) -> int:
         while posix.sendfile(image, source, None, 1 << 24):
             pass
         posix.fchmod(image, 0o111)
-        # What is open for writing cannot be executed: only this descriptor stays.
+        # A file open for writing cannot be executed, so only this descriptor stays open.
         return posix.open(f"/proc/self/fd/{image}", posix.O_PATH | posix.O_CLOEXEC)
     finally:
         posix.close(image)

@@ -1,19 +1,19 @@
-"""Network namespaces: whose this process's is, its lock, and the only way to enter another, to make one and to come back.
+"""Network namespaces: recognise the machine's own, lock one, enter one, create one and return from it.
 
-`enter` is for good, in a child that netinit.kernel.pods has prepared; `Visit` is for a block, in a namespace of our own making.
+`enter` is permanent, in a child that netinit.kernel.pods has prepared; `Visit` enters a namespace of our own for one
+block.
 
-How the machine's own namespace is distinguished from a pod's, without any privilege and where /proc is masked as in containers:
+How the machine's own namespace is told apart from a pod's, without privileges and with /proc masked as in containers:
 
-- Since Linux 6.18 the first network namespace has a number of its own (NET_NS_INIT_INO of linux/nsfs.h), which no kernel
-  gives to another.
-- Before, by a setting that the kernel shows in the first namespace alone: net.core.netdev_max_backlog is registered for
-  init_net (net/core/sysctl_net_core.c, the same since namespaces exist), and /proc/sys/net shows what the namespace of
-  the reading process has.
+- Since Linux 6.18 the initial network namespace has a fixed inode number (NET_NS_INIT_INO of linux/nsfs.h), which no other
+  namespace gets.
+- Before 6.18, by a setting that exists in the initial namespace only: net.core.netdev_max_backlog is registered for
+  init_net (net/core/sysctl_net_core.c, since namespaces exist), and /proc/sys/net shows the reader's own namespace.
 
-The limits: a node that is itself a container (kind) has a namespace that the kernel did not begin with, so a hostNetwork
-pod on it looks like any pod; from outside it is known by being the caller's own, or that of process 1. A pod that is a
-virtual machine (Kata Containers) runs in the first namespace of a kernel of its own: it needs --host-network. Without
-/proc/sys before 6.18 nothing is recognised.
+Limits: a node that is itself a container (kind) does not run in the kernel's initial namespace, so a hostNetwork pod on
+it looks like any pod; from outside it is recognised as the caller's own namespace or that of process 1. A pod that is a
+virtual machine (Kata Containers) runs in the initial namespace of its own kernel: it needs --host-network. Before 6.18
+without /proc/sys the namespace is not recognised.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ FIRST = 0xEFFFFFF9
 OF_THE_FIRST = "/proc/sys/net/core/netdev_max_backlog"
 POLL = 0.01  # seconds between two attempts to lock
 NETWORK, USER = 0x40000000, 0x10000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h: kinds of namespaces
-_OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
+_OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self shows the main thread's
 
 
 def is_machine() -> bool:
-    """Whether this process is in the network namespace that the kernel began with."""
+    """Whether this process is in the kernel's initial network namespace."""
     if posix.access(OF_THE_FIRST, posix.F_OK):
         return True
     try:
         return posix.stat(OWN).st_ino == FIRST
-    except OSError:  # no /proc: the lock will say so
+    except OSError:  # no /proc: `lock` reports it
         return False
 
 
 def refuse_host() -> None:
-    """NamespaceError where this process is in the machine's own namespace, which is changed only on demand."""
+    """Raise NamespaceError in the machine's own namespace, which is changed only with --host-network."""
     if is_machine():
         raise NamespaceError(f"{OF_THE_MACHINE}; nothing was changed.\n{_what_is_meant()}")
 
 
 def _what_is_meant() -> str:
-    """What each of those who come here by mistake wants to do instead."""
+    """Return what to do instead, for each way to end up in the machine's namespace by mistake."""
     from netinit.kernel.runtime_environment import PERSON, find_situation
 
     if find_situation() == PERSON:
@@ -76,15 +76,15 @@ OF_THE_MACHINE = "this is the machine's own network namespace, whose rules are f
 
 
 def lock(nanoseconds: int) -> int:
-    """Waits for this namespace's lock and returns its descriptor; it is held until every copy of that is closed.
+    """Acquire this namespace's lock and return its descriptor; it is held until every copy of the descriptor is closed.
 
-    The lock is on the namespace itself, so it needs no writable folder, is one for all containers of a pod, and is free
-    again when its holder dies. Programs started from here inherit it, so that a killed run's last change is done before
-    the next run looks. LockedError after `nanoseconds`.
+    The lock is on the namespace itself: it needs no writable directory, is shared by all containers of a pod, and is
+    released when its holder dies. Child programs inherit it, so the last change of a killed run completes before the next
+    run reads the rules. Raises LockedError after `nanoseconds`.
     """
     descriptor = posix.open(OWN, posix.O_RDONLY)
     if not take(descriptor, nanoseconds):
-        from netinit.kernel.lock_holders import describe_holders  # for the one run that has to wait in vain
+        from netinit.kernel.lock_holders import describe_holders  # only a run that timed out needs it
 
         holders = describe_holders(descriptor)
         posix.close(descriptor)
@@ -96,7 +96,7 @@ def lock(nanoseconds: int) -> int:
 
 
 def take(descriptor: int, nanoseconds: int) -> bool:
-    """Waits for the flock(2) lock of an open file; whether it was had."""
+    """Wait for the flock(2) lock of an open file; return whether it was acquired."""
     for _ in attempts(nanoseconds):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +107,7 @@ def take(descriptor: int, nanoseconds: int) -> bool:
 
 
 def attempts(nanoseconds: int) -> Iterator[None]:
-    """Yields at once and then every 10 ms until the time is over, whatever becomes of the wall clock."""
+    """Yield at once and then every 10 ms until the time is over, independently of the wall clock."""
     deadline = time.monotonic_ns() + nanoseconds
     yield
     while time.monotonic_ns() < deadline:
@@ -116,21 +116,21 @@ def attempts(nanoseconds: int) -> Iterator[None]:
 
 
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
-    """The calling thread is in the namespace of the open descriptor. NamespaceError."""
+    """Move the calling thread into the namespace of the open descriptor. Raises NamespaceError."""
     if refusal := _call("setns", descriptor, kind):
         raise NamespaceError(f"{name} cannot be entered: {refusal}; entering needs root with SYS_ADMIN (nsenter needs the same)")
 
 
 def unshare() -> None:
-    """The calling thread is in a fresh network namespace, whose loopback device is down. NamespaceError."""
+    """Move the calling thread into a new network namespace, whose loopback device is down. Raises NamespaceError."""
     if refusal := _call("unshare", NETWORK):
         raise NamespaceError(f"cannot make a network namespace: {refusal}; run as root with CAP_SYS_ADMIN")
 
 
 class Visit:
-    """A block in which the calling thread is in the namespace of a descriptor, or in a fresh one; then where it was before.
+    """Run a block in the namespace of a descriptor, or in a new one; then return the calling thread to its own namespace.
 
-    NamespaceError where it cannot be entered or made.
+    Raises NamespaceError if it cannot be entered or created.
     """
 
     def __init__(self, descriptor: int = -1) -> None:
@@ -157,13 +157,13 @@ class Visit:
 
 
 def open_own() -> int:
-    """A descriptor of the namespace that the calling thread is in."""
+    """Return a descriptor of the calling thread's network namespace."""
     return posix.open(_OF_THIS_THREAD, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
 def _call(name: str, *arguments: int) -> str:
-    """Makes the system call of the C library; why the kernel refused it, empty where it did not."""
-    import ctypes  # Python 3.12 has os.setns and os.unshare; this is 2 ms, paid only where a namespace is entered
+    """Call the C library's wrapper of a system call; return the kernel's error, empty on success."""
+    import ctypes  # Python 3.12 has os.setns and os.unshare; the import takes 2 ms, only where a namespace is entered
 
     library = ctypes.CDLL(None, use_errno=True)
     return posix.strerror(ctypes.get_errno()) if library[name](*arguments) else ""

@@ -1,7 +1,7 @@
-"""A small netlink client: addresses, policy rules and routes (rtnetlink(7)), and which nft chains and address sets there are.
+"""A small netlink client: addresses, policy rules and routes (rtnetlink(7)), nf_tables chains and address sets.
 
-What an init container needs of netlink are ten messages; pyroute2 knows them all, but takes 140 ms to import, ten times
-the rest of the job. Attributes and messages are those of linux/rtnetlink.h, fib_rules.h, netfilter/nf_tables.h and ipset/ip_set.h.
+An init container needs ten messages; pyroute2 has them all, but takes 140 ms to import, ten times as long as the whole
+job. Attributes and messages are those of linux/rtnetlink.h, fib_rules.h, netfilter/nf_tables.h and ipset/ip_set.h.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AF_NETLINK, AF_UNSPEC = 16, 0
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
 MSG_TRUNC = 0x20
-# linux/netlink.h: flags and types of messages, and what a message or an attribute begins with
+# linux/netlink.h: flags and types of messages, and the headers of messages and attributes
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 0x1, 0x4, 0x10, 0x300, 0x200, 0x400
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLMSG_HEADER, NLA_HEADER = 16, 4
@@ -37,7 +37,7 @@ FR_ACT_TO_TBL = 1
 FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
 _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
 _PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
-_USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names one
+_USUAL_METRIC = {2: 0, 10: 1024}  # default RTA_PRIORITY by family
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 # linux/netfilter/nf_tables.h: the subsystem's number, then the message's
 NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 1, 10 << 8 | 4, 10 << 8 | 7
@@ -49,19 +49,19 @@ NFTA_EXPR_NAME, NFTA_EXPR_DATA, NFTA_DATA_VALUE = 1, 2, 1
 NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_BITWISE_SREG, NFTA_BITWISE_DREG = 1, 2, 1, 3, 1, 2
 NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_EXPRESSIONS = 1, 2, 3, 4
 NF_ACCEPT = 1  # linux/netfilter.h
-# What messages of a kind begin with: struct ifaddrmsg, rtmsg and fib_rule_hdr (of equal form), nfgenmsg
+# Headers by kind of message: struct ifaddrmsg, rtmsg and fib_rule_hdr (same layout), nfgenmsg
 _ADDRESS, _ROUTE, _NETFILTER = "=BBBBI", "=BBBBBBBBI", "=BBH"
 _ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
 
 EINTR, EFBIG = 4, 27
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 DUMP_ATTEMPTS = 20
-RECEIVE_SIZE = 1 << 16  # the kernel gives 32 KiB at once at most; what is more is asked for again with a larger buffer
+RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
 MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 
 class InterfaceAddress(Record):
-    """An address of an interface: AF_INET or AF_INET6, its spelling, prefix length and the interface's index."""
+    """An address of an interface: family (AF_INET or AF_INET6), text, prefix length and the interface's index."""
 
     family: int
     address: str
@@ -70,7 +70,7 @@ class InterfaceAddress(Record):
 
 
 class PolicyRule(Record):
-    """A policy rule (ip rule) that looks up `table` for packets with `mark`; `protocol` says who made it."""
+    """A policy rule (ip rule) that looks up `table` for packets with `mark`; `protocol` is its origin."""
 
     family: int
     priority: int
@@ -78,7 +78,7 @@ class PolicyRule(Record):
     mask: int
     table: int
     protocol: int
-    plain: bool  # nothing else is matched on
+    plain: bool  # no other condition
 
 
 class LocalRoute(Record):
@@ -87,29 +87,29 @@ class LocalRoute(Record):
     family: int
     table: int
     protocol: int
-    plain: bool = True  # nothing else is said of it: no metric, no source
+    plain: bool = True  # no other attributes: no metric, no source
 
 
 class NftChain(Record):
     """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
 
-    `uses` are its rules and the jumps to it, which the kernel gives without its rules.
+    `uses`: the number of its rules and of jumps to it, which the kernel reports without listing rules.
     """
 
     family: int
     table: str
     name: str
     hooked: bool  # a base chain
-    hook: int = -1  # its number in linux/netfilter.h, of another family's in linux/netfilter_netdev.h and so on
+    hook: int = -1  # its number in linux/netfilter.h, or for other families in linux/netfilter_netdev.h and so on
     kind: str = ""  # filter, nat or route
     priority: int = 0
     uses: int = 0
-    handle: int = 0  # rises with everything that is made in its table
-    accepts: bool = True  # the policy of a base chain is ACCEPT
+    handle: int = 0  # increases with everything created in its table
+    accepts: bool = True  # the policy of a base chain is accept
 
 
 class Netlink:
-    """A netlink socket of this network namespace; OSError carries the kernel's refusals."""
+    """A netlink socket of this network namespace; methods raise OSError with the kernel's errors."""
 
     def __init__(self, protocol: int) -> None:
         self._socket = socket(AF_NETLINK, SOCK_RAW, protocol)
@@ -124,14 +124,14 @@ class Netlink:
         self.close()
 
     def close(self) -> None:
-        """What this socket owns goes with it."""
+        """Close the socket; the kernel deletes what it owns."""
         self._socket.close()
 
     def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
-        """Every object of a kind, as (message type, payload); asked again where something changed meanwhile.
+        """Return every object of a kind as (message type, payload); repeat if something changed meanwhile.
 
-        NLM_F_DUMP_INTR says so: parts may be missing. OSError: EINTR where it never stands still, EFBIG where it is more
-        than `most` bytes.
+        NLM_F_DUMP_INTR signals that parts may be missing. Raises OSError: EINTR if it keeps changing, EFBIG above `most`
+        bytes.
         """
         for _ in range(DUMP_ATTEMPTS):
             self._interrupted = self._truncated = False
@@ -147,7 +147,7 @@ class Netlink:
         raise OSError(EINTR, posix.strerror(EINTR))
 
     def request(self, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
-        """A change or a question, acknowledged by the kernel; what it says beside that, as (message type, payload)."""
+        """Send a change or query and wait for the kernel's acknowledgement; return other messages as (message type, payload)."""
         self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
         self._truncated = False
         found = [*self._receive()]
@@ -156,7 +156,7 @@ class Netlink:
         return found
 
     def ask(self, kind: int, body: bytes) -> list[bytes]:
-        """The answers to a question about one thing. OSError."""
+        """Return the answers to a query about one object. Raises OSError."""
         self._send(kind, NLM_F_REQUEST | NLM_F_ACK, body)
         return [payload for _, payload in self._receive()]
 
@@ -165,13 +165,13 @@ class Netlink:
         self._socket.send(message(kind, flags, body, self._sequence))
 
     def _receive(self) -> Iterator[tuple[int, bytes]]:
-        """The messages of an answer up to its end; one that was cut off is noted, and the next answer has more room."""
+        """Yield the messages of an answer up to its end; after a truncated one the next receive has a larger buffer."""
         while True:
             data, _, how, _ = self._socket.recvmsg(self._size)
             if how & MSG_TRUNC:
                 self._truncated = True
                 self._size *= 2
-                return  # what is still to come has this question's number, and is not taken for the next one's answer
+                return  # the remaining messages have this request's sequence number, so the next one ignores them
             offset = 0
             while offset + NLMSG_HEADER <= len(data):
                 length, kind, flags, sequence, _ = unpack_from("=IHHII", data, offset)
@@ -189,7 +189,7 @@ class Netlink:
 
 
 def list_addresses() -> tuple[InterfaceAddress, ...]:
-    """All addresses of the namespace, in the kernel's order: IPv4's first, as Go's net.InterfaceAddrs has them."""
+    """Return all addresses of the namespace in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
     found = []
     for kind, body in dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
         family, length, _, _, index = unpack_from(_ADDRESS, body)
@@ -201,7 +201,7 @@ def list_addresses() -> tuple[InterfaceAddress, ...]:
 
 
 def change_loopback_address(address: str, *, add: bool) -> None:
-    """Adds an IPv6 address to the loopback device, or removes it."""
+    """Add an IPv6 address to the loopback device, or delete it."""
     packed = inet_pton(AF_INET6, address)
     body = pack(_ADDRESS, AF_INET6, 128, 0, RT_SCOPE_HOST, LOOPBACK_INDEX)
     body += attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
@@ -209,7 +209,7 @@ def change_loopback_address(address: str, *, add: bool) -> None:
 
 
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
-    """The policy rules of a family that match a firewall mark and look up a table."""
+    """Return the policy rules of a family that match a firewall mark and look up a table."""
     found = []
     for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
         got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
@@ -230,9 +230,9 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
 
 
 def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
-    """Adds a policy rule, or removes exactly that one.
+    """Add a policy rule, or delete exactly this one.
 
-    Priority 0 lets the kernel choose the place, as for `ip rule add`, and leaves open in a removal which it was given.
+    Priority 0: the kernel chooses it when adding, as for `ip rule add`, and any matches when deleting.
     """
     body = _rule_header(rule.family, action=FR_ACT_TO_TBL)
     for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
@@ -244,7 +244,7 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 
 
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
-    """The default routes of a family that deliver to this host, in whatever table."""
+    """Return the default routes of a family that deliver to this host, in any table."""
     found = []
     for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
         got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
@@ -258,7 +258,7 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
 
 
 def change_local_route(route: LocalRoute, *, add: bool) -> None:
-    """Adds `local default dev lo` to a table, or removes it."""
+    """Add `local default dev lo` to a table, or delete it."""
     scope = RT_SCOPE_UNIVERSE if route.family == AF_INET6 else RT_SCOPE_HOST
     body = _route_header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
     body += attribute(RTA_TABLE, pack("=I", route.table)) + attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
@@ -266,7 +266,7 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
 
 
 def list_nft_chains() -> tuple[NftChain, ...]:
-    """All chains of nf_tables in the namespace. OSError without NET_ADMIN or without kernel support."""
+    """Return all nf_tables chains in the namespace. Raises OSError without NET_ADMIN or without kernel support."""
     found = []
     for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
@@ -287,7 +287,7 @@ def list_nft_chains() -> tuple[NftChain, ...]:
 
 
 def list_dormant_tables() -> tuple[tuple[int, str], ...]:
-    """The tables of nf_tables, by family and name, whose chains the kernel does not ask. OSError as of `list_nft_chains`."""
+    """Return family and name of nf_tables tables with the dormant flag. Raises OSError as `list_nft_chains` does."""
     found = []
     for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETTABLE, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
@@ -297,18 +297,18 @@ def list_dormant_tables() -> tuple[tuple[int, str], ...]:
 
 
 def read_nft_generation() -> bytes:
-    """What is another after each change of nf_tables in the namespace. OSError."""
+    """Return the generation id of nf_tables in the namespace, which differs after each change. Raises OSError."""
     with Netlink(NETLINK_NETFILTER) as link:
         return read_attributes(link.ask(NFT_MSG_GETGEN, pack(_NETFILTER, AF_UNSPEC, 0, 0))[0], NETFILTER_SIZE)[NFTA_GEN_ID]
 
 
 def list_nft_rules(family: int) -> list[bytes]:
-    """All rules of a family of nf_tables as the kernel gives them: attributes behind four bytes, see nf_tables.h. OSError."""
+    """Return all rules of an nf_tables family: attributes after a header of four bytes, see nf_tables.h. Raises OSError."""
     return [body for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
 def dump(protocol: int, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
-    """Every object of a kind, by a socket of its own: see Netlink.dump. OSError."""
+    """Return every object of a kind, using a new socket: see Netlink.dump. Raises OSError."""
     with Netlink(protocol) as link:
         return link.dump(kind, body, most)
 
@@ -319,22 +319,22 @@ def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
 
 
 def _rule_header(family: int, action: int = 0) -> bytes:
-    """A struct fib_rule_hdr: family, lengths of destination and source, tos, table, two reserved, action, flags."""
+    """Return a struct fib_rule_hdr: family, lengths of destination and source, tos, table, two reserved, action, flags."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, 0, 0, action, 0)
 
 
 def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
-    """A struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
+    """Return a struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
 
 
 def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
-    """A message to the kernel."""
+    """Return a netlink message with its header."""
     return pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, sequence, 0) + body + b"\0" * (-len(body) % 4)
 
 
 def split(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The messages in what was received, as (type, payload)."""
+    """Yield the received messages as (type, payload)."""
     offset = 0
     while offset + NLMSG_HEADER <= len(data):
         length, kind = unpack_from("=IH", data, offset)
@@ -343,16 +343,16 @@ def split(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """An attribute of a message."""
+    """Return an encoded attribute."""
     return pack("=HH", NLA_HEADER + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
-    """The attributes in a message from an offset on, by their kind; of several of one kind the last."""
+    """Return the attributes of a message from an offset on, by type; the last of several with the same type."""
     found = {}
     while offset + NLA_HEADER <= len(body):
         length, kind = unpack_from("=HH", body, offset)
-        if length < NLA_HEADER:  # shorter than its own header: nothing sensible follows
+        if length < NLA_HEADER:  # shorter than its own header: the rest is invalid
             break
         found[kind & NLA_TYPE_MASK] = body[offset + NLA_HEADER : offset + length]
         offset += length + 3 & ~3
@@ -360,7 +360,7 @@ def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
 
 
 def read_expressions(block: bytes) -> list[tuple[bytes, dict[int, bytes]]]:
-    """The expressions of a rule of nf_tables: the name of each, and its attributes."""
+    """Return the expressions of an nf_tables rule: name and attributes of each."""
     found = []
     offset = 0
     while offset + NLA_HEADER <= len(block):
@@ -375,7 +375,7 @@ def read_expressions(block: bytes) -> list[tuple[bytes, dict[int, bytes]]]:
 
 
 def big(value: bytes | None) -> int:
-    """A number in network byte order, as nf_tables has them; 0 where there is none."""
+    """Decode a number in network byte order, as nf_tables has them; 0 if missing."""
     return int.from_bytes(value or b"", "big")
 
 
@@ -384,5 +384,5 @@ def _number(value: bytes | None, default: int = 0) -> int:
 
 
 def read_name(value: bytes) -> str:
-    """A name as the kernel holds it; bytes that are no UTF-8 become lone surrogates."""
+    """Decode a name; bytes that are not UTF-8 become lone surrogates."""
     return value.rstrip(b"\0").decode("utf-8", "surrogateescape")

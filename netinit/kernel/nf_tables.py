@@ -1,4 +1,4 @@
-"""nf_tables over netlink (linux/netfilter/nf_tables.h): several changes as one transaction, and tables as the kernel dumps them."""
+"""nf_tables over netlink (linux/netfilter/nf_tables.h): changes as one transaction, and dumps of tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NFT_MSG_NEWSET, NFT_MSG_GETSET, NFT_MSG_NEWSETELEM, NFT_MSG_GETSETELEM, NFT_MSG_
     SUBSYSTEM << 8 | kind for kind in (9, 10, 12, 13, 16, 18, 19)
 ]
 NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
-NLM_F_NONREC = 0x100  # of a deletion: only where nothing is in it; linux/netlink.h
+NLM_F_NONREC = 0x100  # for deletions: only if the object is empty; linux/netlink.h
 NFTA_LIST_ELEM = 1
 NFTA_META_SREG, NFTA_CMP_OP, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK, NFTA_BITWISE_XOR = 3, 2, 3, 4, 5
 NFTA_PAYLOAD_DREG, NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN, NFTA_PAYLOAD_SREG = 1, 2, 3, 4, 5
@@ -56,26 +56,26 @@ NLMSGERR_ATTR_MSG, NLMSGERR_ATTR_OFFS = 1, 2
 SO_SNDBUF, SO_SNDBUFFORCE = 7, 32
 ENOENT, EPERM, EINVAL, EMSGSIZE, EOPNOTSUPP = 2, 1, 22, 90, 95
 RECEIVE_SIZE = 1 << 16
-SMALL = 1 << 16  # bytes that any socket takes at once; net.core.wmem_default is at least twice this
+SMALL = 1 << 16  # bytes that any socket accepts at once; net.core.wmem_default is at least twice this
 ATTEMPTS = 10
 MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
-MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as many as are read of a listing
+MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, the same limit as for listings
 
 
 class Refusal(Record):
-    """What the kernel refused of a transaction: the message by its index, and where in its attributes, as far as it says."""
+    """The kernel's error in a transaction: the index of the message, and the offset in its attributes, if known."""
 
     number: int  # errno(3)
     message: int  # -1: the transaction itself
     offset: int = -1
-    text: str = ""  # the kernel's own words
+    text: str = ""  # the kernel's message
 
 
 class TableDump(Record):
     """Tables as the kernel dumps them: the attributes of each object, in its order.
 
-    `others`: whether there are objects that no plan has (named sets and maps, counters and the like, flow tables); where
-    they were not read their lists are empty.
+    `others`: whether there are objects that no plan has (named sets and maps, counters, flow tables); if they were not
+    read, their lists are empty.
     """
 
     tables: tuple[bytes, ...]
@@ -88,7 +88,7 @@ class TableDump(Record):
 
 
 class NfTables(Netlink):
-    """A socket for changes of nf_tables."""
+    """A netlink socket for changes of nf_tables."""
 
     def __init__(self) -> None:
         super().__init__(NETLINK_NETFILTER)
@@ -96,9 +96,9 @@ class NfTables(Netlink):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
 
     def commit(self, family: int, messages: Sequence[Message], *, check: bool = False) -> tuple[Refusal, ...]:
-        """Makes all of these changes of a family or none; what was refused. With `check` none is made where all could be.
+        """Commit all changes to a family, or none; return the errors. With `check`, only validate them.
 
-        OSError: EMSGSIZE where they are too many for the socket.
+        Raises OSError: EMSGSIZE if they are too large for the socket.
         """
         edge = pack(">BBH", 0, 0, SUBSYSTEM)
         head = pack(">BBH", family, 0, 0)
@@ -106,9 +106,9 @@ class NfTables(Netlink):
         first = self._sequence + 1
         last = len(messages) - 1
         for index, (kind, flags, attributes) in enumerate(messages):
-            # Refusals are always answered; the acknowledgement of the last one proves that the kernel came to it.
+            # Errors are always sent; acknowledging the last message proves that the kernel processed it.
             parts.append(self._spell(kind, flags | (NLM_F_ACK if index == last else 0), head + attributes))
-        if not check:  # without an end the kernel goes back when it has looked at all of them
+        if not check:  # without the end of the batch the kernel validates everything and rolls back
             parts.append(self._spell(NFNL_MSG_BATCH_END, 0, edge))
         data = b"".join(parts)
         if len(data) > SMALL:
@@ -120,10 +120,10 @@ class NfTables(Netlink):
         return tuple([one for one in answers if one.number])
 
     def _make_room(self, size: int) -> None:
-        """Lets the socket take this many bytes at once: a transaction is one piece."""
+        """Enlarge the socket's send buffer: a transaction must be sent in one piece."""
         try:
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
-        except PermissionError:  # in a user namespace of the pod's: up to net.core.wmem_max
+        except PermissionError:  # in a pod's user namespace: limited to net.core.wmem_max
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUF, size)
 
     def _spell(self, kind: int, flags: int, body: bytes) -> bytes:
@@ -131,7 +131,7 @@ class NfTables(Netlink):
         return netlink.message(kind, NLM_F_REQUEST | flags, body, self._sequence)
 
     def _answers(self, first: int) -> list[Refusal]:
-        """What the kernel answered, which it has when sending returns; `first` is the number of the first message."""
+        """Return the kernel's errors, available as soon as sending returns; `first` is the sequence number of the first message."""
         found: list[Refusal] = []
         while True:
             try:
@@ -142,7 +142,7 @@ class NfTables(Netlink):
 
 
 def _read_answer(body: bytes, first: int) -> Refusal:
-    """A struct nlmsgerr with the head of the message that it is about, and attributes."""
+    """Read a struct nlmsgerr with the header of the failed message, and attributes."""
     sequence = unpack_from("=I", body, 4 + 8)[0]
     more = read_attributes(body, 4 + NLMSG_HEADER)
     offset = unpack_from("=I", more[NLMSGERR_ATTR_OFFS])[0] - NLMSG_HEADER - NETFILTER_SIZE if NLMSGERR_ATTR_OFFS in more else -1
@@ -151,32 +151,32 @@ def _read_answer(body: bytes, first: int) -> Refusal:
 
 
 def commit(family: int, messages: Sequence[Message]) -> None:
-    """Makes all of these changes or none. OSError: the first refusal."""
+    """Commit all of these changes or none. Raises OSError with the first error."""
     with NfTables() as link:
         raise_first(link.commit(family, messages))
 
 
 def raise_first(refusals: Iterable[Refusal]) -> None:
-    """OSError where something was refused."""
+    """Raise OSError with the first error, if there is one."""
     for one in refusals:
         raise OSError(one.number, posix.strerror(one.number))
 
 
 def set_dormant(family: int, table: str, *, dormant: bool) -> None:
-    """Lets the kernel ask the chains of a table, or none of them. OSError."""
+    """Set or clear the dormant flag of a table. Raises OSError."""
     flags = attribute(NFTA_TABLE_FLAGS, pack(">I", NFT_TABLE_F_DORMANT if dormant else 0))
     commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(NFTA_TABLE_NAME, name(table)) + flags)])
 
 
 def name(text: str) -> bytes:
-    """A name as the kernel takes it."""
+    """Return a name as the kernel expects it."""
     return text.encode("utf-8", "surrogateescape") + b"\0"
 
 
 def dump_tables(family: int, names: Collection[str], *, whole: bool) -> TableDump:
-    """These tables of a family: tables, rules and sets; `whole` with everything else in them.
+    """Dump these tables of a family: tables, rules and sets; with `whole`, everything else in them too.
 
-    OSError: EFBIG where they have more than is read, EINTR where they never stand still.
+    Raises OSError: EFBIG if they are larger than the limit, EINTR if they keep changing.
     """
     wanted = {name(one) for one in names}
     with Netlink(NETLINK_NETFILTER) as link:
@@ -199,11 +199,11 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     head = pack("=BBH", family, 0, 0)
 
     def read(kind: int) -> tuple[bytes, ...]:
-        """All objects of a kind in these tables, whose name is the first attribute of each."""
+        """Return all objects of a kind in these tables; the table's name is each one's first attribute."""
         try:
             found = [body[NETFILTER_SIZE:] for _, body in link.dump(kind, head, MOST_BYTES)]
         except OSError as error:
-            if kind in (NFT_MSG_GETOBJ, NFT_MSG_GETFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # of an older kernel
+            if kind in (NFT_MSG_GETOBJ, NFT_MSG_GETFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # older kernels
                 return ()
             raise
         return tuple([body for body in found if _first(body) in names])
@@ -219,7 +219,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     for one in sets:
         found = read_attributes(one, 0)
         which = attribute(1, found[1]) + attribute(2, found[2])  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
-        # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
+        # A separate socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
         bodies = [body[NETFILTER_SIZE:] for _, body in netlink.dump(NETLINK_NETFILTER, NFT_MSG_GETSETELEM, head + which, left)]
         left -= sum([len(body) for body in bodies])
         elements += bodies
@@ -234,5 +234,5 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
 
 
 def _first(body: bytes) -> bytes:
-    """The value of the first attribute."""
+    """Return the value of the first attribute."""
     return body[4 : unpack_from("=H", body)[0]]

@@ -1,14 +1,14 @@
-"""Netlink's notifications of a network namespace: sockets that become readable when something changes that decides about packets.
+"""Netlink notification sockets for a network namespace: readable when something changes that affects packets.
 
-A notification is a trigger and nothing else: what it says is not read. So a socket needs no more room than for one message, and
-what the kernel drops beyond it (ENOBUFS) is no loss: a socket that has dropped something is readable as well. Whoever is
-woken drains the sockets first and takes a snapshot then; what changes after the drain makes them readable again.
+A notification only triggers; its content is not read. So a socket's buffer holds one message, and what the kernel drops
+beyond it (ENOBUFS) is no loss: a socket that dropped something is readable too. After a wake-up, drain the sockets first
+and then take a snapshot; later changes make them readable again.
 
-Groups are those of linux/netfilter/nfnetlink.h, rtnetlink.h and xfrm.h. The kernel sends none for the tables of legacy
-iptables, BPF programs, and the settings that RTNLGRP_*_NETCONF do not cover (route_localnet, accept_local).
+Groups are those of linux/netfilter/nfnetlink.h, rtnetlink.h and xfrm.h. The kernel sends none for tables of legacy
+iptables, BPF programs, and settings that RTNLGRP_*_NETCONF does not cover (route_localnet, accept_local).
 
-A socket belongs to the namespace in which it was opened, and keeps it in being: close it when the pod goes. Reading it
-needs no right; what is sent through it, and nothing here is, needs the sender's.
+A socket belongs to the namespace in which it was opened and keeps it alive: close it when the pod is deleted. Reading
+needs no privilege.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _ROUTE_GROUPS = (1, 4, 5, 7, 8, 9, 11, 19, 24, 25, 32)
 _GROUPS = {_NETFILTER: (7,), _ROUTE: _ROUTE_GROUPS, _XFRM: (4,)}  # NFNLGRP_NFTABLES, XFRMNLGRP_POLICY
 _OPTIONAL = {_XFRM: (errno.EPROTONOSUPPORT, errno.ENOENT), _ROUTE: (errno.EINVAL,)}  # no IPsec; a group newer than the kernel
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
-_ROOM = 1  # bytes of a socket's buffer: the kernel makes it its least (2 KiB), and takes one message however long it is
-_MOST_MESSAGES = 64  # that one drain takes: a socket that is still readable then wakes its owner again
+_ROOM = 1  # buffer size in bytes: the kernel raises it to its minimum (2 KiB), and accepts one message of any length
+_MOST_MESSAGES = 64  # messages per drain: a socket that is still readable wakes its owner again
 MOST_SOCKETS = len(_GROUPS)
 
 
 def subscribe() -> list[socket.socket]:
-    """Sockets that become readable when something changes in the network namespace of this thread. OSError without NET_ADMIN."""
+    """Return sockets that become readable when this thread's network namespace changes. Raises OSError without NET_ADMIN."""
     found: list[socket.socket] = []
     try:
         for protocol, groups in _GROUPS.items():
@@ -44,7 +44,7 @@ def subscribe() -> list[socket.socket]:
                 raise
             found.append(made)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
-            made.bind((0, 0))  # without a port of its own, it would be taken for the kernel's, which sends itself nothing
+            made.bind((0, 0))  # without a port id of its own it would count as the kernel's, which gets no notifications
             for group in groups:
                 _join(made, protocol, group)
     except BaseException:
@@ -62,7 +62,7 @@ def _join(made: socket.socket, protocol: int, group: int) -> None:
 
 
 def drain(sockets: Iterable[socket.socket]) -> int:
-    """Takes what has come, unread; how many of the sockets have dropped something."""
+    """Discard received messages; return how many of the sockets have dropped any."""
     return sum([_drain(one) for one in sockets])
 
 
@@ -81,19 +81,19 @@ def _drain(one: socket.socket) -> bool:
 
 
 def close(sockets: Iterable[socket.socket]) -> None:
-    """The namespace is kept no longer."""
+    """Close the sockets, which releases the namespace."""
     for one in sockets:
         one.close()
 
 
 def send_sockets(channel: int, sockets: list[socket.socket]) -> None:
-    """Hands the sockets over through a Unix socket, and closes them here. OSError."""
+    """Send the sockets through a Unix socket, and close them here. Raises OSError."""
     with contextlib.closing(socket.socket(fileno=channel)) as sending:
         socket.send_fds(sending, [b"."], [one.fileno() for one in sockets])
     close(sockets)
 
 
 def receive_sockets(channel: socket.socket) -> list[socket.socket]:
-    """The sockets that `send_sockets` has handed over. OSError where there are none yet."""
+    """Receive the sockets that `send_sockets` sent. Raises OSError if there are none yet."""
     _, descriptors, _, _ = socket.recv_fds(channel, 1, MOST_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
     return [socket.socket(fileno=one) for one in descriptors]

@@ -1,8 +1,8 @@
-"""Whether anything in a network namespace but known chains can decide about packets: names and numbers that are read in a millisecond.
+"""Check quickly, in about 1 ms, that nothing in a network namespace except known chains can affect packets.
 
-`apply` asks this when it has programmed a pod. No means that a snapshot must be read and judged, whose reader and judge take a
-hundred times as long. Yes leaves out what a pod can hardly have and what costs more to ask than all the rest: BPF programs are asked
-for where the caller wants to be sure (bpf(2) needs ctypes), policies of IPsec not at all (the question loads a module of the kernel).
+`apply` calls this after it has programmed a pod. If the answer is no, a snapshot must be read and simulated, which takes
+a hundred times as long. Some rare and costly checks are left out: BPF programs are checked only on demand (bpf(2) needs
+ctypes), IPsec policies never (listing them loads a kernel module).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ IFA_ADDRESS, IFA_LOCAL = 1, 2
 RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE = 1, 4, 9, 15
 RTN_UNICAST, RTN_LOCAL = 1, 2
 _LINK_SIZE, _ADDRESS_SIZE, _ROUTE_SIZE, _CONTROL_SIZE = 16, 8, 12, 20
-WITHOUT_FILTERS = (b"noqueue", b"noop", b"mq", b"pfifo_fast")  # qdiscs that no filter can be attached to
+WITHOUT_FILTERS = (b"noqueue", b"noop", b"mq", b"pfifo_fast")  # qdiscs that accept no filter
 _BITS = {family.number: family.bits for family in FAMILIES}
 _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 128)}
 
 
 class KnownChain(Record):
-    """A chain of nf_tables as it should be: its rules and the jumps to it, and of a base chain hook, type and priority."""
+    """The expected content of an nf_tables chain: its rules, the jumps to it and, for a base chain, hook, type and priority."""
 
     uses: int
     hook: int = -1
@@ -46,10 +46,10 @@ Place = tuple[int, str, str]  # family, table, chain
 def is_plain(
     known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
 ) -> bool:
-    """Whether only the `known` chains, each as it should be, decide here. OSError.
+    """Whether only the `known` chains, each as expected, affect packets here. Raises OSError.
 
-    `tables` are the routing tables that routes may lead to this host in, `excluded` the devices that no default route may leave by;
-    with `own_legacy` whoever asks knows every rule of the older interface; `sure` asks for BPF programs too.
+    `tables`: routing tables that may hold local routes. `excluded`: devices that no default route may use. `own_legacy`:
+    the caller knows every legacy rule. `sure`: check for BPF programs too.
     """
     return (
         if_nametoindex("lo") == LOOPBACK_INDEX
@@ -60,7 +60,7 @@ def is_plain(
 
 
 def _holds_only(known: Mapping[Place, KnownChain]) -> bool:
-    """Whether nf_tables asks the known chains and no other that has rules, or lets anything but pass."""
+    """Whether every nf_tables chain is known and as expected, or has no rules and accepts."""
     missing = set(known)
     for chain in detect.nft_chains() or ():
         place = (chain.family, chain.table, chain.name)
@@ -78,11 +78,11 @@ def _holds_only(known: Mapping[Place, KnownChain]) -> bool:
 
 
 def _holds_legacy_rules(family: Family) -> bool:
-    """Whether a table of the older interface has rules, or nobody says which there are."""
+    """Whether a legacy table has rules, or the tables cannot be listed."""
     names = detect.legacy_tables(family)
     if not names:
         return names is None
-    from netinit.kernel.snapshot import legacy_tables  # seldom
+    from netinit.kernel.snapshot import legacy_tables  # rarely needed
 
     return any(legacy_tables.holds_rules(family, name) for name in names)
 
@@ -113,7 +113,7 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
 
 
 def _is_default(body: bytes, devices: Collection[str]) -> bool:
-    """Whether a route is a default one through one of these devices, or several ways at once."""
+    """Whether a route is a default route through one of these devices, or a multipath route."""
     device = read_attributes(body, _ROUTE_SIZE).get(RTA_OIF)
     return not body[1] and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
 

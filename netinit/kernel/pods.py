@@ -1,12 +1,12 @@
-"""Pods seen from outside: a network namespace that --pid or --netns names, looked into and programmed by a child.
+"""Read and program the network namespace of a pod, named by --pid or --netns, from outside the pod.
 
-Entering is for good, and a child's business: it leaves supplementary groups, descriptors and capabilities behind before it
-reads anything of the pod, so it could not come back. One class opens, locks and enters; nobody else does.
+A child process enters the namespace and never comes back: before it reads anything of the pod it gives up its
+supplementary groups, descriptors and capabilities. Only `OpenPod` opens, locks and enters namespaces of pods.
 
-Reading needs no right inside: the kernel lets NET_ADMIN of this machine list the rules of a namespace that belongs to
-another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) needs the
-other user namespace itself. A child that joins it is at the mercy of its root, who may be any user of this machine; so it
-is hidden from tracing, and so are its programs (netinit.kernel.memfd_exec).
+Reading needs no privilege inside the pod: with NET_ADMIN on the machine the kernel lists the rules of a namespace that
+belongs to another user namespace, with the same ids. Only writing rules that match users (xt_owner) needs the pod's user
+namespace. The root user of that namespace, which may be any user of the machine, could trace a child that joins it; so
+the child and its programs are hidden from ptrace (netinit.kernel.memfd_exec).
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 NAMED = "/run/netns"
-# What is done in a pod has deadlines of its own (programs, locks, probes). This one is for a child that was stopped.
+# Programs, locks and probes have deadlines of their own; this one is for a child that was stopped (SIGSTOP).
 SECONDS = 300.0
-# However much the pod has of anything: this child and each program that it starts get no more. 200,000 rules take a quarter.
+# Limits for this child and each program it starts, whatever the size of the pod's rules. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
 MOST_OUTPUT = 1 << 28  # bytes that a program may print
-_SECONDS_TO_READ = 10.0  # one small file, perhaps of a file system that the pod serves itself
+_SECONDS_TO_READ = 10.0  # one small file, perhaps on a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 
 
 def warn_if_host(what: str) -> str:
-    """The warning that a namespace is the machine's own."""
+    """Return the warning that a namespace is the machine's own."""
     return f"{what}, not a pod's: apply and remove change it only with --host-network"
 
 
 class OpenPod:
-    """The namespace of a process, or of this name or path, held open, so that all that is done is done to one and the same.
+    """An open network namespace, given by process id, name or path; every operation uses the same open descriptor.
 
-    A process is looked up once, by its folder in /proc: whatever is opened through that descriptor is of that process, and
-    fails (ESRCH) once it has ended, also where another has got its number. NamespaceError says what cannot be opened.
+    The process is looked up once, in /proc. Files opened through that descriptor belong to this process and fail with
+    ESRCH after it has exited, even if its process id is reused. Raises NamespaceError if the namespace cannot be opened.
     """
 
     def __init__(self, *, pid: int = 0, netns: str = "") -> None:
@@ -77,14 +77,14 @@ class OpenPod:
         self.close()
 
     def close(self) -> None:
-        """Nothing of the pod is held any more."""
+        """Close every descriptor of the pod."""
         for descriptor in (self._folder, self._owner, self._namespace):
             if descriptor >= 0:
                 posix.close(descriptor)
         self._folder = self._owner = self._namespace = -1
 
     def host_namespace_reason(self) -> str:
-        """Why this namespace is the machine's own and no pod's; empty for a pod's."""
+        """Return why this namespace is the machine's own; empty if it is a pod's."""
         mine = posix.fstat(self._namespace)
         if mine.st_ino == namespaces.FIRST:
             return "the machine's own network namespace"
@@ -94,19 +94,19 @@ class OpenPod:
         ):
             try:
                 other = posix.stat(path)
-            except OSError:  # of another user, or no /proc: then it is not known
+            except OSError:  # another user's process, or no /proc: unknown
                 continue
             if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
                 return what
         return ""
 
     def warn_if_host(self) -> str:
-        """A warning where this namespace is the machine's own; empty for a pod's."""
+        """Return a warning if this namespace is the machine's own; empty if it is a pod's."""
         machine = self.host_namespace_reason()
         return warn_if_host(f"{self.path} leads to {machine}") if machine else ""
 
     def refuse_host(self) -> None:
-        """NamespaceError where this is the machine's own namespace: programs of the whole machine go by its rules."""
+        """Raise NamespaceError if this is the machine's own namespace: its rules apply to every program of the machine."""
         what = self.host_namespace_reason()
         if what:
             raise NamespaceError(
@@ -115,10 +115,10 @@ class OpenPod:
             )
 
     def read_resolv_conf(self) -> str:
-        """The text of the pod's /etc/resolv.conf; empty where there is none, or no process whose root is known.
+        """Return the text of the pod's /etc/resolv.conf; empty if there is none or the pod was not given by a process id.
 
-        A child without rights opens it, since the file system may be the pod's own and never answer. NamespaceError where
-        it is anything but a small regular file.
+        A child without privileges opens it, because the file system may belong to the pod and never answer. Raises
+        NamespaceError if it is not a small regular file.
         """
         if self._folder < 0:
             return read_text(detect.RESOLV_CONF)
@@ -137,14 +137,14 @@ class OpenPod:
             posix.close(root)
 
     def read_name_servers(self) -> list[str]:
-        """The name servers of the pod. NamespaceError, as for the file."""
+        """Return the pod's name servers. Raises NamespaceError if its resolv.conf cannot be read."""
         return detect.name_servers(self.read_resolv_conf())
 
     def lock(self, nanoseconds: int, warn: Callable[[str], None]) -> Locks:
-        """Waits for this machine's lock of the pod, then for the pod's own, each no longer than this.
+        """Acquire the machine's lock for this pod, then the pod's own lock, waiting up to `nanoseconds` for each.
 
-        LockedError where another run from outside has the first. Any process of the pod can hold the second for ever, so
-        it is done without once the time is over, and `warn` is called with its holder.
+        Raises LockedError if another run outside the pod keeps the first. Any process of the pod can keep the second for
+        ever, so after the timeout `warn` is called with the holder and the run continues without it.
         """
         return Locks(self._namespace, nanoseconds, warn)
 
@@ -157,10 +157,11 @@ class OpenPod:
         holding: tuple[int, ...] = (),
         seconds: float = SECONDS,
     ) -> Result:
-        """What `action` returned, in a child that is inside with NET_ADMIN, NET_RAW and what it is to `keep`.
+        """Run `action` in a child inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
 
-        `joins`: also in the user namespace that owns the pod's, as its root. Descriptors in `holding` are open inside.
-        Whatever NetinitError or OSError the action raised is raised here; NetinitError where the child was late.
+        `joins`: also join the user namespace that owns the pod's network namespace, as its root. `holding`: descriptors
+        that stay open in the child. NetinitError and OSError of the action are raised here; NetinitError also if the
+        child times out.
         """
         return children.ask(
             lambda: self._enter_and(action, joins=joins, keep=keep),
@@ -172,9 +173,10 @@ class OpenPod:
     def modify_inside(
         self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...], seconds: float = SECONDS
     ) -> Result:
-        """The same for what changes the pod, as its root: a signal to this process is the child's to answer, by its `Signals`.
+        """Run `action`, which changes the pod, in a child that is root of the pod's user namespace; return its result.
 
-        ApplyError or KeyboardInterrupt where one has ended it; see `children.ask_to_the_end`.
+        Signals to this process are passed on to the child, whose action handles them through the `Signals` it is given.
+        Raises ApplyError or KeyboardInterrupt if a signal ended it; see `children.ask_to_the_end`.
         """
         return children.ask_to_the_end(
             lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
@@ -186,28 +188,28 @@ class OpenPod:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the namespace belongs to another user namespace than this process's."""
+        """Whether the namespace is owned by a user namespace other than this process's."""
         return self._owner >= 0
 
     def enter(self, action: Callable[[], Result]) -> Result:
-        """The same as `visit` in this very process, which stays inside: for a child that has nothing else to do.
+        """Run `action` inside the pod in this process, which stays inside; for a child that does nothing else.
 
-        Not for a namespace that is foreign, where it would lose its rights over what it holds outside.
+        Not for a foreign namespace: there this process would lose its privileges over descriptors from outside.
         """
         return self._enter_and(action, joins=False, keep=())
 
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
-        """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
+        """Enter the namespace for good, in a child, with only the capabilities and memory it needs inside; run `action`."""
         preload.load()
         children.limit(MEMORY, MOST_OUTPUT)
         namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
-            detect.open_table_names()  # they may belong to a user who is nobody in the pod's user namespace
+            detect.open_table_names()  # they may belong to a user that the pod's user namespace does not map
             memfd_exec.seal(_list_programs())
             capabilities.hide()
             namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
-            capabilities.hide()  # a change of ids may have undone it (fs.suid_dumpable)
+            capabilities.hide()  # a change of ids may have reset it (fs.suid_dumpable)
         if self._owner >= 0 and not joins:
             _take_group_of_root_inside()
         capabilities.confine(keep)
@@ -215,23 +217,23 @@ class OpenPod:
 
 
 class Locks:
-    """What a run from outside holds while it programs a pod, by `with`; `descriptors` are for its child to hold too."""
+    """The locks of a run that programs a pod from outside, as a context manager; the child inherits `descriptors`."""
 
     def __init__(self, namespace: int, nanoseconds: int, warn: Callable[[str], None]) -> None:
         self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
-        # A description of its own: one that is shared with the namespace's descriptor would never be let go.
+        # A separate open file description: a lock on one shared with the namespace's descriptor would never be released.
         self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
         if not namespaces.take(self._inner, nanoseconds):
             warn(
                 f"the pod's own lock is held by {describe_holders(self._inner)}: went on without it after --lock-timeout,"
                 " since any process of a pod can hold it"
             )
-        for descriptor in self.descriptors:  # a killed run's last change is to be done before the next run looks
+        for descriptor in self.descriptors:  # the last change of a killed run must complete before the next run reads the rules
             posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The locked files; their locks last until every copy is closed."""
+        """The locked files; the locks last until every copy is closed."""
         return tuple(descriptor for descriptor in (self._outer, self._inner) if descriptor >= 0)
 
     def __enter__(self) -> Self:
@@ -245,7 +247,7 @@ class Locks:
 
 
 def _what_helps(number: int | None) -> str:
-    """What helps where a namespace cannot be opened: the process runs where the kernel only refuses to show it."""
+    """Return the remedy for a namespace that cannot be opened; called in the process that the kernel refused."""
     if number in _REFUSED:
         from netinit.kernel.runtime_environment import PERSON, find_situation
 
@@ -259,7 +261,7 @@ _OTHERWISE = "name the servers with --dns-servers"
 
 
 def _kind(descriptor: int) -> int | None:
-    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not say (before 4.11)."""
+    """Return the CLONE_ flag of a namespace's kind, 0 if it is no namespace, None if the kernel cannot say (before 4.11)."""
     try:
         return int(fcntl.ioctl(descriptor, _NS_GET_NSTYPE))
     except OSError:
@@ -268,11 +270,11 @@ def _kind(descriptor: int) -> int | None:
 
 
 def _find_owner(namespace: int) -> int:
-    """A descriptor of the user namespace that owns this one, unless it is this process's; else -1."""
+    """Return a descriptor of the user namespace that owns this one; -1 if it is this process's own or unknown."""
     try:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     except OSError:
-        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it shows the rest
+        return -1  # not permitted (EPERM), or a kernel before 4.9: entering shows the rest
     theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
     if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
         posix.close(owner)
@@ -287,7 +289,7 @@ def _read_confined(root: int) -> str:
 
 
 def _list_programs() -> list[str]:
-    """The installed programs that backends start."""
+    """Return the paths of the installed programs that backends start."""
     kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
     paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
     return [path for path in (*paths, run.find("ipset")) if path]
@@ -304,9 +306,9 @@ def _become_root_inside(path: str) -> None:
 
 
 def _take_group_of_root_inside() -> None:
-    """The group that may read the names of legacy tables, which belong to root of the other user namespace."""
+    """Switch to the group that may read the names of legacy tables: that of root in the other user namespace."""
     try:
         group = posix.stat("/proc/self/net/ip_tables_names").st_gid
         posix.setresgid(group, group, group)
-    except OSError:  # no legacy tables in this kernel; or without SETGID, and then the names cannot be read
+    except OSError:  # no legacy tables in this kernel; or no SETGID, and then the names cannot be read
         return

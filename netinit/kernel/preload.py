@@ -1,8 +1,8 @@
-"""Loading all of netinit that a child may need, before it enters a pod where it cannot read netinit's own files any more.
+"""Import everything that a child may need, before it enters a pod in which it cannot read netinit's files.
 
-A child has no rights over files left (DAC_OVERRIDE) and may be root of another user namespace, unknown to this machine's
-files. Below a folder that is closed to others (mode 0700, as /root) an import would then fail in the middle of the work.
-Where everybody can read them, nothing is loaded before it is needed: all of it takes 0.2 s.
+A child has no DAC_OVERRIDE and may be root of another user namespace, without access to this machine's files. In a
+directory that is closed to others (mode 0700, as /root) an import would then fail in the middle of the work. If everyone
+can read the files, nothing is imported early, because all of it takes 0.2 s.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import posix
 import sys
 
 ROOMS = ("base", "options", "rules", "simulate", "kernel", "backends", "pods")
-# What is imported inside of functions there; a test holds this list against them.
+# Imported inside functions; a test compares this list with the code.
 LAZY = ("bisect", "ctypes", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
 NOT_PRELOADED = ("netinit.backends.iptc_tables",)  # needs python-iptables, which only its own child can load
-_TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others, for a folder on the path and for the last one
+_TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others: for a directory on the path, and for the last one
 
 
 def load() -> None:
-    """Everything is loaded, where others than the owner cannot read netinit or Python's library."""
+    """Import everything if users other than the owner cannot read netinit or Python's library."""
     package = sys.modules["netinit"].__path__[0]
     library = str(sys.modules["codecs"].__file__).rpartition("/")[0]
     if not (is_open(package) and is_open(library)):
@@ -26,14 +26,14 @@ def load() -> None:
 
 
 def load_all(package: str) -> None:
-    """Every module of the rooms, whose folders are in that of the package, and what they import late."""
+    """Import every module below the package's directory, and what they import late."""
     names = [name for room in ROOMS for name in find_modules(f"{package}/{room}", f"netinit.{room}")]
     for name in (*LAZY, *names):
         __import__(name)
 
 
 def find_modules(folder: str, name: str) -> list[str]:
-    """The modules of a package, itself first."""
+    """Return the modules of a package, starting with itself."""
     found = [name]
     for entry in sorted(posix.listdir(folder)):
         path, inner = f"{folder}/{entry}", f"{name}.{entry.removesuffix('.py')}"
@@ -45,7 +45,7 @@ def find_modules(folder: str, name: str) -> list[str]:
 
 
 def is_open(folder: str) -> bool:
-    """Whether everybody may read this folder, by the permissions of it and of all that it is in."""
+    """Whether everyone can read this directory, by the permissions on its whole path."""
     parts = folder.split("/")
     folders = ["/".join(parts[:count]) or "/" for count in range(1, len(parts) + 1)]
     wanted = [(one, _TO_LIST if one == folder else _TO_PASS) for one in folders]

@@ -1,14 +1,14 @@
-"""The only place that starts programs.
+"""Start programs; no other module does.
 
-posix_spawn with memory files for input and output: nothing to poll, no pipe that fills up, no import beyond builtins.
-Programs are started by path with a list of arguments, never through a shell. One whose input is not known yet may be
-started already (`prepare`): it loads its libraries meanwhile, two milliseconds of a pod's start.
+Uses posix_spawn with memory files for input and output: nothing to poll, no pipe that fills up, no imports beyond
+builtins. Programs are started by path with a list of arguments, never through a shell. `prepare` starts one before its
+input is known, so that it loads its libraries meanwhile; that saves 2 ms of a pod's start.
 
-Every program has a deadline, and a leash: the reading end of a pipe whose writing end this process alone holds. When this
-process ends, however it ends, the kernel signals the program with SIGKILL (F_SETOWN and F_SETSIG of fcntl(2), which
-posix_spawn leaves possible; PR_SET_PDEATHSIG would have to be set between fork and exec). So nothing survives a killed
-run to hold its lock, but for a run killed within the microseconds between starting a program and tying it. What a
-restore program had committed by then is whole tables, which the next run completes.
+Every program has a deadline and a leash: it holds the reading end of a pipe whose only writing end is in this process.
+When this process exits, for whatever reason, the kernel sends SIGKILL to the program (F_SETOWN and F_SETSIG of fcntl(2),
+which work with posix_spawn; PR_SET_PDEATHSIG would have to be set between fork and exec). So no program outlives a killed
+run and keeps its lock, except if the run is killed in the microseconds between spawning and `tie`. A restore program
+commits whole tables, which the next run completes.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
     from typing import Any
 
 USUAL_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
-# Listing 100,000 rules takes a slow machine some seconds. What takes longer hangs: a stopped process, a broken program.
+# Listing 100,000 rules takes some seconds on a slow machine; a program that needs more is stopped or broken.
 SECONDS = 30.0
 INPUT_PER_SECOND = 100_000  # bytes of input that give a program another second
-# All that a program may know of this process's environment. The rest chooses what the loader and libxtables load
-# (LD_*, XTABLES_LIBDIR), or is the application's.
+# The environment variables that programs inherit. Others choose what the loader and libxtables load (LD_*, XTABLES_LIBDIR),
+# or belong to the application.
 PASSED_ON = (b"PATH", b"XTABLES_LOCKFILE")
 _F_SETSIG, _SIGKILL = 10, 9  # asm-generic/fcntl.h
 _SLICE = 100.0  # milliseconds
-_DYING = 2.0  # seconds that a killed program may take to be gone; in the kernel's own hands it may take for ever
+_DYING = 2.0  # seconds to wait for a killed program; one blocked in the kernel may never exit
 _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 
-_at_work: set[int] = set()  # process ids of the programs that were started and not waited for
+_at_work: set[int] = set()  # process ids of programs that were started and not yet waited for
 
-# Filled once and for good by a child that is about to join another user namespace: see netinit.kernel.memfd_exec.
+# Set once by a child that is about to join another user namespace: see netinit.kernel.memfd_exec.
 _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
 
 
 class Running(Record):
-    """A started program; `finish` waits for it, after `feed` where it was prepared."""
+    """A started program; `finish` waits for it, after `feed` if it was started by `prepare`."""
 
     program: str
     pid: int
-    input: int  # the writing end of a prepared program's pipe; -1: it has all of its input
+    input: int  # the writing end of a prepared program's pipe; -1: it has all its input
     output: int  # file descriptors of memory files
     errors: int
     leash: int  # closing it kills the program
     deadline: int  # nanoseconds of the monotonic clock
-    seconds: float  # that it was given
+    seconds: float  # the timeout, for messages
 
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 class Finished(Record):
     """How a program ended: its exit status (negative: the signal that ended it) and what it printed.
 
-    Bytes of the output that are no UTF-8 are kept as lone surrogates.
+    Bytes of the output that are not UTF-8 become lone surrogates.
     """
 
     program: str
@@ -76,7 +76,7 @@ class Finished(Record):
 
 
 def find(program: str) -> str:
-    """The path of an installed program, or an empty string. PATH is searched first, then the usual folders."""
+    """Return the path of an installed program, searching PATH and then the usual directories; empty if it is not installed."""
     path = posix.environ.get(b"PATH", b"").decode("utf-8", "surrogateescape")
     for folder in (*path.split(":"), *USUAL_FOLDERS):
         candidate = f"{folder}/{program}"
@@ -88,9 +88,9 @@ def find(program: str) -> str:
 def start(
     path: str, arguments: Sequence[str] = (), *, stdin: str = "", environment: Mapping[str, str] | None = None, waits: int = 0
 ) -> Running:
-    """Starts the program at `path`; `stdin` is what it reads, `environment` is added to what is PASSED_ON.
+    """Start the program at `path` with `stdin` as its input; `environment` is added to the variables in PASSED_ON.
 
-    `waits` are nanoseconds that it may spend on waiting for locks, beside its work.
+    `waits`: nanoseconds that it may spend waiting for locks, in addition to its timeout.
     """
     source = -1
     try:
@@ -108,9 +108,9 @@ def start(
 
 
 def prepare(path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, group: int = -1) -> Running:
-    """Starts the program at `path`, which reads its input to the end before it acts, and waits for `feed` or `kill`.
+    """Start the program at `path`, which reads all its input before it acts; follow with `feed` or `kill`.
 
-    `group` is the process group that it is in; 0 is one of its own, and -1 this process's.
+    `group`: its process group; 0 creates a new one, -1 uses this process's.
     """
     reading = writing = -1
     try:
@@ -126,12 +126,12 @@ def prepare(path: str, arguments: Sequence[str] = (), environment: Mapping[str, 
 
 
 def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Go on as the program in this process, with its input and output, and what it may know of this environment. OSError."""
+    """Replace this process with the program; it keeps stdin, stdout, stderr and the variables in PASSED_ON. Raises OSError."""
     posix.execve(path, [path, *arguments], _make_environment(environment))
 
 
 def feed(running: Running, text: str) -> Running:
-    """Gives a prepared program its input: all of it, or the program is killed."""
+    """Write all of a prepared program's input; kill the program if that fails."""
     fed = running.replace(input=-1, **_time_for(text))
     data = memoryview(text.encode())
     posix.set_blocking(running.input, False)
@@ -140,19 +140,19 @@ def feed(running: Running, text: str) -> Running:
     try:
         while data and poller.poll(max(0.0, (fed.deadline - time.monotonic_ns()) / 10**6)):
             data = data[posix.write(running.input, data) :]
-    except BrokenPipeError:  # it has ended already, and its errors say why
+    except BrokenPipeError:  # it has exited; its error output says why
         data = data[:0]
     except BaseException:
         kill(running)
         raise
-    if data:  # the beginning of an input must not pass for the whole
+    if data:  # truncated input must not be taken for all of it
         posix.kill(running.pid, _SIGKILL)
     posix.close(running.input)
     return fed
 
 
 def _time_for(text: str, waits: int = 0) -> dict[str, Any]:
-    """How long a program may take that begins to read its input now."""
+    """Return timeout and deadline of a program that starts to read its input now."""
     seconds = SECONDS + waits / 10**9 + len(text) / INPUT_PER_SECOND
     return {"seconds": seconds, "deadline": time.monotonic_ns() + int(seconds * 10**9)}
 
@@ -162,9 +162,9 @@ def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
 
 
 def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
-    """Starts the program with `source` as its input. OSError."""
+    """Start the program with the descriptor `source` as its input. Raises OSError."""
     program = path.rpartition("/")[2]
-    opened: list[int] = []  # standard output and errors, the leash's end for the program, and ours
+    opened: list[int] = []  # stdout, stderr, the leash's reading end for the program, its writing end for us
     try:
         for name in ("stdout", "stderr"):
             opened.append(posix.memfd_create(name, posix.MFD_CLOEXEC))  # noqa: PERF401 - what is open must be known
@@ -189,14 +189,14 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
 
 def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
     environ = {name: posix.environ[name] for name in PASSED_ON if name in posix.environ}
-    environ[b"LC_ALL"] = b"C"  # messages are read by this project
+    environ[b"LC_ALL"] = b"C"  # netinit parses messages
     for name, value in more.items():
         environ[name.encode()] = value.encode()
     return environ
 
 
 def finish(running: Running) -> Finished:
-    """Waits for the program to end; one that has not by its deadline is killed, and its errors say so."""
+    """Wait for the program to end; after its deadline kill it and say so in `errors`."""
     status = wait(running.pid, running.deadline)
     late = status is None
     if status is None:
@@ -213,9 +213,9 @@ def finish(running: Running) -> Finished:
 def start_all(
     jobs: Sequence[tuple[str, Sequence[str], str]], *, environment: Mapping[str, str] | None = None, waits: int = 0
 ) -> list[Begun]:
-    """Starts programs (path, arguments, input) at the same time; one that cannot be started has its error instead.
+    """Start programs (path, arguments, input) at the same time; return the error of each that cannot be started.
 
-    So none is left alone at its work because another could not be started.
+    Errors are not raised, so that the programs that did start are waited for.
     """
     begun: list[Begun] = []
     for path, arguments, text in jobs:
@@ -227,12 +227,12 @@ def start_all(
 
 
 def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableError]:
-    """Waits for all of them."""
+    """Wait for every started program; errors of starting are passed through."""
     return [finish(one) if isinstance(one, Running) else one for one in begun]
 
 
 def kill(running: Running) -> None:
-    """Ends a program whose answer is not needed any more."""
+    """Kill a program whose result is not needed, and close its descriptors."""
     end(running.pid)
     _at_work.discard(running.pid)
     for descriptor in (running.input, running.leash, running.output, running.errors):
@@ -241,58 +241,59 @@ def kill(running: Running) -> None:
 
 
 def end_all() -> None:
-    """Kills all programs at work; whoever waits for them hears of it. For the handler of a signal."""
+    """Kill all running programs, from a signal handler; `finish` reports them."""
     for pid in _at_work:
         posix.kill(pid, _SIGKILL)
 
 
 class Signals:
-    """Signals that ask to end, heard and kept back from `listen` to `stop`: the run ends where it is safe, or goes back.
+    """Defers SIGTERM, SIGINT and the like from `listen` to `stop`, so that a run can end at a safe point or roll back.
 
-    Each kills the programs at work, unless `patient`, or goes to the child that `pass_on` names. `lasting` ones are never let go.
+    A signal kills the running programs, unless `patient` is set; after `pass_on` it goes to a child instead. With
+    `lasting` the handlers stay installed.
     """
 
     def __init__(self, *, lasting: bool = False) -> None:
-        self.heard = 0  # the last one that nobody has taken
+        self.heard = 0  # the last signal not yet taken
         self.patient = False
         self._lasting = lasting
         self._child = 0
-        self._handlers: dict[int, Any] = {}  # by signal: who listened before
+        self._handlers: dict[int, Any] = {}  # previous handlers by signal
 
     def listen(self) -> None:
-        """From here on signals are kept back; again changes nothing. Only the main thread hears signals."""
+        """Start to defer signals; repeated calls have no effect. Works in the main thread only."""
         for number in SIGNALS if not self._handlers else ():
             try:
                 before = _signal.getsignal(number)
-                if before not in (_signal.SIG_IGN, None):  # None: who listens cannot be put back
+                if before not in (_signal.SIG_IGN, None):  # None: the handler cannot be restored
                     _signal.signal(number, self._hear)
                     self._handlers[number] = before
             except ValueError:
                 return
 
     def take(self) -> int:
-        """The last signal, 0 for none; it is answered by whoever calls."""
+        """Return the last signal and clear it; 0 if there was none."""
         heard, self.heard = self.heard, 0
         return heard
 
     def pass_on(self, child: int) -> None:
-        """From here on signals go to this child, also the one that was heard already; 0: to nobody."""
+        """Send signals to this child from now on, including one already received; 0: to no child."""
         self._child = child
         try:
             if child and self.heard:
                 posix.kill(child, self.heard)
-        except OSError:  # it has ended, or is another user's and this process has no KILL: then it does all of its work
+        except OSError:  # it has exited, or belongs to another user and KILL is missing: then it completes its work
             return
 
     def stop(self) -> None:
-        """Whoever listened before listens again."""
+        """Restore the previous signal handlers, unless `lasting`."""
         if not self._lasting:
             for number, handler in self._handlers.items():
                 _signal.signal(number, handler)
             self._handlers = {}
 
     def hand_back(self) -> None:
-        """The same, and who listened before hears what came meanwhile."""
+        """Restore the previous signal handlers and resend the last deferred signal to this process."""
         self.stop()
         if heard := self.take():
             posix.kill(posix.getpid(), heard)
@@ -306,10 +307,10 @@ class Signals:
 
 
 def wait(pid: int, deadline: int) -> int | None:
-    """The wait status of a child, None when it still runs at the deadline (nanoseconds of the monotonic clock)."""
+    """Return the wait status of a child; None if it still runs at the deadline (nanoseconds of the monotonic clock)."""
     try:
         descriptor = posix.pidfd_open(pid)
-    except OSError:  # an older kernel, or no descriptor is left
+    except OSError:  # an older kernel, or no free descriptor
         descriptor = -1
     try:
         if descriptor >= 0:
@@ -327,9 +328,9 @@ def wait(pid: int, deadline: int) -> int | None:
 
 
 def await_input(descriptor: int, deadline: int) -> bool:
-    """Whether there is something to read, at the latest at the deadline (nanoseconds of the monotonic clock).
+    """Wait until there is something to read; False at the deadline (nanoseconds of the monotonic clock).
 
-    A signal that comes in the instant before poll(2) interrupts nothing, and is heard when that returns: hence in slices.
+    Polls in slices: a signal that arrives just before poll(2) does not interrupt it.
     """
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
@@ -342,11 +343,11 @@ def await_input(descriptor: int, deadline: int) -> bool:
 
 
 def end(pid: int) -> int:
-    """Kills a child; its wait status, or SIGKILL's where the kernel does not let it go."""
+    """Kill a child; return its wait status, or SIGKILL's if the kernel has not reaped it in time."""
     try:
         try:  # noqa: SIM105 - contextlib takes a millisecond of every start
             posix.kill(pid, _SIGKILL)
-        except PermissionError:  # it runs as another user, and this process has no KILL: its leash ends it
+        except PermissionError:  # it runs as another user and KILL is missing: the leash kills it
             pass
         status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
     except (ProcessLookupError, ChildProcessError):  # it was reaped elsewhere
@@ -355,9 +356,9 @@ def end(pid: int) -> int:
 
 
 def tie(leash: int, pid: int) -> bool:
-    """From now on the kernel kills the process when the last writing end of the pipe is closed, whatever ids it takes on.
+    """Let the kernel kill the process when the pipe's last writing end is closed, even if the process changes its ids.
 
-    `leash` is the pipe's reading end, which the process holds. False where the writing end was closed before that.
+    `leash` is the pipe's reading end, held by the process. Returns False if the writing end is closed already.
     """
     fcntl.fcntl(leash, fcntl.F_SETOWN, pid)
     fcntl.fcntl(leash, _F_SETSIG, _SIGKILL)
@@ -368,12 +369,12 @@ def tie(leash: int, pid: int) -> bool:
 
 
 def exec_from_memfd(images: Mapping[tuple[int, int], int]) -> None:
-    """From now on these descriptors are executed in place of the files (device and inode), and no other program is."""
+    """Execute these descriptors instead of the files (device and inode) from now on, and refuse all other programs."""
     _sealed.update(images)
 
 
 def is_sealed() -> bool:
-    """Whether programs are sealed: any other program that this process starts can be traced by other processes."""
+    """Whether programs run from sealed memory files, because other processes could trace any other program."""
     return bool(_sealed)
 
 

@@ -1,6 +1,6 @@
-"""Who is at the keyboard: a pod's container, a container of somebody, or a person on a machine; and what helps each of them.
+"""Where the process runs: in a pod's container, another container, or for a person on a host; and advice for each.
 
-Asked only when something is to be advised.
+Used only to write a remedy.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from netinit.base.logs import TERMINATION_LOG
 from netinit.kernel import read_text
 
 KUBERNETES, CONTAINER, PERSON = "a container of a pod", "a container", "a person"
-OF_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # which the kubelet gives to every container
+OF_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set by the kubelet in every container
 OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 _NUMBERS = {"NET_ADMIN": 12, "NET_RAW": 13}
 
 
 def find_situation() -> str:
-    """KUBERNETES, CONTAINER or PERSON."""
+    """Return KUBERNETES, CONTAINER or PERSON."""
     if posix.environ.get(OF_KUBERNETES.encode()) or posix.access(TERMINATION_LOG, posix.F_OK):
         return KUBERNETES
     return CONTAINER if any(posix.access(path, posix.F_OK) for path in OF_CONTAINERS) else PERSON
 
 
 def advise(*capabilities: str, reading: bool = False) -> str:
-    """What gives this process these capabilities, to stand behind a semicolon or a colon.
+    """Return how to give this process these capabilities; follows a semicolon or a colon.
 
-    `reading`: it looks at a pod, which in a cluster a debug container does more often than an init container.
+    `reading`: the command only reads a pod, for which a debug container is more likely than an init container.
     """
     status = read_text("/proc/self/status")
     root = posix.geteuid() == 0
@@ -34,7 +34,7 @@ def advise(*capabilities: str, reading: bool = False) -> str:
     situation = find_situation()
     if situation == PERSON:
         return f"this root lacks {names}: run it where root has all rights" if root else "run it as root (sudo)"
-    # A capability that may be had and is not is one that this program, or this user, does not get.
+    # The capability is in the bounding set but not effective: the program, or its user, does not get it.
     withheld = not root and all(_may_have(status, name) for name in capabilities)
     user = " as user 0" if withheld or (not root and "NoNewPrivs:\t1" in status) else ""
     if situation == KUBERNETES and reading:

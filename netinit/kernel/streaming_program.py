@@ -1,4 +1,4 @@
-"""A program that goes on until it is asked to end: its lines as they come, its end by its standard input."""
+"""Run a program until it is asked to end: read its lines as they come; closing its standard input ends it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from netinit.kernel import run
 
 MOST_BYTES = 64 << 20  # of all that it prints
 OF_ITS_OWN = 0  # a process group
-_PAUSE = 10**8  # nanoseconds between two looks at what it has printed
-_ENDING = 10.0  # seconds that it may take to end once it was asked to
+_PAUSE = 10**8  # nanoseconds between two reads of its output
+_ENDING = 10.0  # seconds that it may take to end
 _PIECE = 1 << 16
 
 
 class Followed:
-    """The program at `path`, by `with`: Ctrl-C is not for it, and it ends when its input has a byte or its end."""
+    """The program at `path`, as a context manager. Ctrl-C does not reach it; it ends on a byte or the end of its input."""
 
     def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._running = run.prepare(path, arguments, environment, OF_ITS_OWN)  # Ctrl-C is for this process alone
+        self._running = run.prepare(path, arguments, environment, OF_ITS_OWN)  # so that Ctrl-C reaches this process only
         self._process = os.pidfd_open(self._running.pid)
         self._read = 0
         self._rest = b""
         self._waiting: deque[bytes] = deque()
         self._asked = False
-        self.status = 0  # how it ended, and what it said on its standard error, from `finish` on
+        self.status = 0  # exit status and error output, after `finish`
         self.errors = ""
 
     def __enter__(self) -> Self:
@@ -39,9 +39,9 @@ class Followed:
         self.finish()
 
     def lines(self) -> Iterator[str]:
-        """Its lines as it prints them, until it has ended. NetinitError where they are too many.
+        """Yield lines as the program prints them, until it ends. Raises NetinitError if there are too many.
 
-        Whoever asks again gets those that nobody has taken yet.
+        A second call continues with the lines not yet returned.
         """
         ended = False
         while self._waiting or not ended:
@@ -60,13 +60,13 @@ class Followed:
                 self._rest = b""
 
     def ask_to_end(self) -> None:
-        """It may end now; `lines` has what it says then."""
+        """Ask the program to end; `lines` returns the rest of its output."""
         if not self._asked:
             self._asked = True
             self._running = run.feed(self._running, "\n")
 
     def finish(self) -> None:
-        """Asks it to end, and waits for that; one that does not is killed."""
+        """Ask the program to end and wait for it; kill it after the timeout."""
         if self._process < 0:
             return
         self.ask_to_end()

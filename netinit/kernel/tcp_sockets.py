@@ -1,7 +1,6 @@
-"""The TCP sockets of this network namespace, and their end: sock_diag(7), linux/inet_diag.h.
+"""List and close the TCP sockets of this network namespace: sock_diag(7), linux/inet_diag.h.
 
-A dump walks the table of all connections of the machine once for each family: 0.2 ms where it has 262,144 places and few are
-taken.
+A dump walks the machine's whole connection table once for each family: 0.2 ms for 262,144 buckets, mostly empty.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ INET_DIAG_MARK, INET_DIAG_SOCKOPT = 15, 22
 ESTABLISHED, SYN_SENT, SYN_RECEIVED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LISTEN, NEW_SYN_RECEIVED = 1, 2, 3, 4, 5, 8, 10, 12
 CONNECTED = frozenset((ESTABLISHED, SYN_SENT, SYN_RECEIVED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, NEW_SYN_RECEIVED))
 _STATES = sum([1 << state for state in (*CONNECTED, LISTEN)])
-_TRANSPARENT = 0x20  # of the first byte of struct inet_diag_sockopt
-# struct inet_diag_sockid: ports, addresses of 16 bytes, interface, cookie; struct inet_diag_msg has it behind four bytes, of
-# which the first two are family and state
+_TRANSPARENT = 0x20  # in the first byte of struct inet_diag_sockopt
+# struct inet_diag_sockid: ports, addresses of 16 bytes, interface, cookie; in struct inet_diag_msg it follows four bytes, the
+# first two family and state
 _ID, _ID_SIZE, _MESSAGE_SIZE = 4, 48, 72
-_MAPPED = b"\0" * 10 + b"\xff" * 2  # how a socket of IPv6 spells an address of IPv4
+_MAPPED = b"\0" * 10 + b"\xff" * 2  # the prefix of an IPv4 address on an IPv6 socket
 MOST_BYTES = 1 << 26  # of a dump: some 500,000 sockets
 
 
 class TcpSocket(Record):
-    """A socket. `local` and `remote` are packed addresses, of 4 or 16 bytes, with ports; `identity` names it to the kernel.
+    """A socket. `local` and `remote` are packed addresses (4 or 16 bytes) with ports; `identity` names it to the kernel.
 
-    `uid` is its owner's and `inode` its own, both 0 for one that no program has yet, or has no longer. `mark` is 0 where the
-    kernel does not show it.
+    `uid`: its owner. `inode`: its inode. Both are 0 if no program has it yet, or any longer. `mark`: 0 if the kernel does
+    not show it.
     """
 
     state: int
@@ -46,19 +45,19 @@ class TcpSocket(Record):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has somebody at the other end, and a program here that may still hear of that."""
+        """Whether it has a remote end, and a program here that may still notice its end."""
         return self.state in CONNECTED and (bool(self.inode) or self.state not in (FIN_WAIT_1, FIN_WAIT_2))
 
 
 def list_tcp() -> tuple[TcpSocket, ...]:
-    """The TCP sockets that listen, or have somebody at the other end. OSError where the kernel does not tell."""
+    """Return the TCP sockets that listen or have a remote end. Raises OSError if the kernel does not list them."""
     found: list[TcpSocket] = []
     with Netlink(NETLINK_SOCK_DIAG) as link:
         for family in (AF_INET, AF_INET6):
             try:
                 parts = link.dump(SOCK_DIAG_BY_FAMILY, pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES), MOST_BYTES)
             except OSError as error:
-                if family == AF_INET or error.errno != ENOENT:  # a kernel without IPv6 has no such sockets
+                if family == AF_INET or error.errno != ENOENT:  # a kernel without IPv6
                     raise
                 parts = []
             found += [_read(body) for _, body in parts]
@@ -66,7 +65,7 @@ def list_tcp() -> tuple[TcpSocket, ...]:
 
 
 def _read(body: bytes) -> TcpSocket:
-    """A struct inet_diag_msg and its attributes. OSError for one that is too short."""
+    """Decode a struct inet_diag_msg and its attributes. Raises OSError if it is too short."""
     if len(body) < _MESSAGE_SIZE:
         raise OSError(EBADMSG, posix.strerror(EBADMSG))
     family, state = body[0], body[1]
@@ -93,9 +92,9 @@ def _address(family: int, field: bytes) -> bytes:
 
 
 def destroy(link: Netlink, found: TcpSocket) -> None:
-    """Ends a connection: its program's calls fail with ECONNABORTED, and the other end is sent a reset.
+    """Close a connection: its program's calls fail with ECONNABORTED, and the remote end gets a reset.
 
-    That the socket is gone already is fine. OSError: EOPNOTSUPP where the kernel is without CONFIG_INET_DIAG_DESTROY.
+    No error if the socket is already closed. Raises OSError: EOPNOTSUPP if the kernel lacks CONFIG_INET_DIAG_DESTROY.
     """
     request = pack("=BBBBI", found.identity[0], IPPROTO_TCP, 0, 0, 1 << found.state) + found.identity[1:]
     try:

@@ -1,9 +1,9 @@
-"""The table of nf_tables by which the kernel traces packets of one connection: made, recognised, removed.
+"""The nf_tables table with which the kernel traces packets of one connection: create, recognise and delete it.
 
-It decides about no packet. One rule, before all others, marks the first packets of the connection in question for the
-kernel's trace and reports who sent them; chains behind all others show where a packet's path ends. The table belongs to the
-socket that made it (NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h, Linux 5.12): the kernel removes it when that is closed,
-however its process ends. Where the kernel has no owners, the next run removes what is left.
+It makes no decision about packets. One rule, before all others, marks the first packets of the connection for the
+kernel's trace and reports their sender; chains after all others show where a packet's path ends. The table is owned by
+the socket that created it (NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h, Linux 5.12): the kernel deletes it when the
+socket is closed, however the process ends. On kernels without owners, the next run deletes what is left.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ from netinit.kernel.nf_tables import (
 )
 
 TABLE = "netinit-trace"
-BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # behind the assembly of fragments (-400), before raw (-300)
-ENDS = {"end-of-input": 1, "end-of-postrouting": 4}  # chains that nothing is behind, and their hooks
+BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # after defragmentation (-400), before raw (-300)
+ENDS = {"end-of-input": 1, "end-of-postrouting": 4}  # chains after all others, and their hooks
 BEGINNING = "beginning"
-_BEGINNINGS = {True: 0, False: 3}  # the hook of what comes in, and of what is made here
+_BEGINNINGS = {True: 0, False: 3}  # the hooks of inbound and of locally generated packets
 _LOGGER = "logger"
 _OWNER = 2  # NFT_TABLE_F_OWNER
-_REGISTER = pack(">I", 1)  # NFT_REG_1: what is loaded, and compared
+_REGISTER = pack(">I", 1)  # NFT_REG_1: loaded, then compared
 _LIMIT_RATE, _LIMIT_UNIT, _LIMIT_BURST, _LOG_GROUP, _LOG_QTHRESHOLD = 1, 2, 3, 1, 4  # NFTA_LIMIT_*, NFTA_LOG_*
 # What meta knows: NFT_META_* and its size
 _META_LENGTHS = {"l4proto": (16, 1), "nfproto": (15, 1), "skuid": (10, 4), "skgid": (11, 4)}
@@ -89,11 +89,11 @@ _HARMLESS = frozenset((b"meta", b"cmp", b"payload", b"bitwise", b"limit", b"imme
 _SYN_ALONE = (13, 0x17, 0x02)  # the byte of TCP's flags; FIN, SYN, RST and ACK; SYN
 _NETWORK, _TRANSPORT = 1, 2
 ENOENT = 2
-NO_OWNERS = (22, 95)  # EINVAL, EOPNOTSUPP: what kernels say of a flag that they do not know
+NO_OWNERS = (22, 95)  # EINVAL, EOPNOTSUPP: errors of kernels that do not know the flag
 
 
 class Wanted(Record):
-    """Which packets are meant: those of new connections to a port. None: whoever."""
+    """Which packets to trace: those of new connections to a port. None: any."""
 
     family: Family
     protocol: str
@@ -106,10 +106,10 @@ class Wanted(Record):
 
 
 class TraceTable:
-    """The table, made by a socket that stays open. OSError carries the kernel's refusals."""
+    """The table, created by a socket that stays open. Raises OSError with the kernel's errors."""
 
     def __init__(self, wanted: Wanted, *, group: int, rate: int, loggers: tuple[str, ...] = ()) -> None:
-        """At most `rate` packets a second, reported to a `group`; `loggers` are names to be remembered in the table."""
+        """Report at most `rate` packets a second to an NFLOG `group`; `loggers` are names to store in the table."""
         self._link = NfTables()
         messages = [*_make_chains(wanted, loggers), _rule(wanted, group, rate)]
         try:
@@ -126,7 +126,7 @@ class TraceTable:
             raise
 
     def remove(self) -> None:
-        """The table is gone."""
+        """Delete the table."""
         try:
             _delete(self._link)
         finally:
@@ -134,7 +134,7 @@ class TraceTable:
 
 
 def remove_leftover() -> tuple[str, ...]:
-    """Removes the table of a run that was killed; the loggers that it remembered. OSError: EPERM where its run is alive."""
+    """Delete the table of a killed run; return the loggers stored in it. Raises OSError: EPERM if that run is alive."""
     loggers = tuple([
         chain.name.removeprefix(f"{_LOGGER}-")
         for chain in list_nft_chains()
@@ -146,7 +146,7 @@ def remove_leftover() -> tuple[str, ...]:
 
 
 def is_harmless() -> bool:
-    """Whether the table of that name decides about no packet, as ours; False for one that somebody gave its name."""
+    """Whether the table of this name makes no decision, like ours; False for a foreign table with its name."""
     try:
         chains = [chain for chain in list_nft_chains() if (chain.family, chain.table) == (INET, TABLE)]
         rules = [read_attributes(body, NETFILTER_SIZE) for body in list_nft_rules(INET)]
@@ -157,7 +157,7 @@ def is_harmless() -> bool:
 
 
 def _only_looks(expressions: bytes) -> bool:
-    """Whether a rule does nothing but compare, mark for tracing and report."""
+    """Whether a rule only compares, marks for tracing and reports."""
     for named, data in read_expressions(expressions):
         if named not in _HARMLESS:
             return False
@@ -169,12 +169,12 @@ def _only_looks(expressions: bytes) -> bool:
 
 
 def _commit(link: NfTables, messages: list[tuple[int, int, bytes]]) -> None:
-    """All of these. OSError: the first refusal."""
+    """Send all of these messages as one transaction. Raises OSError with the first error."""
     raise_first(link.commit(INET, messages))
 
 
 def _delete(link: NfTables) -> None:
-    """The table is gone, also where it was. OSError."""
+    """Delete the table, if it exists. Raises OSError."""
     try:
         _commit(link, [(NFT_MSG_DELTABLE, 0, attribute(NFTA_TABLE_NAME, name(TABLE)))])
     except OSError as error:
@@ -203,7 +203,7 @@ def _chain(chain: str, hook: int | None, priority: int) -> tuple[int, int, bytes
 
 
 def _rule(wanted: Wanted, group: int, rate: int) -> tuple[int, int, bytes]:
-    """What is meant, no more than the rate, is marked and reported."""
+    """Return the rule that marks and reports the packets to trace, up to the rate."""
     protocol = {"tcp": 6, "udp": 17}[wanted.protocol]
     parts = _meta_is("nfproto", bytes((wanted.family.number,))) + _meta_is("l4proto", bytes((protocol,)))
     source, destination, size = (12, 16, 4) if wanted.family is IPV4 else (8, 24, 16)
@@ -211,7 +211,7 @@ def _rule(wanted: Wanted, group: int, rate: int) -> tuple[int, int, bytes]:
         if address is not None:
             parts += _load(_NETWORK, offset, size) + _compare(address.to_bytes(size, "big"))
     parts += _load(_TRANSPORT, 2, 2) + _compare(pack(">H", wanted.port))
-    if wanted.inbound:  # what this host sends to itself is asked about where it is made
+    if wanted.inbound:  # packets from this host to itself are traced on output
         parts += _load_meta(_IIF) + _compare(pack("=I", LOOPBACK_INDEX), equal=False)
     if wanted.protocol == "tcp":
         offset, mask, value = _SYN_ALONE

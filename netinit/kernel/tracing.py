@@ -1,8 +1,8 @@
-"""What the kernel itself reports of packets on their path through the rules, live, in this network namespace.
+"""Read the kernel's own trace of packets on their path through the rules, live, in this network namespace.
 
-nf_tables announces each rule that a traced packet meets (NFT_MSG_TRACE of linux/netfilter/nf_tables.h), iptables-nft's rules
-among them. The older iptables reports them through the logger of its family, as texts (net/ipv4/netfilter/ip_tables.c,
-trace_packet), which nfnetlink_log hands over. Who sends a packet is told by a report of its own, by group.
+nf_tables reports each rule that a traced packet reaches (NFT_MSG_TRACE of linux/netfilter/nf_tables.h), including those
+of iptables-nft. Legacy iptables reports them as texts through its family's logger (net/ipv4/netfilter/ip_tables.c,
+trace_packet), which nfnetlink_log delivers. The sender of a packet is reported separately, through an NFLOG group.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from netinit.kernel.netlink import (
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
 
-GROUP = 28265  # of our reports; whoever has it is the one that traces here
-OF_THE_OLDER = 0  # the group that the older iptables' texts come through
+GROUP = 28265  # NFLOG group of our reports; the process that has it is the only one tracing here
+OF_THE_OLDER = 0  # NFLOG group of legacy iptables' texts
 NFNLGRP_NFTRACE = 9
 SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
 NFT_MSG_TRACE = 10 << 8 | 17
@@ -58,9 +58,9 @@ NFTA_VERDICT_CODE, NFTA_VERDICT_CHAIN = 1, 2
 RULE, POLICY = 3, 1  # enum nft_trace_types
 NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-MOST_OF_A_PACKET = 128  # bytes that are reported of one
+MOST_OF_A_PACKET = 128  # bytes reported of each packet
 BUFFER, RECEIVE_SIZE = 1 << 22, 1 << 16
-TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN is asked for before
+TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN was checked before
 ENOBUFS = 105
 _LOGGERS = Path("/proc/sys/net/netfilter/nf_log")
 _OLDER = "TRACE: "
@@ -69,7 +69,7 @@ _LOGGER = "nfnetlink_log"
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a packet says of itself; `sequence` is TCP's number, or the length of a datagram."""
+    """The headers of a packet; `sequence` is TCP's number, or the length of a datagram."""
 
     protocol: int
     source: int
@@ -80,13 +80,13 @@ class Headers:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """What stays the same of a packet when its addresses are translated."""
+        """The fields that do not change when the packet's addresses are translated."""
         return (self.protocol, self.source_port, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A packet that is traced from here on: its sender, where a socket sends it, and its mark and device (by number)."""
+    """A packet whose trace starts here: its sender, if a socket sends it, its mark and device index."""
 
     headers: Headers
     uid: int | None
@@ -97,26 +97,27 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A rule of nf_tables that a packet met (by its handle), or with `policy` the end of a hooked chain.
+    """A rule of nf_tables that a packet reached (by its handle), or with `policy` the end of a base chain.
 
-    `headers` are those of now, told once for each hooked chain. `code` is the verdict (linux/netfilter.h, nf_tables.h).
+    `headers` are the current ones, reported once for each base chain. `code` is the verdict (linux/netfilter.h,
+    nf_tables.h).
     """
 
-    packet: int  # the kernel's number for it, reused
+    packet: int  # the kernel's id of the packet, which is reused
     family: int
     table: str
     chain: str
     handle: int
     policy: bool
     code: int
-    target: str  # the chain of a jump
+    target: str  # the chain that the rule jumps to
     headers: Headers | None
     out_device: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetOlder:
-    """A rule of the older iptables that a packet met, by its number from 1; one more than there are is the chain's end."""
+    """A rule of legacy iptables that a packet reached, by its number from 1; one more than the last is the chain's end."""
 
     headers: Headers
     hook: str
@@ -129,13 +130,13 @@ Event = Begun | Met | MetOlder
 
 
 def require_admin() -> None:
-    """BackendUnavailableError where this process may not trace."""
+    """Raise BackendUnavailableError if this process may not trace."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         raise BackendUnavailableError(f"packets cannot be traced: NET_ADMIN is missing: {advise('NET_ADMIN')}")
 
 
 class Tracer:
-    """Traces what is wanted from `with` to its end. LockedError where somebody traces already; BackendUnavailableError."""
+    """Traces packets, as a context manager. Raises LockedError if another process traces here; BackendUnavailableError."""
 
     def __init__(self, wanted: Wanted, *, rate: int, older: bool) -> None:
         self.lost = False  # some events did not fit into the buffer
@@ -143,7 +144,7 @@ class Tracer:
         self._reports: socket.socket | None = None
         self._traces: socket.socket | None = None
         self._table: TraceTable | None = None
-        self._before: tuple[str, ...] = ()  # the loggers of before, family and name
+        self._before: tuple[str, ...] = ()  # the previous loggers, family and name
 
     def __enter__(self) -> Self:
         try:
@@ -157,7 +158,7 @@ class Tracer:
         self.close()
 
     def close(self) -> None:
-        """Nothing is traced any more, and what was changed for that is as before."""
+        """Stop tracing and restore what was changed for it."""
         try:
             if self._table:
                 table, self._table = self._table, None
@@ -170,7 +171,7 @@ class Tracer:
                     held.close()
 
     def read(self, seconds: float) -> list[Event]:
-        """The next events, who began first; none where nothing comes within this time."""
+        """Return the next events, starts of packets first; empty after `seconds` without any."""
         if not self._reports or not self._traces:
             raise NetinitError("the tracer is not open")
         poller = select.poll()
@@ -179,7 +180,7 @@ class Tracer:
         if not poller.poll(seconds * 1000):
             return []
         traces = list(self._drain(self._traces))
-        reports = list(self._drain(self._reports))  # afterwards: who begins is reported before a rule is met
+        reports = list(self._drain(self._reports))  # afterwards: the start of a packet is reported before its first rule
         found: list[Event] = [event for kind, body in reports if kind == NFULNL_MSG_PACKET and (event := _read_report(body))]
         found.sort(key=lambda event: not isinstance(event, Begun))
         return found + [_read_trace(body) for kind, body in traces if kind == NFT_MSG_TRACE]
@@ -227,7 +228,7 @@ class Tracer:
 
 
 def list_hooks() -> dict[tuple[int, str, str], str]:
-    """The hook of each hooked chain, by family, table and chain."""
+    """Return the hook of each base chain, by family, table and chain."""
     return {
         (chain.family, chain.table, chain.name): HOOKS[chain.hook]
         for chain in list_nft_chains()
@@ -236,7 +237,7 @@ def list_hooks() -> dict[tuple[int, str, str], str]:
 
 
 def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
-    """The number (from 1) of each rule of a family of nf_tables, by table and chain, and by its handle. OSError."""
+    """Map handles to rule numbers (from 1) for each table and chain of an nf_tables family. Raises OSError."""
     found: dict[tuple[str, str], dict[int, int]] = {}
     for body in list_nft_rules(family):
         rule = read_attributes(body, NETFILTER_SIZE)
@@ -253,7 +254,7 @@ def _open_netlink() -> socket.socket:
 
 
 def _bind(held: socket.socket, group: int) -> None:
-    """The socket gets what is reported to a group, at once and with its first bytes. OSError: EBUSY where another has it."""
+    """Bind the socket to an NFLOG group, with immediate delivery of a packet's first bytes. Raises OSError: EBUSY if it is taken."""
     _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
     mode = pack(">IBB", MOST_OF_A_PACKET, COPY_PACKET, 0)
     _configure(held, group, attribute(NFULA_CFG_MODE, mode) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1)))
@@ -315,7 +316,7 @@ def _read_trace(body: bytes) -> Met:
 
 
 def read_headers(network: bytes, transport: bytes) -> Headers | None:
-    """The headers of a TCP segment or UDP datagram; None for anything else, or less."""
+    """Read the headers of a TCP segment or UDP datagram; None for anything else, or if truncated."""
     if len(network) < 20 or len(transport) < 8:  # noqa: PLR2004 - the shortest of both
         return None
     if network[0] >> 4 == 4:  # noqa: PLR2004
@@ -332,7 +333,7 @@ def read_headers(network: bytes, transport: bytes) -> Headers | None:
 
 
 def _read_logger(family: Family) -> tuple[str, ...]:
-    """The family's logger, with the number of the family before it, to be put back."""
+    """Return the family's logger, prefixed with the family's number, so that it can be restored."""
     number = 2 if family is IPV4 else 10
     return (f"{number}-{(_LOGGERS / str(number)).read_text(encoding='ascii').strip()}",)
 
@@ -348,7 +349,7 @@ def _write_logger(family: Family, name: str) -> None:
 
 
 def _remove_leftover() -> None:
-    """What a run that was killed has left is gone, and the logger is as it was before it."""
+    """Delete what a killed run left, and restore the logger."""
     try:
         loggers = remove_leftover()
     except PermissionError:
@@ -357,7 +358,7 @@ def _remove_leftover() -> None:
 
 
 def _restore_loggers(loggers: tuple[str, ...]) -> None:
-    """The loggers are those that were remembered; what nobody can have remembered is left alone."""
+    """Restore the saved loggers; invalid entries are ignored."""
     for remembered in loggers:
         found = re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", remembered)
         if found:

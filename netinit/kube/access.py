@@ -1,7 +1,7 @@
-"""Where the API is and who asks: a kubeconfig, or the service account of the pod that this process runs in.
+"""Find the API server and credentials: a kubeconfig, or the service account of the pod that this process runs in.
 
-Looked for in this order: the kubeconfig that was named, that of the variable KUBECONFIG (the first file of its list), the
-pod's service account, ~/.kube/config. A kubeconfig is trusted as kubectl trusts it: `exec` in it starts programs.
+Search order: the given kubeconfig, the variable KUBECONFIG (first file of its list), the pod's service account,
+~/.kube/config. A kubeconfig is trusted as kubectl trusts it: `exec` in it starts programs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exec:
-    """The program that a kubeconfig gets its credentials from (client.authentication.k8s.io)."""
+    """The program that prints a kubeconfig's credentials (client.authentication.k8s.io)."""
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Exec:
 class Access:
     """An API server and credentials for it; certificates and keys are PEM texts.
 
-    `token_file` is read again and again, since the kubelet renews it. `namespace` is that of the context or the pod.
+    `token_file` is read again periodically, since the kubelet renews it. `namespace` is that of the context or the pod.
     """
 
     server: str
@@ -61,7 +61,7 @@ class Access:
 
 
 def find_access(*, kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | None = None) -> Access:
-    """The access that the arguments, the environment or the pod give. Raises ConfigError."""
+    """Find the access by arguments, environment or pod. Raises ConfigError."""
     environ = os.environ if environ is None else environ
     named = kubeconfig or environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if named:
@@ -78,7 +78,7 @@ def find_access(*, kubeconfig: str = "", context: str = "", environ: Mapping[str
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Access:
-    """The access of the pod's service account. Raises ConfigError where it is not mounted."""
+    """Return the access of the pod's service account. Raises ConfigError if it is not mounted."""
     host, port = environ[_HOST], environ.get(_PORT, "443")
     token = folder / "token"
     try:
@@ -100,9 +100,10 @@ def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Ac
 
 
 def find_service_account(access: Access) -> Tree | None:
-    """The service account whose token this is, as an owner reference; None where it is none of a pod.
+    """Return the token's service account as an owner reference; None if the token is not a pod's.
 
-    What belongs to it is deleted with it. The token names it (claim kubernetes.io), so that no right to read it is needed.
+    Objects with this owner are deleted with it. The token contains it (claim kubernetes.io), so no permission to read it
+    is needed.
     """
     try:
         claims = Path(access.token_file).read_text().split(".")[1]
@@ -114,7 +115,7 @@ def find_service_account(access: Access) -> Tree | None:
 
 
 def of_kubeconfig(path: Path, context: str = "") -> Access:
-    """The access of a kubeconfig's context (the current one by default). Raises ConfigError."""
+    """Return the access of a kubeconfig's context (by default the current one). Raises ConfigError."""
     what = f"the kubeconfig {quote(str(path))}"
     try:
         with path.open("rb") as file:
@@ -171,7 +172,7 @@ def _access(cluster: Tree, user: Tree, path: Path, namespace: str, origin: str) 
 
 
 def _pem(tree: Tree, key: str, path: Path) -> str:
-    """A certificate or key that is written in the kubeconfig (in base64) or named by it."""
+    """Return a certificate or key that the kubeconfig contains (base64) or names."""
     if tree.get(f"{key}-data"):
         return base64.b64decode("".join(string(tree[f"{key}-data"]).split()), validate=True).decode()
     return (path.parent / string(tree[key])).read_text() if tree.get(key) else ""

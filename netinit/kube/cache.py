@@ -1,10 +1,10 @@
-"""A cache that a watch keeps true: list once, then follow the changes; after 410 Gone list anew.
+"""A cache kept up to date by a watch: list once, then follow changes; after 410 Gone list again.
 
-Theory of operation. `items` holds what is known of each object, by namespace and name. `run` never ends by itself: it
-lists, and watches from the list's resourceVersion. Each watch is asked to end after a minute or so and is then resumed
-from the last version seen (bookmarks carry it on where nothing changes), so that a dead connection is noticed. An error is
-kept in `error`, and the cache goes on with what it has, trying again after a pause that doubles up to half a minute;
-where the version is too old, or errors repeat, it lists again, which also finds what was deleted meanwhile.
+`items` holds what is known of each object, by namespace and name. `run` never returns: it lists, then watches from the
+list's resourceVersion. Each watch ends after about a minute and is resumed from the last version seen (bookmarks advance
+it if nothing changes), so that a dead connection is noticed. After an error, stored in `error`, the cache keeps its
+content and retries after a pause that doubles up to half a minute; if the version is too old, or errors repeat, it lists
+again, which also removes objects deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from netinit.kube.resources import Resource, name_of
 
 __all__ = ["Cache"]
 
-_LONGEST = (50, 80)  # seconds of a watch, drawn at random so that replicas do not come back all at once
+_LONGEST = (50, 80)  # seconds of a watch, chosen at random so that replicas do not reconnect all at once
 _PAUSES = (0.5, 30.0)
-_LIST_AFTER = 3  # errors in a row
+_LIST_AFTER = 3  # consecutive errors
 
 
 def _itself(tree: Tree) -> Any:
@@ -32,10 +32,10 @@ def _itself(tree: Tree) -> Any:
 
 
 class Cache:
-    """The objects of one resource, of one namespace or all, narrowed by selectors.
+    """The objects of one resource, of one namespace or all, filtered by selectors.
 
-    `keep` makes of an object what is remembered of it (None: nothing). `changed` is called after each change, after each
-    list, and where `error` is another; it must not block.
+    `keep` returns what to remember of an object (None: nothing). `changed` is called after each change, after each list,
+    and when `error` changes; it must not block.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Cache:
     ) -> None:
         self.items: dict[tuple[str, str], Any] = {}
         self.error = ""
-        self.seen = 0.0  # time.monotonic() of the API's last word
+        self.seen = 0.0  # time.monotonic() of the API's last message
         self.lists = 0
         self._client = client
         self._resource = resource
@@ -68,7 +68,7 @@ class Cache:
         return self._synced.is_set()
 
     async def wait(self, seconds: float | None) -> bool:
-        """Whether the objects have been listed before the deadline; without one it is waited for."""
+        """Wait until the objects have been listed once; return False at the deadline. Without a deadline, wait for ever."""
         try:
             await asyncio.wait_for(self._synced.wait(), seconds)
         except TimeoutError:
@@ -76,11 +76,11 @@ class Cache:
         return True
 
     def get(self, name: str, namespace: str = "") -> Any:
-        """What is remembered of the object, None where there is none."""
+        """Return what is remembered of the object; None if there is none."""
         return self.items.get((namespace, name))
 
     async def run(self) -> None:
-        """Keeps the cache true until it is cancelled."""
+        """Keep the cache up to date until cancelled."""
         errors = 0
         while True:
             try:

@@ -1,6 +1,6 @@
-"""Requests to the API: objects read, listed, written and watched, each with a deadline and a bound.
+"""Requests to the API: get, list, write and watch objects, each with a deadline and a size limit.
 
-Whatever goes wrong is one error, ClusterError: `status` and `reason` say what the API said. Objects come and go as trees.
+Every failure is a ClusterError; `status` and `reason` are the API's. Objects are plain trees.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patc
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 _PAGE = 500  # objects of a list at a time
 _LARGEST = 64 << 20  # bytes of an answer
-_LARGEST_LINE = 8 << 20  # bytes of a watch's event: etcd holds objects of 1.5 MiB
+_LARGEST_LINE = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
 _REFUSED = 400
-_SLACK = 15.0  # seconds that a watch may be silent beyond its end
+_SLACK = 15.0  # seconds that a silent watch may last beyond its end
 
 
 class Client:
-    """The API of one cluster, used by `async with`. `seconds` is the deadline of a request."""
+    """The API of one cluster, as an asynchronous context manager. `seconds` is the timeout of a request."""
 
     def __init__(self, access: Access, *, seconds: float = 10.0, agent: str = "netinit") -> None:
         self.access = access
         self._seconds = seconds
-        self._extensions = {"sni_hostname": access.server_name} if access.server_name else {}  # the certificate is held to it, too
+        self._extensions = {"sni_hostname": access.server_name} if access.server_name else {}  # also verified in the certificate
         self._http = httpx2.AsyncClient(
             base_url=access.server,
             auth=Credentials(access),
             verify=make_context(access) if access.server.startswith("https:") else True,
             timeout=httpx2.Timeout(seconds, connect=min(seconds, 5.0)),
             headers={"Accept": "application/json", "User-Agent": agent},
-            trust_env=False,  # a proxy of the environment is not for the cluster's own API
+            trust_env=False,  # a proxy from the environment is not for the cluster's own API
         )
 
     async def __aenter__(self) -> Self:
@@ -55,13 +55,13 @@ class Client:
         await self._http.aclose()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Tree:
-        """One object. Raises ClusterError, of status NOT_FOUND where there is none."""
+        """Get one object. Raises ClusterError, with status NOT_FOUND if it does not exist."""
         return await self._ask("GET", resource.path(namespace, name))
 
     async def list(
         self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = ""
     ) -> tuple[list[Tree], str]:
-        """The objects, in pages behind the scenes, and the resourceVersion that they are of."""
+        """List objects, page by page; return them and their resourceVersion."""
         found: list[Tree] = []
         selectors = _selectors(fields, labels)
         following = ""
@@ -75,23 +75,23 @@ class Client:
                 return found, string(metadata.get("resourceVersion"))
 
     async def create(self, resource: Resource, tree: Tree, namespace: str = "") -> Tree:
-        """The object as the API made it; ClusterError of status CONFLICT where one of its name exists."""
+        """Create an object and return it. Raises ClusterError, with status CONFLICT if the name exists."""
         return await self._ask("POST", resource.path(namespace), body=_typed(resource, tree))
 
     async def replace(self, resource: Resource, tree: Tree, name: str, namespace: str = "") -> Tree:
-        """The object as it is now; CONFLICT where its metadata.resourceVersion is not the present one."""
+        """Replace an object and return it; status CONFLICT if its metadata.resourceVersion is not the current one."""
         return await self._ask("PUT", resource.path(namespace, name), body=_typed(resource, tree))
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, namespace: str = "", *, kind: str = MERGE_PATCH, part: str = ""
     ) -> Tree:
-        """The object after the patch, a JSON or a merge patch; `part` is a subresource, such as status."""
+        """Apply a JSON patch or merge patch and return the object; `part` is a subresource, such as status."""
         return await self._ask("PATCH", resource.path(namespace, name, *([part] if part else [])), body=patch, kind=kind)
 
     async def delete(
         self, resource: Resource, name: str, namespace: str = "", *, uid: str = "", version: str = ""
     ) -> None:
-        """The object is deleted; with a uid only that very one, with a resourceVersion only as it is there, else CONFLICT."""
+        """Delete an object; only the one with this uid, or in this resourceVersion, if given, else CONFLICT."""
         wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted} if wanted else None
         await self._ask("DELETE", resource.path(namespace, name), body=body)
@@ -107,12 +107,12 @@ class Client:
         labels: str = "",
         opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[tuple[str, Tree]]:
-        """The changes after a resourceVersion: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
+        """Yield changes after a resourceVersion: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
 
-        `opened` is called when the API has taken the watch, which may be long before anything changes.
+        `opened` is called when the API has accepted the watch, which may be long before the first change.
 
-        It ends after `seconds`, which the API is told; a connection that has gone silent does so a little later. Raises
-        ClusterError, of status GONE where the version is too old.
+        Ends after `seconds`, which are sent to the API; a silent connection ends a little later. Raises ClusterError,
+        with status GONE if the version is too old.
         """
         asked = {
             **_selectors(fields, labels),
@@ -150,7 +150,7 @@ class Client:
         return _tree(path, data)
 
     def _away(self, method: str, path: str, error: Exception) -> ClusterError:
-        """The error for no answer at all."""
+        """Return the error for a request without any answer."""
         why = "was late" if isinstance(error, httpx2.TimeoutException) else f"{error}" or type(error).__name__
         return ClusterError(
             f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}"

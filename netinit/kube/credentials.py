@@ -1,4 +1,4 @@
-"""What a request carries so that the API knows who asks: tokens, renewed where they expire, and client certificates."""
+"""Credentials of requests: tokens, renewed when they expire, and client certificates."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from netinit.kube.access import Access, Exec
 __all__ = ["Credentials", "make_context"]
 
 _AGAIN = 60.0  # seconds after which a token's file is read again; the kubelet renews it minutes before it expires
-_PATIENCE = 60.0  # seconds that a kubeconfig's program may take
+_PATIENCE = 60.0  # timeout in seconds of a kubeconfig's program
 _UNAUTHORIZED = 401
 
 
 class Credentials(httpx2.Auth):
-    """Puts the token into requests; it is read or made anew when it is old, and once when the API refuses it."""
+    """Adds the token to requests; renews it when it is old, and once when the API refuses it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -36,7 +36,7 @@ class Credentials(httpx2.Auth):
         self._until = 0.0
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """httpx2's way of asking: a request goes out, its answer comes in."""
+        """Implement httpx2's interface: yield a request, get its response."""
         access = self._access
         if access.username:
             basic = httpx2.BasicAuth(access.username, access.password)
@@ -68,7 +68,7 @@ class Credentials(httpx2.Auth):
 
 
 def ask_program(program: Exec) -> str:
-    """The token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
+    """Return the token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
     what = f"the kubeconfig's program {quote(program.command)}"
     told = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
     environ = {**os.environ, **dict(program.environment), "KUBERNETES_EXEC_INFO": json.dumps(told)}
@@ -92,7 +92,7 @@ def ask_program(program: Exec) -> str:
 
 
 def make_context(access: Access) -> Any:
-    """The TLS context for the API: its authority, and the client's certificate where there is one. Raises ConfigError."""
+    """Return the TLS context for the API: its CA, and the client's certificate if there is one. Raises ConfigError."""
     try:
         context = ssl.create_default_context(cadata=access.certificate_authority or None)
     except ssl.SSLError as error:
@@ -101,7 +101,7 @@ def make_context(access: Access) -> Any:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if access.client_certificate:
-        with tempfile.NamedTemporaryFile("w") as file:  # the library reads files alone; this one is 0600 and brief
+        with tempfile.NamedTemporaryFile("w") as file:  # the library reads files only; this one has mode 0600 and is deleted at once
             file.write(access.client_certificate + "\n" + access.client_key)
             file.flush()
             try:

@@ -1,4 +1,4 @@
-"""Events on objects, which `kubectl describe` shows."""
+"""Create events on objects, which `kubectl describe` shows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from netinit.kube.resources import EVENTS
 
 __all__ = ["write_event"]
 
-_MOST = 1000  # characters of a message; the API takes 1024
+_MOST = 1000  # characters of a message; the API accepts 1024
 
 
 async def write_event(
     client: Client, involved: Tree, *, reason: str, message: str, component: str, namespace: str, kind: str = "Warning"
 ) -> None:
-    """An event on the object that `involved` refers to, in this namespace. Raises ClusterError."""
+    """Create an event on the object that `involved` refers to, in this namespace. Raises ClusterError."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     event = {
         "metadata": {"generateName": f"{involved.get('name')}.", "namespace": namespace},

@@ -1,4 +1,4 @@
-"""Where objects live in the API: the paths of the resources that netinit reads and writes."""
+"""The API paths of the resources that netinit reads and writes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from netinit.base.tree import Tree, mapping, string
 
 __all__ = [
     "CONFIG_MAPS",
+    "CRON_JOBS",
     "DAEMON_SETS",
     "DEPLOYMENTS",
     "DISRUPTION_BUDGETS",
     "ENDPOINTS",
     "ENDPOINT_SLICES",
     "EVENTS",
+    "JOBS",
     "NAMESPACES",
     "NODES",
     "PODS",
     "PROXY_CONFIGS",
     "SECRETS",
     "SERVICES",
+    "STATEFUL_SETS",
     "WEBHOOK_CONFIGURATIONS",
     "Resource",
     "name_of",
@@ -29,14 +32,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object: its group and version as manifests have them, its kind, and its plural in paths."""
+    """A resource: group and version as in manifests, kind, and plural as in paths."""
 
     api_version: str
     kind: str
     plural: str
 
     def path(self, namespace: str = "", name: str = "", *more: str) -> str:
-        """The path of one object, or of the list where no name is given; across namespaces where none is."""
+        """Return the path of one object, or of the list without a name; without a namespace, across all."""
         parts = ["apis" if "/" in self.api_version else "api", *self.api_version.split("/")]
         parts += ["namespaces", namespace] if namespace else []
         parts += [self.plural, *([name] if name else []), *more]
@@ -51,6 +54,9 @@ SECRETS = Resource("v1", "Secret", "secrets")
 SERVICES = Resource("v1", "Service", "services")
 NODES = Resource("v1", "Node", "nodes")
 DAEMON_SETS = Resource("apps/v1", "DaemonSet", "daemonsets")
+CRON_JOBS = Resource("batch/v1", "CronJob", "cronjobs")
+JOBS = Resource("batch/v1", "Job", "jobs")
+STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 ENDPOINTS = Resource("v1", "Endpoints", "endpoints")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
@@ -62,6 +68,6 @@ WEBHOOK_CONFIGURATIONS = Resource(
 
 
 def name_of(tree: Tree) -> tuple[str, str]:
-    """The namespace and the name of an object."""
+    """Return the namespace and the name of an object."""
     metadata = mapping(tree.get("metadata"))
     return string(metadata.get("namespace")), string(metadata.get("name"))

@@ -1,4 +1,4 @@
-"""Single questions to the API, for commands that ask a few and end."""
+"""Single requests to the API, for commands that make a few and exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ask_list", "ask_one"]
 
 
 def ask_one(access: Access, resource: Resource, name: str, namespace: str = "") -> Tree:
-    """One object. Raises ClusterError."""
+    """Get one object. Raises ClusterError."""
 
     async def ask() -> Tree:
         async with Client(access) as client:
@@ -23,7 +23,7 @@ def ask_one(access: Access, resource: Resource, name: str, namespace: str = "") 
 
 
 def ask_list(access: Access, resource: Resource) -> list[Tree]:
-    """The objects of all namespaces. Raises ClusterError."""
+    """List the objects of all namespaces. Raises ClusterError."""
 
     async def ask() -> list[Tree]:
         async with Client(access) as client:

@@ -1,20 +1,19 @@
-"""The laboratory: pods made of bare network namespaces, in which rules meet real connections.
+"""The laboratory: pods built from bare network namespaces, to test rules with real connections.
 
-A `Pod` is what a container runtime leaves for an init container: a network namespace that a pause process holds, an
-`eth0` and a way out. Behind the veth pair stands a `client` namespace that plays everything outside: the caller of
-the pod, the servers on the internet, the cluster's name server. Servers answer each connection with where it arrived
-(`Arrival`), so that a test or a demonstration states facts instead of believing a rule listing.
+A `Pod` is what a container runtime prepares for an init container: a network namespace held by a pause process, an `eth0`
+and a route out. The veth pair's other end is in a `client` namespace that stands for everything outside: callers of the
+pod, servers on the internet, the cluster's name server. Servers answer each connection with where it arrived (`Arrival`),
+so that a test or demonstration reports facts instead of trusting a rule listing.
 
-Laws kept by every part:
+Every part guarantees:
 
-- No name is left in /run/netns, no process and no interface outlives the `with` block, and when this process is
-  killed with SIGKILL its children end by themselves, because the pipe that they hold on to closes.
-- Only namespaces made here are ever entered, changed or connected to.
-- Sockets belong to the kernel's idea of a user: a probe or a server with a uid and gid has them from the socket's
-  creation on, since that is what the owner match looks at.
-- Nothing waits by sleeping: readiness comes through a pipe.
+- No name is left in /run/netns, and no process or interface outlives the `with` block; if this process is killed with SIGKILL,
+  its children exit too, because their pipe closes.
+- Only namespaces created here are entered, changed or connected to.
+- A probe or server with a uid and gid has them before its socket is created, because the owner match checks the socket's.
+- Nothing sleeps to wait: readiness is reported through a pipe.
 
-Making a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), and pyroute2; neither a shell nor iproute2 or iptables.
+Creating a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and pyroute2, but no shell, iproute2 or iptables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A network namespace without a name, and what can be done inside it."""
+"""A network namespace without a name; run programs, servers and probes inside it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class NetworkNamespace(IsolatedNamespace):
-    """A fresh network namespace with `lo` down, and programs, servers and connections inside.
+    """A new network namespace with `lo` down, and programs, servers and connections inside.
 
-    Servers started inside live until the block ends or they are closed themselves.
+    Servers started inside run until the block ends or they are closed.
     """
 
     def popen(
@@ -36,9 +36,9 @@ class NetworkNamespace(IsolatedNamespace):
         stdin: int = subprocess.DEVNULL,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
-        """The program, just started inside with these ids, its output in pipes as text. The caller ends and reaps it.
+        """Start a program inside with these ids, its output in text pipes. The caller must wait for it.
 
-        Without any id it is root as it stands; with one, the supplementary groups are exactly `groups`.
+        Without any id it keeps root's; with one, its supplementary groups are exactly `groups`.
         """
         alone = uid is None and gid is None and not groups
         with self.entered():
@@ -66,9 +66,9 @@ class NetworkNamespace(IsolatedNamespace):
         check: bool = False,
         timeout: float = 30.0,
     ) -> subprocess.CompletedProcess[str]:
-        """The finished program, which ran inside as `popen` says; its output is captured as text.
+        """Run a program inside, as `popen` does, and wait for it; its output is captured as text.
 
-        Raises LabError when `check` is set and the program failed, and after `timeout` seconds, when it is killed.
+        Raises LabError if `check` is set and it failed, and after `timeout` seconds, when it is killed.
         """
         source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
         with self.popen(argv, uid=uid, gid=gid, groups=groups, stdin=source, env=env) as process:
@@ -93,11 +93,11 @@ class NetworkNamespace(IsolatedNamespace):
         groups: Sequence[int] = (),
         timeout: float = 10.0,
     ) -> Result:
-        """What the function returns in a forked child that is inside and has these ids.
+        """Run a function in a forked child inside the namespace with these ids; return its result.
 
-        The result is made of plain values and of records of netinit's own.
+        The result must consist of plain values and netinit's records.
 
-        Raises LabError with the child's traceback when it raises, when it dies, and after `timeout` seconds.
+        Raises LabError with the child's traceback if it raises, if it dies, and after `timeout` seconds.
         """
         namespace = self.descriptor
         what = f"{getattr(function, '__qualname__', function)!s} in {self.name!r}"
@@ -119,9 +119,9 @@ class NetworkNamespace(IsolatedNamespace):
             raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
     def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
-        """Where each connection arrived, in the order of the probes; they are all under way at the same time.
+        """Send all probes at the same time; return where each arrived, in order.
 
-        The calling thread makes them; a child where one needs supplementary groups of its own, which a thread cannot have.
+        The calling thread sends them; a child does if one needs its own supplementary groups, which a thread cannot have.
         """
         if any(map(needs_child, probes)):
             patience = 5.0 + max(probe.timeout for probe in probes)
@@ -144,14 +144,14 @@ class NetworkNamespace(IsolatedNamespace):
         groups: Sequence[int] = (),
         timeout: float = 1.0,
     ) -> Arrival:
-        """Where one connection from here to the address arrived; see `Probe` for what the options mean."""
+        """Make one connection from here to the address; return where it arrived. `Probe` documents the options."""
         probe = Probe(host, port, udp=udp, source=source, uid=uid, gid=gid, groups=tuple(groups), timeout=timeout)
         return self.probe([probe])[0]
 
     def serve(
         self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
     ) -> Server:
-        """A running server process that owns all these listeners and answers each connection with where it arrived."""
+        """Start a server process with all these listeners, which answers each connection with where it arrived."""
         server = self.start(name, listeners, uid=uid, gid=gid)
         server.wait()
         return server
@@ -159,7 +159,7 @@ class NetworkNamespace(IsolatedNamespace):
     def start(
         self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
     ) -> Server:
-        """The same server, perhaps not listening yet: several start at a time, then `Server.wait` for each."""
+        """Start a server process without waiting until it listens; call `Server.wait` for that."""
         return self._stack.enter_context(Server(name, self.descriptor, tuple(listeners), uid, gid))
 
     def listen(
@@ -174,6 +174,6 @@ class NetworkNamespace(IsolatedNamespace):
         uid: int | None = None,
         gid: int | None = None,
     ) -> Server:
-        """A running server with this one listener, called `name` (the port, where none is given)."""
+        """Start a server with one listener, called `name` (by default its port)."""
         listener = Listener(port, family, kind=kind, transparent=transparent, address=address)
         return self.serve(name or str(port), [listener], uid=uid, gid=gid)

@@ -17,11 +17,11 @@ from netinit.lab.namespace import NetworkNamespace
 __all__ = ["Pod", "find_obstacle"]
 
 OUTSIDE_ADDRESSES = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
-USER_BASE = 200_000  # what uid 0 of a pod with its own user namespace is outside of it
+USER_BASE = 200_000  # outside uid of uid 0 in a pod with its own user namespace
 _MOST_INTERFACES = 20
-# The word in the command shows in ps.
+# The word in the command is visible in ps.
 _PAUSE = ("sh", "-c", "echo netinit-pause; exec >/dev/null; read -r _")
-# The same where there is no shell, as in the image; it starts more slowly.
+# For images without a shell; it starts more slowly.
 _PAUSE_WITHOUT_SHELL = (
     sys.executable, "-I", "-S", "-c",
     "import os; os.write(1, b'netinit-pause\\n'); os.dup2(os.open('/dev/null', os.O_WRONLY), 1); os.read(0, 1)",
@@ -29,21 +29,21 @@ _PAUSE_WITHOUT_SHELL = (
 
 
 class Pod(NetworkNamespace):
-    """A network namespace like a pod's, for the time of a `with` block.
+    """A network namespace like a pod's, as a context manager.
 
     `pid` is its pause process: `nsenter -t PID -n` works as on a node. `eth0` has 10.77.0.2/24 and fd77::2/64 and the
-    default routes over `client`, which has 10.77.0.1, fd77::1 and the `outside` addresses. Each name in `interfaces`
-    is one more veth pair, numbered on (10.78.0.2/24, fd78::2/64, ...), to a namespace of its own, `neighbours[name]`,
-    which reaches everything through the pod, like a virtual machine behind it; the pod then forwards.
+    default routes through `client`, which has 10.77.0.1, fd77::1 and the `outside` addresses. Each name in `interfaces`
+    is another veth pair (10.78.0.2/24, fd78::2/64, ...) to a namespace of its own, `neighbours[name]`, which reaches
+    everything through the pod, like a virtual machine behind it; the pod then forwards.
 
-    `ipv4` and `ipv6` say which families have addresses beyond loopback and link-local. With `user_namespace` the pod
-    belongs to a user namespace (a pod with hostUsers: false): `first_uid` is what its uid 0 is outside, and also its
-    gid 0. Ids given to this laboratory are always those outside.
+    `ipv4` and `ipv6` say which families have addresses beyond loopback and link-local. With `user_namespace` the pod has
+    its own user namespace (as with hostUsers: false): `first_uid` is the outside id of its uid 0 and gid 0. Ids given to
+    this laboratory are always outside ids.
 
-    IPv6 is not silent: in the first second a pod sends a few ICMPv6 packets (multicast listener reports, neighbour
+    IPv6 is not silent: in its first second a pod sends a few ICMPv6 packets (multicast listener reports, neighbour
     discovery), which rules without a protocol count.
 
-    Raises LabError when it cannot be made; `find_obstacle` says so beforehand.
+    Raises LabError if it cannot be created; `find_obstacle` reports that beforehand.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Pod(NetworkNamespace):
 
     @property
     def address(self) -> str:
-        """The pod's IPv4 address on eth0, or the IPv6 one where it has none."""
+        """The pod's IPv4 address on eth0, or its IPv6 address if it has none."""
         return "10.77.0.2" if 4 in self.versions else self.address6  # noqa: PLR2004 - the IP version
 
     @property
@@ -91,7 +91,7 @@ class Pod(NetworkNamespace):
         wiring.wire(self, self.client, self.neighbours, self.versions, self._outside)
 
     def _start_pause(self, argv: list[str]) -> None:
-        """The pause process runs, has said so, and waits for the end of the leash, which this process holds."""
+        """Start the pause process, wait until it reports, and hold its leash."""
         leash, held = os.pipe()
         self._stack.callback(os.close, held)
         reading, writing = os.pipe()
@@ -108,12 +108,12 @@ class Pod(NetworkNamespace):
 
 
 def _pause() -> tuple[str, ...]:
-    """What says that it runs, and then waits for its stdin to end."""
+    """Return a command that reports that it runs, and then waits for the end of its stdin."""
     return _PAUSE if shutil.which("sh") else _PAUSE_WITHOUT_SHELL
 
 
 def find_obstacle() -> str | None:
-    """Why no pod can be made here, in one line with the remedy; None when nothing is in the way."""
+    """Return why no pod can be created here, in one line with the remedy; None if it can."""
     if importlib.util.find_spec("pyroute2") is None:
         return "pyroute2 is not installed: pip install pyroute2"
     if os.geteuid() != 0:

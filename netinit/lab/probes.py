@@ -1,4 +1,4 @@
-"""Connections, and where they arrived."""
+"""Send probes (connections or datagrams) and report where they arrived."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ANSWER_LIMIT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One connection to make, or one datagram to send, to a literal address that also decides the family.
+    """A connection to make, or a datagram to send, to a literal address, which determines the family.
 
-    `source` binds the local address. `uid`, `gid` and `groups` own the socket; None and () mean root's. `timeout`
-    counts seconds from the start to the answer. `mark` is the firewall mark of its packets.
+    `source`: the local address. `uid`, `gid`, `groups`: owner of the socket; None and () mean root's. `timeout`: seconds
+    from the start to the answer. `mark`: the firewall mark of its packets.
     """
 
     host: str
@@ -42,15 +42,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What became of a probe, said by the server that it reached.
+    """The result of a probe, as reported by the server that it reached.
 
-    `outcome` is `answered`; `refused` (a reset, or an ICMP error from a closed port); `unreachable` (no route, or
-    the kernel refused to send); `timeout`. `error` names the errno, or says what came instead of an answer.
+    `outcome` is `answered`; `refused` (a reset, or an ICMP error from a closed port); `unreachable` (no route, or the
+    kernel refused to send); `timeout`. `error` names the errno, or what came instead of an answer.
 
-    `server` and `port` say who answered. `original_destination` is the destination before REDIRECT or DNAT as the
-    server reads it with SO_ORIGINAL_DST, None where connection tracking does not know the connection and always for
-    UDP, for which the kernel has no such option. `local` and `peer` are the two ends as the server sees them. `source`
-    is the probe's own end. Addresses read `10.77.0.2:80` and `[fd77::2]:80`.
+    `server` and `port` identify the server. `original_destination` is the destination before REDIRECT or DNAT as the
+    server reads it with SO_ORIGINAL_DST, None for untracked connections and for UDP, for which the kernel has no such
+    option. `local` and `peer` are the two ends as the server sees them. `source` is the probe's own end. Addresses look
+    like `10.77.0.2:80` and `[fd77::2]:80`.
     """
 
     outcome: str
@@ -70,7 +70,7 @@ class Arrival:
 
 
 def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
-    """Where each probe arrived, in their order. They are all under way at once, so the longest timeout is the limit."""
+    """Send all probes at the same time; return their results in order. Takes no longer than the longest timeout."""
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as sockets:
         tries = [_Try(probe, sockets.enter_context(_open_socket(probe)), selector) for probe in probes]
         for one in tries:
@@ -87,7 +87,7 @@ def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
 
 
 class _Try:
-    """One probe under way: connecting, then reading, then done when `arrival` is set."""
+    """A probe in progress: connecting, then reading, then done when `arrival` is set."""
 
     def __init__(self, probe: Probe, opened: socket.socket, selector: selectors.BaseSelector) -> None:
         self.arrival: Arrival | None = None
@@ -99,7 +99,7 @@ class _Try:
         self._socket = opened
 
     def begin(self) -> None:
-        """The connection or the datagram is on its way."""
+        """Start the connection, or send the datagram."""
         try:
             self._send()
         except OSError as error:
@@ -120,7 +120,7 @@ class _Try:
         self._selector.register(self._socket, selectors.EVENT_WRITE, self)
 
     def proceed(self) -> None:
-        """The socket is ready: take the next step."""
+        """Continue, because the socket is ready."""
         try:
             if self.waiting and not self._probe.udp:
                 code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -173,7 +173,7 @@ class _Try:
         peer: str | None = None,
         error: str | None = None,
     ) -> None:
-        """The probe ends with this outcome and its socket is closed."""
+        """End the probe with this outcome and close its socket."""
         source = render_address(self._socket.getsockname())
         self.arrival = Arrival(outcome, server, port, original_destination, local, peer, source, error)
         if self._socket in self._selector.get_map():
@@ -182,7 +182,7 @@ class _Try:
 
 
 def _open_socket(probe: Probe) -> socket.socket:
-    """A socket that the kernel takes for one of the probe's user: the owner match reads the ids of its creation."""
+    """Open a socket as the probe's user: the owner match reads the ids from its creation."""
     version = ipaddress.ip_address(probe.host).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6  # noqa: PLR2004 - the IP version
     with _in_groups(probe.groups), creating_as(probe.uid, probe.gid):
@@ -194,7 +194,7 @@ def _open_socket(probe: Probe) -> socket.socket:
 
 
 def needs_child(probe: Probe) -> bool:
-    """Whether a probe needs other supplementary groups than this process has; all of its threads have the same."""
+    """Whether a probe needs other supplementary groups than this process has; all threads share them."""
     return set(probe.groups) != set(os.getgroups())
 
 
@@ -212,6 +212,6 @@ def _in_groups(groups: Sequence[int]) -> Iterator[None]:
 
 
 def render_address(address: Sequence[str | int]) -> str:
-    """`10.77.0.2:80` or `[fd77::2]:80` for what the socket module calls an address."""
+    """Format the socket module's address as `10.77.0.2:80` or `[fd77::2]:80`."""
     host, port = address[0], address[1]
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -36,9 +36,9 @@ _IPV4, _IPV6 = IPV4.version, IPV6.version
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A port to listen on. `family` is 4 or 6, `kind` tcp or udp, `address` defaults to all of the family.
+    """A port to listen on. `family` is 4 or 6, `kind` tcp or udp; `address` defaults to all of the family.
 
-    `transparent` sets IP_TRANSPARENT, without which TPROXY finds no socket to hand a connection to.
+    `transparent` sets IP_TRANSPARENT, which TPROXY needs to deliver connections to the socket.
     """
 
     port: int
@@ -52,7 +52,7 @@ class Listener:
             raise LabError(f"a listener is of family 4 or 6 and of kind tcp or udp, not {self.family} {self.kind!r}")
 
     def open(self) -> socket.socket:
-        """The listening socket, made in this thread's namespace."""
+        """Return a listening socket in this thread's namespace."""
         family = socket.AF_INET if self.family == _IPV4 else socket.AF_INET6
         made = socket.socket(family, socket.SOCK_STREAM if self.kind == "tcp" else socket.SOCK_DGRAM)
         try:
@@ -79,7 +79,7 @@ class Listener:
 
 
 class Server:
-    """A child process inside a namespace that owns all its listeners; `pid` and `name` say who answers."""
+    """A child process inside a namespace with all its listeners; `pid` and `name` identify it."""
 
     def __init__(
         self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None
@@ -95,7 +95,7 @@ class Server:
         self.close()
 
     def wait(self) -> None:
-        """Every listener is open when this returns. Raises LabError with the reason when one cannot be."""
+        """Wait until every listener is open. Raises LabError with the reason if one cannot be opened."""
         try:
             self._child.receive()
         except (NetinitError, OSError) as error:
@@ -103,14 +103,14 @@ class Server:
             raise LabError(str(error)) from None
 
     def close(self) -> None:
-        """The process is gone and with it its listeners and connections; closing twice does no harm."""
+        """Kill the process, and with it its listeners and connections; closing twice has no effect."""
         self._child.end()
 
 
 def _begin(
     name: str, namespace: int, listeners: tuple[Listener, ...], identity: tuple[int | None, int | None]
 ) -> children.Child:
-    """A child that is a server, perhaps not listening yet."""
+    """Fork a server, which may not be listening yet."""
 
     def act(answer: children.Answer) -> None:
         _serve_forever(answer, name, namespace, listeners, identity)
@@ -125,11 +125,11 @@ def _serve_forever(
     listeners: tuple[Listener, ...],
     identity: tuple[int | None, int | None],
 ) -> None:
-    """The life of the child: open, drop privileges, report, and answer until it is killed. Ctrl-C is the parent's to handle."""
+    """Run in the child: open listeners, drop privileges, report, and answer until killed. Only the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    null = os.open(os.devnull, os.O_RDWR)  # pipes of the parent would else never end for their readers
+    null = os.open(os.devnull, os.O_RDWR)  # otherwise readers of the parent's pipes would never see their end
     for stream in (0, 1):
         os.dup2(null, stream)
     selector = selectors.DefaultSelector()
@@ -153,7 +153,7 @@ def _serve_forever(
 
 
 class _ServerSocket:
-    """What a server does at one of its listeners."""
+    """How a server handles one of its listeners."""
 
     def __init__(self, name: str, listener: Listener, selector: selectors.BaseSelector) -> None:
         self._name = name
@@ -161,7 +161,7 @@ class _ServerSocket:
         self._selector = selector
 
     def accept(self, listening: socket.socket) -> None:
-        """A new connection is answered and watched."""
+        """Answer and watch a new connection."""
         try:
             connection, _ = listening.accept()
         except ConnectionError:  # it was reset before it was accepted
@@ -171,7 +171,7 @@ class _ServerSocket:
         self._answer(connection)
 
     def answer_stream(self, connection: socket.socket) -> None:
-        """A connection that sent something is answered again; one that ended is forgotten."""
+        """Answer a connection that sent something; forget one that ended."""
         try:
             data = connection.recv(_READ_SIZE)
         except ConnectionError:
@@ -182,7 +182,7 @@ class _ServerSocket:
             self._forget(connection)
 
     def answer_datagram(self, listening: socket.socket) -> None:
-        """A datagram is answered from the address that it came to: connection tracking needs the mirror image."""
+        """Answer a datagram from the address that it was sent to: connection tracking needs the mirrored tuple."""
         _, ancillary, _, peer = listening.recvmsg(_READ_SIZE, 256)
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_IP, IP_PKTINFO):
@@ -196,8 +196,7 @@ class _ServerSocket:
             else:
                 continue
             text = self._text(render_address((local, self._listener.port)), render_address(peer), None)
-            # A peer that is gone already shows as an error of this socket; it is not this datagram's. An answer that rules
-            # drop is refused with EPERM, and lost as it would be farther on.
+            # An error of an earlier peer that is gone may show here. An answer that rules drop fails with EPERM.
             with contextlib.suppress(ConnectionError, PermissionError):
                 listening.sendmsg([text], [(level, kind, back)], 0, peer)
 
@@ -227,7 +226,7 @@ class _ServerSocket:
 
 
 def read_original_destination(connection: socket.socket) -> str | None:
-    """The destination of the connection before REDIRECT or DNAT, `address:port`; None where it is not tracked."""
+    """Return the connection's destination before REDIRECT or DNAT, `address:port`; None if it is not tracked."""
     try:
         address = original_destination(connection, IPV4 if connection.family == socket.AF_INET else IPV6)
     except OSError:  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here

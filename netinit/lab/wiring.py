@@ -1,6 +1,6 @@
-"""Links, addresses and routes of a pod and its surroundings, made over netlink.
+"""Create links, addresses and routes of a pod and its surroundings by netlink.
 
-pyroute2 puts the requests into bytes, which pods have in common: each is made once. It takes far longer than the kernel.
+Encoded requests are cached, because pyroute2 takes far longer to encode one than the kernel to execute it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PREFIX = {4: 24, 6: 64}
 _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
 _TENTATIVE = 0x40  # IFA_F_TENTATIVE
 _ADDRESS_HEADER, _ADDRESS_FLAGS = 8, 2  # bytes of struct ifaddrmsg, and the place of the flags in it
-_LOOKS = 100  # one each millisecond
+_LOOKS = 100  # one per millisecond
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
-# A pod must behave the same on every machine, whose own settings may be inherited, and send nothing by itself.
+# Make pods independent of the machine's settings, which may be inherited, and silent.
 _SETTINGS = {
     "net/ipv4/ip_forward": 0,  # first, since writing it resets others
     "net/ipv4/conf/all/rp_filter": 0,
@@ -40,7 +40,7 @@ _SETTINGS = {
     "net/ipv6/conf/default/accept_ra": 0,
     "net/ipv6/conf/default/router_solicitations": 0,
 }
-_POD_SETTINGS = {"net/ipv4/ip_unprivileged_port_start": 0}  # as container runtimes do: an app on port 80 as any user
+_POD_SETTINGS = {"net/ipv4/ip_unprivileged_port_start": 0}  # as container runtimes do: any user may listen on port 80
 _SIOCETHTOOL = 0x8946  # linux/sockios.h
 _ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
 _FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
@@ -53,9 +53,9 @@ def wire(
     versions: Sequence[int],
     outside: Sequence[str],
 ) -> None:
-    """The pod has eth0 to the client and one interface to each neighbour, all up and addressed in these IP versions.
+    """Connect the pod: eth0 to the client and one interface to each neighbour, all up and addressed in these IP versions.
 
-    Raises LabError with the kernel's reason when it refuses a link, an address or a route.
+    Raises LabError with the kernel's reason if it refuses a link, an address or a route.
     """
     try:
         forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
@@ -81,10 +81,10 @@ def wire(
 
 @contextlib.contextmanager
 def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Netlink]:
-    """A netlink socket that works in the namespace wherever this thread is; `lo` is up and the settings are made."""
+    """Yield a netlink socket in the namespace, usable from any thread; `lo` is up and the settings are made."""
     with namespace.entered():
         for name, value in settings.items():
-            # Some containers have /proc/sys read-only. Addresses are usable at once even then, the pod is less silent.
+            # Some containers have /proc/sys read-only. Addresses are usable at once even then, but the pod sends more packets.
             with contextlib.suppress(LabError):
                 write_sysctl(name, value)
         netlink = Netlink(NETLINK_ROUTE)
@@ -94,13 +94,13 @@ def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterat
 
 
 def _request(netlink: Netlink, subject: str, verb: str, **fields: str | int) -> None:
-    """What `ip SUBJECT VERB` asks for, in pyroute2's words. OSError is the kernel's refusal."""
+    """Send the request of `ip SUBJECT VERB`, with pyroute2's attribute names. Raises OSError."""
     netlink.request(*_encode(subject, verb, **fields))
 
 
 @functools.cache
 def _encode(subject: str, verb: str, *, peer: str = "", peer_namespace: int = 0, **fields: str | int) -> tuple[int, int, bytes]:
-    """The kind, flags and body of a request; a veth pair has a `peer` in the namespace of that descriptor."""
+    """Return kind, flags and body of a request; a veth pair has a `peer` in the namespace of that descriptor."""
     more = {"peer": {"ifname": peer, "net_ns_fd": peer_namespace}} if peer else {}
     with route_library.load().IPBatch() as batch:
         getattr(batch, subject)(verb, **fields, **more)
@@ -119,7 +119,7 @@ class _VethEnd:
 
 
 def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]) -> None:
-    """A veth pair that works: our end has the addresses of net `number` that end in 2, theirs those that end in 1."""
+    """Create a veth pair and bring it up: in net `number`, our addresses end in 2 and theirs in 1."""
     peer_namespace = theirs.namespace.descriptor
     _request(ours.netlink, "link", "add", ifname=ours.name, kind="veth", peer=theirs.name, peer_namespace=peer_namespace)
     for end, host in ((theirs, 1), (ours, 2)):
@@ -137,10 +137,10 @@ def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]
 
 
 def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
-    """IPv6 works over the interface now.
+    """Wait until IPv6 works on the interface.
 
-    The kernel handles a new carrier up to a second later, and until then IPv6 neighbours stay silent. Asking for the
-    link state as ethtool does makes it catch up first (linkwatch_sync_dev), so that nobody has to sleep.
+    The kernel handles a new carrier up to a second later, and until then IPv6 neighbours do not answer. Querying the link
+    state as ethtool does makes it catch up first (linkwatch_sync_dev), so no sleep is needed.
     """
     with namespace.entered():
         asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -153,9 +153,9 @@ def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
 
 
 def _await_addresses(netlink: Netlink) -> None:
-    """The kernel has taken link-local addresses into use, which it does a moment after the carrier is there.
+    """Wait until link-local addresses are usable, shortly after the carrier is up.
 
-    Where settings cannot be made it asks others for a second whether they have them, which nobody needs to wait for.
+    If settings cannot be made, duplicate address detection takes a second, which need not be waited for.
     """
     for _ in range(_LOOKS):
         addresses = netlink.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
@@ -165,14 +165,14 @@ def _await_addresses(netlink: Netlink) -> None:
 
 
 def _add_routes(netlink: Netlink, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
-    """A route over a host of net `number`: to the net `target`, or the default route."""
+    """Add a route through a host of net `number`: to the net `target`, or the default route."""
     for version in versions:
         to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"
         _request(netlink, "route", "add", dst=to, gateway=_address(version, number, host))
 
 
 def _add_outside(beyond: Netlink, versions: Sequence[int], outside: Sequence[str]) -> None:
-    """The client answers for these addresses too: they are on its `lo`, where every interface reaches them."""
+    """Add these addresses to the client's `lo`, where every interface reaches them."""
     for text in outside:
         address = ip_address(text)
         if address.version in versions:

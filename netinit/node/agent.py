@@ -1,4 +1,4 @@
-"""What the plugin is answered: each verb of CNI, for each pod. Asks the roster, decides, and has the pod programmed."""
+"""Answer the plugin's requests: look up the pod, decide, and have it programmed; one function for each CNI verb."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
 
 
 class Agent:
-    """The node's agent; `ready` says why it cannot serve ADD, empty where it can."""
+    """The node's agent; `ready` says why it cannot serve ADD, empty if it can."""
 
     def __init__(
         self, settings: AgentSettings, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments, metrics: NodeMetrics,
@@ -41,17 +41,17 @@ class Agent:
         self.log = log
         self.watcher = watcher
         self.last_errors: list[str] = []
-        self.at_work: Counter[str] = Counter()  # the uids of pods that are being programmed
+        self.at_work: Counter[str] = Counter()  # uids of pods that are being programmed
         self._verbs = {
             "ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect,
         }  # fmt: skip
 
     def obstacle(self) -> str:
-        """Why pods cannot be programmed now; empty where they can."""
+        """Why pods cannot be programmed now; empty if they can."""
         return "" if self.roster.synced else f"the node's pods are not known yet: {self.roster.error or 'the API was not asked yet'}"
 
     async def answer(self, request: Request, namespace: int, deadline: float) -> bytes:
-        """The answer to a request, as the plugin wants it."""
+        """Return the answer to a request, in the plugin's format."""
         begun = time.monotonic()
         self.metrics.in_flight.inc()
         outcome = FAILED
@@ -92,7 +92,7 @@ class Agent:
             done = await self._do(job, namespace)
         finally:
             self.at_work[uid] -= 1
-            self.at_work += Counter()  # without those that are done
+            self.at_work += Counter()  # drop entries that are done
         if namespace >= 0:
             self._remember(request, namespace, decision.options, pod)
         if self.watcher and pod:
@@ -106,7 +106,7 @@ class Agent:
         return PROGRAMMED
 
     async def _decide(self, request: Request, deadline: float) -> tuple[NodeDecision, NodePod | None]:
-        """Istio's order, the part before the pod is known first."""
+        """Decide in Istio's order, starting with what needs no information about the pod."""
         given = request.configuration.get("capture")
         namespace, name = request.pod
         if isinstance(given, list) and not namespace:
@@ -129,7 +129,7 @@ class Agent:
         return done
 
     def _remember(self, request: Request, namespace: int, options: Options, pod: NodePod | None) -> None:
-        """What DEL, CHECK and sweeps read. That it cannot be written (a full disk) is no failure of the pod."""
+        """Write the record that DEL, CHECK and sweeps read. If that fails (a full disk), the pod still starts."""
         status = os.fstat(namespace)
         given = Job.of(APPLY, options, seconds=1.0)
         attachment = Attachment(
@@ -145,7 +145,7 @@ class Agent:
     # ---- the other verbs
 
     async def _check(self, request: Request, namespace: int, deadline: float) -> str:
-        """The first rule that differs is the error."""
+        """Handle CHECK: the first rule that differs is the error."""
         known = self.attachments.get(request.container, request.interface)
         options = known.options if known else None
         if options is None:
@@ -160,9 +160,9 @@ class Agent:
         return OK
 
     async def _delete(self, request: Request, namespace: int, deadline: float) -> str:
-        """Takes back what ADD did where the namespace is still there; never an error, since the rest goes with the namespace."""
+        """Handle DEL: undo ADD if the namespace still exists; never an error, since the rest is deleted with the namespace."""
         known = self.attachments.get(request.container, request.interface)
-        if self.watcher:  # whose sockets would keep the namespace in being
+        if self.watcher:  # its sockets would keep the namespace alive
             status = os.fstat(namespace) if namespace >= 0 else None
             self.watcher.forget((status.st_dev, status.st_ino) if status else None, request.netns or (known.netns if known else ""))
         if known is None:
@@ -175,7 +175,7 @@ class Agent:
         return OK
 
     async def _collect(self, request: Request, namespace: int, deadline: float) -> str:  # noqa: ARG002 - a verb's signature
-        """Forgets containers that the runtime does not know any more."""
+        """Handle GC: forget containers that the runtime no longer has."""
         valid = request.configuration.get("cni.dev/valid-attachments", request.configuration.get("cni.dev/attachments"))
         if not isinstance(valid, list):
             raise CniError("GC: cni.dev/valid-attachments is no list", CODES.CONFIGURATION)
@@ -186,7 +186,7 @@ class Agent:
 
 
 def _left(deadline: float) -> float:
-    """The seconds until the deadline. Raises CniError where none are left."""
+    """Return the seconds until the deadline. Raises CniError if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise CniError("there was no time left to program the pod", CODES.LATER)
@@ -199,7 +199,7 @@ def _is(known: Attachment, namespace: int) -> bool:
 
 
 def _given_options(base: Options, words: list[object]) -> Options:
-    """The options that a list of networks gives to pods of a runtime without Kubernetes: `"capture": ["-b", "*"]`."""
+    """Return options from a network list, for a runtime without Kubernetes: `"capture": ["-b", "*"]`."""
     try:
         given = Options.from_argv([string(word) for word in words])
         own = {flag.field: getattr(given, flag.field) for flag in Interception.flags}

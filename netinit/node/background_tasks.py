@@ -1,4 +1,4 @@
-"""What the agent does beside answering: it keeps the plugin installed, and takes the node's startup taint off."""
+"""The agent's background tasks: keep the plugin installed, and remove the node's startup taint."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from netinit.serving.events import EventLog
 
 __all__ = ["Installation", "remove_taint"]
 
-_LOOK = 1.0  # seconds between two looks at what others may have changed
+_LOOK = 1.0  # seconds between two checks for changes by other programs
 _AGAIN = 5.0
 _SECONDS_TO_ASK = 5.0
 
 
 class Installation:
-    """Keeps the plugin in place; `problem` says why it is not, empty where it is."""
+    """Keeps the plugin installed; `problem` says why it is not, empty if it is."""
 
     def __init__(self, settings: AgentSettings, client: Client, metrics: NodeMetrics, log: EventLog) -> None:
         self.settings = settings
@@ -36,11 +36,11 @@ class Installation:
         self._cache = Cache(client, DAEMON_SETS, settings.namespace, fields=name, keep=lambda tree: not _is_deleted(tree))
 
     async def watch(self) -> None:
-        """Follows the DaemonSet, whose deletion may be seen here in time."""
+        """Watch the DaemonSet, to notice its deletion in time."""
         await self._cache.run()
 
     async def keep(self) -> None:
-        """Looks whether all is in place, and puts it back where it is not."""
+        """Check the installation periodically and repair it."""
         while True:
             state = await asyncio.to_thread(self._installer.state)
             if any(state.values()) or self.problem:
@@ -63,9 +63,9 @@ class Installation:
         self.problem = ""
 
     async def leave(self) -> bool:
-        """Removes the plugin where the DaemonSet was deleted, and keeps it where it goes on: on an upgrade pods wait.
+        """Uninstall the plugin if the DaemonSet was deleted; keep it otherwise, so that pods wait during an upgrade.
 
-        Whether it was removed.
+        Returns whether it was removed.
         """
         if not self.settings.install:
             return False
@@ -81,13 +81,13 @@ class Installation:
         return True
 
     async def _was_deleted(self) -> bool:
-        """Whether the DaemonSet's deletion was seen, or the API says so now.
+        """Whether the watch saw the DaemonSet's deletion, or the API reports it now.
 
-        Every other answer keeps the plugin, 401 and 403 too, which an expired token gets: pods that wait are better than pods that
-        nobody captures.
+        Any other answer keeps the plugin, including 401 and 403 for an expired token: delayed pods are better than pods
+        that are not captured.
         """
         name, namespace = self.settings.daemon_set, self.settings.namespace
-        if self._cache.synced and self._cache.get(name, namespace) is None:  # also where the agent's rights are gone since
+        if self._cache.synced and self._cache.get(name, namespace) is None:  # also if the agent's permissions have been deleted since
             return True
         try:
             async with asyncio.timeout(_SECONDS_TO_ASK):
@@ -103,7 +103,7 @@ def _is_deleted(tree: object) -> bool:
 
 
 async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callable[[], bool], log: EventLog) -> None:
-    """The startup taint is off the node once all is in place; until then whoever put it there keeps pods away."""
+    """Remove the startup taint from the node once everything is installed; until then it keeps pods away."""
     wanted = dict(zip(("key", "value", "effect"), split_taint(settings.taint), strict=True))
     while True:
         if is_ready():
@@ -118,6 +118,6 @@ async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callab
                 await client.patch(NODES, settings.node, patch, kind=JSON_PATCH)
                 log.event("info", f"the taint {settings.taint} was taken off the node")
             except ClusterError as error:
-                if error.status not in (CONFLICT, 422):  # somebody else has changed the taints: once more
+                if error.status not in (CONFLICT, 422):  # the taints were changed meanwhile: retry
                     raise
         await asyncio.sleep(_LOOK)

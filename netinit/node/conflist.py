@@ -1,6 +1,6 @@
-"""The runtime's list of plugins, with netinit's entry at its end and without, and the plugin's settings. Pure: text in, text out.
+"""The runtime's network configuration list: add and remove netinit's entry, and the plugin's settings. Pure: text in, text out.
 
-Everything else in a list stays as it is, byte for byte: the entry is inserted into the text, and taken out of it again.
+The rest of a list stays unchanged byte for byte: the entry is inserted into the text and cut out again.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ __all__ = ["ENTRY", "TYPE", "first_of", "has_entry", "is_last", "is_list", "netw
 
 TYPE = "netinit-cni"
 ENTRY: Tree = {"type": TYPE}
-_INSERTED = f', {{"type": "{TYPE}"}}'  # behind the last of the other plugins
+_INSERTED = f', {{"type": "{TYPE}"}}'  # after the last of the other plugins
 LIST, SINGLE = ".conflist", (".conf", ".json")
 
 
 def first_of(names: Iterable[str]) -> str:
-    """The file that a runtime takes: the first by name that is a network; empty where there is none."""
+    """Return the file that a runtime uses: the first by name that is a network; empty if there is none."""
     return min((name for name in names if name.endswith((LIST, *SINGLE)) and not name.startswith(".")), default="")
 
 
 def is_list(name: str) -> bool:
-    """Whether a file of this name is a list; else it is a single plugin."""
+    """Whether a file of this name is a list; otherwise it is a single plugin."""
     return name.endswith(LIST)
 
 
 def settings_of(*, socket: str, namespace: str, daemon_set: str, seconds: int, excluded: Iterable[str]) -> str:
-    """The settings that the plugin reads beside its executable (netinit/node/plugin.c): NAME=VALUE lines. Raises ConfigError.
+    """Return the settings file next to the plugin's executable (netinit/node/plugin.c), NAME=VALUE lines. Raises ConfigError.
 
-    `seconds` is how long it waits for the agent's answer; pods of the `excluded` namespaces start without one.
+    `seconds`: the plugin's timeout for the agent's answer. Pods of the `excluded` namespaces start without one.
     """
     lines = [("socket", socket), ("seconds", str(seconds)), ("namespace", namespace), ("daemon-set", daemon_set)]
     lines += [("exclude-namespace", name) for name in excluded]
@@ -46,14 +46,14 @@ def settings_of(*, socket: str, namespace: str, daemon_set: str, seconds: int, e
 
 
 def network_of() -> str:
-    """A network of netinit's plugin alone, which Multus adds to a pod's others (the annotation k8s.v1.cni.cncf.io/networks)."""
+    """Return a network with netinit's plugin only, for Multus to add to a pod (annotation k8s.v1.cni.cncf.io/networks)."""
     return _write({"cniVersion": "1.0.0", "name": TYPE, **ENTRY})
 
 
 def with_entry(text: str, *, single: bool) -> str:
-    """The list with the entry at its end, in the place of an older one; of a single plugin, the list that it becomes.
+    """Return the list with the entry at its end, replacing an older one; a single plugin is converted to a list.
 
-    The text itself where nothing is to be done. Raises ConfigError for what no runtime would take.
+    Returns the same text if nothing changes. Raises ConfigError for a configuration that no runtime accepts.
     """
     tree = _read(text, single=single)
     plugins = _plugins(tree)
@@ -66,7 +66,7 @@ def with_entry(text: str, *, single: bool) -> str:
 
 
 def without_entry(text: str) -> str:
-    """The list without our entry; the text itself where there is none. Raises ConfigError."""
+    """Return the list without our entry; the same text if there is none. Raises ConfigError."""
     tree = _read(text, single=False)
     plugins = _plugins(tree)
     ours = _ours(plugins)
@@ -78,14 +78,14 @@ def without_entry(text: str) -> str:
 
 
 def _insert(text: str) -> Iterator[str]:
-    """The text with the entry at the end of each of its lists, the last one first."""
+    """Yield the text with the entry at the end of each of its lists, the last list first."""
     for at in _places(text, "]"):
         end = len(text[:at].rstrip())
         yield f"{text[:end]}{_INSERTED}{text[end:]}"
 
 
 def _places(text: str, what: str) -> Iterator[int]:
-    """Where it stands in the text, the last place first."""
+    """Yield the positions of a substring, the last first."""
     at = text.rfind(what)
     while at >= 0:
         yield at
@@ -93,7 +93,7 @@ def _places(text: str, what: str) -> Iterator[int]:
 
 
 def _is(text: str, tree: Tree) -> bool:
-    """Whether the text says this, in the same order."""
+    """Whether the text decodes to this tree, in the same order."""
     try:
         return json.dumps(json.loads(text)) == json.dumps(tree)
     except ValueError:
@@ -101,12 +101,12 @@ def _is(text: str, tree: Tree) -> bool:
 
 
 def has_entry(text: str) -> bool:
-    """Whether an entry of ours is in the list, wherever it stands. Raises ConfigError."""
+    """Whether our entry is in the list, at any position. Raises ConfigError."""
     return bool(_ours(_plugins(_read(text, single=False))))
 
 
 def is_last(text: str) -> bool:
-    """Whether the one entry of ours is the list's last. Raises ConfigError."""
+    """Whether our only entry is the last of the list. Raises ConfigError."""
     plugins = _plugins(_read(text, single=False))
     return _ours(plugins) == plugins[-1:]
 
@@ -146,5 +146,5 @@ def _ours(plugins: list[Any]) -> list[Any]:
 
 def _write(tree: Tree) -> str:
     text = json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
-    # Half of a surrogate pair, which JSON can spell and UTF-8 cannot, stays spelled.
+    # A lone surrogate, which JSON can express and UTF-8 cannot, stays escaped.
     return "".join(f"\\u{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in text)

@@ -1,4 +1,4 @@
-"""Which pods are programmed, and with which options: Istio's order of decisions, and its annotations. Pure."""
+"""Decide which pods are programmed and with which options, in Istio's order and by its annotations. Pure."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from netinit.options import Options
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
-_MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
-# The keys of annotations and labels that are kept.
+_MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid that kubelet and runtime use
+# Annotations and labels to keep, by prefix.
 _KEPT = ("ambient.istio.io/", "sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")
-_DISABLED = "DISABLE_ENVOY"  # of the proxy's environment
-_SUFFIX = 5  # letters and digits that a DaemonSet puts behind its name and a dash
+_DISABLED = "DISABLE_ENVOY"  # in the proxy's environment
+_SUFFIX = 5  # random characters after a DaemonSet's name and a dash
 UNCAPTURED = 126  # istio-validation's exit code where the rules are missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePod:
-    """What of a pod is remembered: all that decisions and repairs read, and nothing else."""
+    """The facts about a pod that are remembered: only what decisions and repairs read."""
 
     namespace: str
     name: str
     uid: str
-    static_uid: str = ""  # of a static pod, which the runtime knows by this one
+    static_uid: str = ""  # of a static pod: the uid that the runtime uses
     version: str = ""  # metadata.resourceVersion
     annotations: dict[str, str]
     labels: dict[str, str]
     containers: tuple[str, ...]  # names, of init containers too
     proxy: bool = False
-    arguments: tuple[str, ...] = ()  # the first two of the proxy's
-    environment: dict[str, str]  # of the proxy, those variables that are read
+    arguments: tuple[str, ...] = ()  # the first two arguments of the proxy
+    environment: dict[str, str]  # the variables of the proxy that are read
     uid_of_proxy: int | None = None
     gid_of_proxy: int | None = None
     host_network: bool = False
-    ended: bool = False  # it runs no more, or is being deleted
+    ended: bool = False  # it has finished, or is being deleted
     addresses: tuple[str, ...] = ()
-    exit_code: int | None = None  # of istio-validation, where it has ended
+    exit_code: int | None = None  # of istio-validation, if it has finished
 
 
 def is_meant(pod: NodePod, uid: str) -> bool:
-    """Whether the runtime means this very pod by a uid, or says none."""
+    """Whether the runtime means exactly this pod by the uid, or gives no uid."""
     return uid in {"", pod.uid} or uid == pod.static_uid
 
 
 class NodeDecision(Record):
-    """The options to program a pod with; none where it is left alone, and why."""
+    """The options to program a pod with; None if it is left alone, and the reason."""
 
     options: Options | None = None
     reason: str = ""
 
 
 def read_pod(tree: Tree) -> NodePod:
-    """The facts of a pod as the API has it. Never fails: what is of another type than it should be counts as absent."""
+    """Read the facts of a pod from the API's object. Never fails: a field of the wrong type counts as absent."""
     metadata, spec, status = (mapping(tree.get(key)) for key in ("metadata", "spec", "status"))
     proxy = find_proxy(spec) or {}
     context = security(proxy)
@@ -96,7 +96,7 @@ def _number(value: object) -> int | None:
 
 
 def _exit_code(status: Tree) -> int | None:
-    """What istio-validation ended with, now or the last time."""
+    """Return istio-validation's exit code, of the current or the last run."""
     for item in named(status.get("initContainerStatuses")):
         if item.get("name") == VALIDATION:
             for state in (mapping(item.get("state")), mapping(item.get("lastState"))):
@@ -106,17 +106,17 @@ def _exit_code(status: Tree) -> int | None:
 
 
 def is_own_pod(namespace: str, name: str, own_namespace: str, daemon_set: str) -> bool:
-    """Whether the pod is the agent's: its DaemonSet's name, a dash, and five letters and digits."""
+    """Whether the pod belongs to the agent's DaemonSet: its name, a dash, and five letters and digits."""
     suffix = name.removeprefix(f"{daemon_set}-")
     plain = suffix.isascii() and suffix.isalnum() and suffix.islower() | suffix.isdigit()
     return bool(daemon_set) and namespace == own_namespace and suffix != name and plain and len(suffix) == _SUFFIX
 
 
 def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> NodeDecision:
-    """Istio's order: the first that holds leaves the pod alone. Raises CniError for an annotation that nobody understands.
+    """Decide by the first of Istio's conditions that applies. Raises CniError for an invalid annotation.
 
-    What needs no pod (no name, an excluded namespace, the agent's own) was decided before. `base` has what the node's
-    configuration says of every pod; `addresses` are those of the pod.
+    Conditions that need no pod (no name, an excluded namespace, the agent's own pod) were checked before. `base`: the
+    options that the node's configuration gives every pod. `addresses`: those of the pod.
     """
     if INIT in pod.containers:
         return NodeDecision(reason=f"it has the container {INIT}, which programs the rules itself")
@@ -134,7 +134,7 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
 
 
 def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Options:
-    """The options of a pod. Raises CniError with a line for each value that is wrong."""
+    """Return the options of a pod. Raises CniError with a line for each invalid value."""
     annotations = pod.annotations
     wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in complain(annotations)]
     if wrong:

@@ -1,12 +1,12 @@
-"""The plugin on the node: its settings and executable in the runtime's folder, its entry in the runtime's list.
+"""Install the plugin on the node: settings and executable in the runtime's directory, an entry in the runtime's list.
 
-Every file is replaced whole: written beside, flushed to the disk, renamed. A disk that is full or read-only, or a list that
-cannot be read, is a problem that is told; what was there stays. One agent writes at a time (a lock in the run folder),
-and what others wrote between reading and renaming is read again. Two agents of different versions do not fight: an
-agent puts its own entry in once, and later only where there is none or it is not the last.
+Every file is replaced as a whole: written next to it, flushed to disk, renamed. A full or read-only disk, or an
+unreadable list, is reported and the existing files stay. One agent writes at a time (a lock in the run directory), and
+files changed between reading and renaming are read again. Agents of different versions do not compete: an agent writes
+its own entry once, and later only if there is none or it is not the last.
 
-A single plugin (`.conf`) becomes a list. It would be the first by name still, so it is put aside under a name that no
-runtime reads, and put back when the plugin is removed.
+A single plugin (`.conf`) becomes a list. Because the original would still be first by name, it is renamed to a name that
+runtimes ignore, and restored when the plugin is uninstalled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REMEDIES = {
 
 
 class Installer:
-    """The installation on one node; `settings` is the text that the plugin reads beside its executable."""
+    """The installation on one node; `settings` is the text of the plugin's settings file."""
 
     def __init__(
         self, *, plugin: Path, bin_folder: Path, conf_folder: Path, conf_name: str, run_folder: Path, settings: str,
@@ -47,12 +47,12 @@ class Installer:
         self.conf_folder = conf_folder
         self.conf_name = conf_name
         self.settings = settings
-        self.own = conf_folder / conf_name if standalone else None  # a network of its own
+        self.own = conf_folder / conf_name if standalone else None  # a network configuration of its own
         self._lock = run_folder / "install.lock"
         self._written = False
 
     def install(self) -> bool:
-        """The plugin is in place; whether anything had to be done. Raises ConfigError, and nothing is half done."""
+        """Install the plugin; return whether anything changed. Raises ConfigError, and then nothing is half done."""
         with self._locked():
             changed = self._write_settings()  # before the executable that reads them
             changed |= self._copy()
@@ -61,7 +61,7 @@ class Installer:
         return changed
 
     def uninstall(self) -> bool:
-        """The plugin is gone, its entry before its executable, so that no runtime misses it; whether anything was there."""
+        """Uninstall the plugin, the entry before the executable that it names; return whether anything was there."""
         with self._locked():
             changed = self.own is not None and self.own.exists()
             if self.own is not None and changed:
@@ -71,7 +71,7 @@ class Installer:
                 try:
                     changed |= self._leave(path)
                 except ConfigError as error:
-                    wrong += [f"{path}: {error}"] if _mentions_us(path) else []  # else somebody else's, nothing of ours in it
+                    wrong += [f"{path}: {error}"] if _mentions_us(path) else []  # otherwise a foreign file without our entry
             if wrong:
                 raise ConfigError("; ".join(wrong))
             for path in (self.target, self.settings_file):
@@ -81,7 +81,7 @@ class Installer:
         return changed
 
     def state(self) -> dict[str, str]:
-        """What there is, in words: the executable and the entry; an empty text is what is well."""
+        """Describe the state of executable and entry; an empty text means no problem."""
         path = self._path()
         found = {"executable": "", "entry": ""}
         if not self._same_executable():
@@ -110,7 +110,7 @@ class Installer:
             return False
 
     def _write_settings(self) -> bool:
-        """As the entry: once, and later only where there are none; a newer agent's stay."""
+        """Write the settings once, and later only if they are missing; a newer agent's stay."""
         if self.settings_file.exists() and (self._written or _read(self.settings_file) == self.settings):
             return False
         return _replace(self.settings_file, self.settings.encode(), mode=0o644)
@@ -128,7 +128,7 @@ class Installer:
     # ---- the entry
 
     def _path(self) -> Path | None:
-        """The runtime's network, or None."""
+        """Return the file of the runtime's network, or None."""
         try:
             names = [path.name for path in self.conf_folder.iterdir() if path.is_file() or path.is_symlink()]
         except OSError:
@@ -152,9 +152,9 @@ class Installer:
                 raise ConfigError(f"{path} is left as it is: {error}") from None
             if new == text:
                 return False
-            # A link stays one: what it leads to is written, also where that is in another folder.
+            # A symbolic link is kept: its target is written, even in another directory.
             target = path.with_suffix(conflist.LIST) if single else path.resolve()
-            if single and target.exists() and not conflist.has_entry(_read(target)):  # else its owner has written it anew
+            if single and target.exists() and not conflist.has_entry(_read(target)):  # otherwise its owner has recreated it
                 raise ConfigError(f"{path} would become {target.name}, which exists; remove one of the two")
             if self._put(path, target, new, before, single=single):
                 return True
@@ -168,7 +168,7 @@ class Installer:
 
     @staticmethod
     def _put(path: Path, target: Path, text: str, before: tuple[int, ...], *, single: bool) -> bool:
-        """The target has the text, and a single plugin is put aside; False where somebody has changed it meanwhile."""
+        """Write the text to the target and rename a single plugin away; return False if the file changed meanwhile."""
         if not _replace(target, text.encode(), like=path, unless=lambda: _identity(path) != before):
             return False
         if single:
@@ -193,7 +193,7 @@ class Installer:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process of this node at a time."""
+        """Hold the node's installation lock."""
         try:
             self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -223,7 +223,7 @@ def _read(path: Path) -> str:
 
 
 def _mentions_us(path: Path) -> bool:
-    """Whether a file that is no list has our name in it; a network without its plugin would start no pod."""
+    """Whether a file that is not a list contains our name; a network without its plugin would start no pod."""
     try:
         with path.open("rb") as file:
             return conflist.TYPE.encode() in file.read(_MOST + 1)
@@ -252,7 +252,7 @@ def _explain(path: Path, error: OSError) -> ConfigError:
 
 
 def _replace(path: Path, data: bytes, *, mode: int = 0, like: Path | None = None, unless: Callable[[], bool] | None = None) -> bool:
-    """The file has this content, whole, and the mode and owner of another; False where `unless` says so at the end."""
+    """Write the file as a whole, with mode and owner of `like`; return False if `unless` is true at the end."""
     new = path.with_name(f".{path.name}.netinit-{os.getpid()}")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -261,7 +261,7 @@ def _replace(path: Path, data: bytes, *, mode: int = 0, like: Path | None = None
             file.flush()
             if like is not None:
                 status = like.stat()
-                with contextlib.suppress(PermissionError):  # without CHOWN: the file is root's then
+                with contextlib.suppress(PermissionError):  # without CHOWN the file belongs to root
                     os.fchown(file.fileno(), status.st_uid, status.st_gid)
                 mode = status.st_mode & 0o7777
             os.fchmod(file.fileno(), mode)

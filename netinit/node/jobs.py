@@ -1,7 +1,7 @@
-"""What the agent has done in pods, as messages between its two processes: plain JSON, checked by who reads it. Pure.
+"""Messages between the agent's two processes: jobs and results as plain JSON, validated by the reader. Pure.
 
-The process that has the rights reads what the one that speaks to the network wrote; options come as a command line and
-an environment, and are read as a pod's would be.
+The privileged process reads what the process on the network wrote; options arrive as a command line and an environment,
+and are parsed as a pod's would be.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MOST_DIFFERENCES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One thing to do in one namespace, which is handed over as a descriptor, or is at `path`.
+    """One job in one namespace, which is passed as a descriptor or is at `path`.
 
-    With `subscribe` the descriptor is a Unix socket instead, which the sockets of notifications are sent through.
+    With `subscribe` the descriptor is a Unix socket, through which the notification sockets are sent.
     """
 
     kind: str
@@ -35,16 +35,16 @@ class Job:
 
     @staticmethod
     def of(kind: str, options: Options, *, seconds: float, path: str = "") -> Job:
-        """The job for options, of which those that name a namespace do not count."""
+        """Return the job for these options; those that name a namespace are ignored."""
         return Job(kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path)
 
     def encode(self) -> bytes:
-        """The job as a message."""
+        """Encode the job as a message."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def decode(data: bytes) -> Job:
-        """The job of a message. Raises ParseError."""
+        """Decode a message. Raises ParseError."""
         try:
             tree = json.loads(data)
             job = Job(**{**tree, "argv": tuple(tree["argv"])})
@@ -56,7 +56,7 @@ class Job:
         return job
 
     def options(self, netns: str) -> Options:
-        """The options, for the namespace at this path. OptionError."""
+        """Return the options, for the namespace at this path. Raises OptionError."""
         given = Options.from_argv(self.argv, self.environ)
         timeout = max(1, min(given.lock_timeout, int(self.seconds * 10**9)))
         return given.replace(
@@ -66,24 +66,24 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What came of a job. `error` says why it failed; `late` and `gone` what kind of failure it was."""
+    """The result of a job. `error` says why it failed; `late` and `gone` are kinds of failure."""
 
     error: str = ""
     late: bool = False
-    gone: bool = False  # there is no such namespace, or not any more
+    gone: bool = False  # the namespace does not exist, or no longer
     backend: str = ""
     changed: bool = False
-    ours: bool = True  # rules of ours are there
+    ours: bool = True  # rules of ours exist
     differences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """The result as a message."""
+        """Encode the result as a message."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def decode(data: bytes) -> JobResult:
-        """The result of a message. Raises ParseError."""
+        """Decode a message. Raises ParseError."""
         try:
             tree: dict[str, Any] = json.loads(data)
             lists = {key: tuple(map(str, tree[key])) for key in ("differences", "warnings")}

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a node: Istio's names, so that its dashboards go on, and our own beside them."""
+"""Prometheus metrics of a node: Istio's names, so that its dashboards work, and our own in addition."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class NodeMetrics:
         self.api_error = Gauge("netinit_node_api_error", "1 while the API cannot be asked.", **own)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

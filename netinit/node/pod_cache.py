@@ -1,4 +1,4 @@
-"""The node's pods, as the API has them: a watch's cache, and a question where the cache does not know a pod yet."""
+"""A cache of the node's pods from a watch of the API; pods not yet in it are requested directly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from netinit.node.protocol import CODES
 
 __all__ = ["PodCache"]
 
-_AT_ONCE = 16  # questions: a node that comes back asks for all of its pods
-_PAUSE = 0.25  # seconds between two
+_AT_ONCE = 16  # concurrent requests: after a restart of the node all pods start at once
+_PAUSE = 0.25  # seconds between two attempts
 
 
 class PodCache:
@@ -34,22 +34,22 @@ class PodCache:
 
     @property
     def error(self) -> str:
-        """Why the API cannot be asked; empty where it can."""
+        """Why the API cannot be reached; empty if it can."""
         return self._cache.error
 
     def __iter__(self) -> Iterator[NodePod]:
         return iter(list(self._cache.items.values()))
 
     async def wait(self) -> None:
-        """Returns when the pods have been listed once."""
+        """Wait until the pods have been listed once."""
         await self._cache.wait(None)
 
     async def run(self) -> None:
-        """Keeps the cache true until it is cancelled."""
+        """Keep the cache up to date until cancelled."""
         await self._cache.run()
 
     async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
-        """The very pod: a new one of the same name is another. CniError, to try again, where nobody knows it in time."""
+        """Return exactly this pod; a new pod with the same name is another. Raises CniError (try again) if not found in time."""
         known: NodePod | None = self._cache.get(name, namespace)
         if known is not None and is_meant(known, uid):
             return known

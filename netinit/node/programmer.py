@@ -1,18 +1,16 @@
-"""The process with the rights: it makes the children that enter pods, and does nothing else.
+"""The agent's privileged process: it forks children that enter pods, and does nothing else.
 
-Theory of operation. It is single-threaded, small and warm: all that a child needs is imported. Jobs come through a
-socket of packets from the agent's other process: a number, and descriptors of a memory file with the job and of the pod's
-namespace. Each job is a child, which programs the pod from outside as the command line would (netinit.pods.child_jobs), and
-enters it for good. So many run at a time as the machine has use for; what starts pods comes before what looks after them.
-A job that is late is asked to go back what it did (SIGTERM), then killed. Its answer goes back as a memory file under the
-job's number.
+It is single-threaded and small and has imported everything that a child needs. Jobs arrive from the agent's other process
+in packets on a socket: a number, and descriptors of a memory file with the job and of the pod's namespace. A child per
+job enters the namespace for good and programs the pod as the command line would from outside (netinit.pods.child_jobs). A
+fixed number run at a time; jobs that start pods come before those that maintain them. A job that times out gets SIGTERM,
+so that it rolls back, then SIGKILL. The result is returned in a memory file under the job's number.
 
-A fork, and the pages that a fresh child copies when it touches them, are a third of what a pod's start waits for. So, while
-there is nothing to do, some idle children are made that have rehearsed and wait for one job each; where none is left, a
-child is forked for the job.
+Forking, and copying the pages that a new child touches, take a third of the time that a pod's start waits for. So some
+idle children that have rehearsed are kept ready for one job each; if none is left, a child is forked for the job.
 
-Nothing here enters a namespace. A child that is to enter refuses the machine's namespace and this process's by the very
-descriptor that it enters by.
+This process itself enters no namespace. A child refuses the machine's namespace and this process's, checking the same
+descriptor that it enters.
 """
 
 from __future__ import annotations
@@ -38,21 +36,21 @@ PACKET = 64  # bytes of a packet: the job's number
 MOST_WAITING = 4096
 IDLE = 2  # children that wait for a job
 _MOST_BYTES = 4 << 20  # of a job
-_MOST_HANDED = 64 << 10  # bytes of a job for an idle child: what a packet takes
-_LONG = 10.0**9  # seconds: an idle child's, until it has a job
-_GRACE = 2.0  # seconds for going back
+_MOST_HANDED = 64 << 10  # bytes of a job for an idle child: the limit of a packet
+_LONG = 10.0**9  # seconds: an idle child has no deadline until it gets a job
+_GRACE = 2.0  # seconds to roll back before SIGKILL
 _WHAT = "programming the pod"
-_SOON = 0.005  # seconds without a job, before an idle child is made
+_SOON = 0.005  # seconds without a job before an idle child is forked
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(slots=True)
 class _Begun:
-    """A job that has been taken on: it waits, or its child runs until `due`."""
+    """An accepted job: it waits, or its child runs until `due`."""
 
     number: bytes
     job: Job
-    namespace: int  # a descriptor, -1 where the job names a path; of a subscription, the Unix socket
+    namespace: int  # a descriptor; -1 if the job names a path; for a subscription, the Unix socket
     due: float
     child: Child | None = None
     stopped: bool = False
@@ -61,7 +59,7 @@ class _Begun:
 
 @dataclass(slots=True)
 class _Idle:
-    """A child that waits for one job, and the socket that it comes through."""
+    """An idle child that waits for one job, and the socket to send it through."""
 
     child: Child
     door: socket.socket
@@ -73,20 +71,20 @@ class _Idle:
 
 @dataclass(slots=True)
 class Programmer:
-    """The jobs at hand; `most` run at a time, `keep` idle children wait for more."""
+    """The queue of jobs; `most` run at a time, `keep` idle children are kept ready."""
 
     agent: socket.socket
     most: int
     keep: int = IDLE
     idle: list[_Idle] = field(default_factory=list)
-    rests_until: float = 0.0  # no process was to be had: none is asked for before
+    rests_until: float = 0.0  # fork failed: do not fork again before this time
     waiting: deque[_Begun] = field(default_factory=deque)
-    patient: deque[_Begun] = field(default_factory=deque)  # what nobody's start waits for
+    patient: deque[_Begun] = field(default_factory=deque)  # jobs that no pod's start waits for
     running: list[_Begun] = field(default_factory=list)
     open: bool = True
 
     def serve(self, seconds: float) -> None:
-        """Does what there is to do, and waits at most so long for more."""
+        """Process pending work, then wait up to `seconds` for more."""
         poller = select.poll()
         if self.open and len(self.waiting) + len(self.patient) < MOST_WAITING:
             poller.register(self.agent, select.POLLIN)
@@ -108,7 +106,7 @@ class Programmer:
         self._start()
 
     def end(self) -> None:
-        """Nothing is left running; what is at work goes back what it did."""
+        """Stop: running jobs are asked to roll back, and no process is left."""
         self.keep = 0
         while self.idle:
             self.idle.pop().end()
@@ -122,7 +120,7 @@ class Programmer:
                 begun.child.end()
 
     def _take(self) -> None:
-        """One job from the agent's process; the end of that is noticed here, too."""
+        """Receive one job from the agent's other process; also notices when that process has exited."""
         try:
             number, descriptors, _, _ = socket.recv_fds(self.agent, PACKET, 2, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
@@ -164,13 +162,13 @@ class Programmer:
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
 
     def _hand_over(self, begun: _Begun, left: float) -> Child | None:
-        """The idle child that has the job now; None where there is none that takes it."""
+        """Pass the job to an idle child and return it; None if no idle child accepts it."""
         data = begun.job.encode()
         while self.idle and len(data) <= _MOST_HANDED:
             idle = self.idle.pop()
             try:
                 socket.send_fds(idle.door, [data], [begun.namespace] if begun.namespace >= 0 else [])
-            except OSError:  # it is gone: somebody has killed it
+            except OSError:  # it was killed
                 idle.end()
                 continue
             idle.door.close()
@@ -179,7 +177,7 @@ class Programmer:
         return None
 
     def _lacks_idle(self) -> bool:
-        """Whether there is time to make one, and one is missing."""
+        """Whether an idle child is missing and there is time to fork one."""
         busy = self.running or self.waiting or self.patient
         return self.open and not busy and len(self.idle) < self.keep and time.monotonic() >= self.rests_until
 
@@ -209,7 +207,7 @@ class Programmer:
         self._answer(begun, result)
 
     def _hurry(self, begun: _Begun) -> None:
-        """It is late: it is to go back, and killed where it does not."""
+        """Ask a job that timed out to roll back, and kill it if it does not."""
         child = begun.child
         assert child is not None  # noqa: S101 - it runs
         if begun.stopped:
@@ -221,7 +219,7 @@ class Programmer:
         begun.due = time.monotonic() + _GRACE
         if child.poll() is None:
             os.kill(child.pid, signal.SIGTERM)
-        else:  # it has ended without an answer that could be read
+        else:  # it exited without a readable answer
             self.running.remove(begun)
             self._answer(begun, JobResult(error="the process that did it ended without an answer"))
 
@@ -234,14 +232,14 @@ class Programmer:
         try:
             os.write(file, result.encode())
             socket.send_fds(self.agent, [number], [file])
-        except OSError:  # the other process is gone: it is noticed where its jobs are taken
+        except OSError:  # the other process has exited, which `_take` notices
             self.open = False
         finally:
             os.close(file)
 
 
 def _await_job(door: socket.socket) -> str | None:
-    """In an idle child: what came of the job that it was given; None where there will be none."""
+    """In an idle child: wait for a job, run it and return its result; None if no job will come."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     child_jobs.rehearse()
@@ -251,7 +249,7 @@ def _await_job(door: socket.socket) -> str | None:
 
 
 def _work(job: Job, namespace: int = -1) -> str:
-    """In the child: what came of it, as a text."""
+    """In the child: run the job and return its result as a text."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind != SUBSCRIBE else job.path
@@ -259,7 +257,7 @@ def _work(job: Job, namespace: int = -1) -> str:
 
 
 def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
-    """Does the job in the namespace at this path; a subscription sends its sockets through `channel`."""
+    """Run the job in the namespace at this path; a subscription sends its sockets through `channel`."""
     if not netns:
         return JobResult(error="the pod's network namespace is gone", gone=True)
     try:

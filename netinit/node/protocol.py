@@ -1,6 +1,6 @@
-"""What a container runtime asks and is answered: CNI's requests, results and errors (versions 0.3.1 to 1.1.0). Pure.
+"""The CNI protocol: requests, results and errors (versions 0.3.1 to 1.1.0). Pure.
 
-The frames around them are netinit/node/plugin.c's, which says how they look.
+netinit/node/plugin.c defines the frames around them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = [
 
 VERSIONS = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 NEWEST = VERSIONS[-1]
-_WITH_IP_VERSION = VERSIONS[:2]  # an address says there which family it is of
+_WITH_IP_VERSION = VERSIONS[:2]  # versions in which an address states its family
 GREETING = b"netinit-cni 1 "
 LONGEST_HEAD = 64
 _MOST_VARIABLES, _MOST_INPUT, _LONGEST = 64 << 10, 1 << 20, 600_000  # bytes, bytes, milliseconds
 _MOST_MESSAGE = 2000
-_FIRST_OF = {"CHECK": 1, "GC": 3}  # the place in VERSIONS of the first that has a verb
+_FIRST_OF = {"CHECK": 1, "GC": 3}  # index in VERSIONS of the first version with this verb
 _VERBS = ("ADD", "DEL", "CHECK", "GC")
 _OF_A_POD = ("ADD", "DEL", "CHECK")
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*\Z")
@@ -41,7 +41,7 @@ _INTERFACE = re.compile(r"[^\s/:\0]{1,15}\Z")
 
 
 class CODES:
-    """CNI's error codes, and ours."""
+    """CNI's error codes, and our own."""
 
     VERSION, FIELD, UNKNOWN, ENVIRONMENT, IO, DECODING, CONFIGURATION = range(1, 8)
     LATER = 11
@@ -50,7 +50,7 @@ class CODES:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What comes before a request: how long its two parts are, and the milliseconds in which it wants an answer."""
+    """The header of a request: the length of its two parts, and the timeout in milliseconds."""
 
     variables: int
     input: int
@@ -71,23 +71,23 @@ class Request:
 
     @property
     def pod(self) -> tuple[str, str]:
-        """Namespace and name; empty where the runtime is none of Kubernetes'."""
+        """Namespace and name; empty if the runtime is not Kubernetes'."""
         return self.arguments.get("K8S_POD_NAMESPACE", ""), self.arguments.get("K8S_POD_NAME", "")
 
     @property
     def uid(self) -> str:
-        """The pod's uid, where the runtime says it."""
+        """The pod's uid, if the runtime passes it."""
         return self.arguments.get("K8S_POD_UID", "")
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses that the plugins before have given the pod, in their order, without masks."""
+        """The addresses that earlier plugins gave the pod, in order, without prefix lengths."""
         found = sequence(mapping(self.configuration.get("prevResult")).get("ips"))
         return tuple(string(mapping(one).get("address")).partition("/")[0] for one in found if mapping(one).get("address"))
 
 
 def parse_head(line: bytes) -> Head:
-    """The first line. Raises CniError."""
+    """Parse the first line. Raises CniError."""
     words = line[len(GREETING) :].split(b" ")
     if not line.startswith(GREETING) or len(words) != 3 or not all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
         raise CniError("this is no request of netinit's plugin", CODES.DECODING)
@@ -98,7 +98,7 @@ def parse_head(line: bytes) -> Head:
 
 
 def parse_request(variables: bytes, given: bytes) -> Request:
-    """The request of its variables and of what stood on stdin. Raises CniError."""
+    """Parse a request from its variables and stdin. Raises CniError."""
     environ = _read_variables(variables)
     tree = _read_configuration(given)
     version = tree.get("cniVersion")
@@ -151,7 +151,7 @@ def _read_configuration(given: bytes) -> Tree:
 
 
 def _read_arguments(text: str) -> dict[str, str]:
-    """CNI_ARGS, K=V;K=V. What is no pair is refused, as libcni does."""
+    """Parse CNI_ARGS, K=V;K=V. Raises CniError for an item that is not a pair, as libcni does."""
     pairs = [item.split("=", 1) for item in text.split(";") if item]
     if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004 - a pair
         raise CniError(f"CNI_ARGS is {quote(text)}; it must be KEY=VALUE;KEY=VALUE", CODES.ENVIRONMENT)
@@ -172,7 +172,7 @@ def _check_pod(request: Request) -> None:
 
 
 def result(request: Request) -> Tree:
-    """What ADD prints: prevResult in the list's version, otherwise unchanged; without one an empty result."""
+    """Return ADD's output: prevResult in the list's version, otherwise unchanged; an empty result without one."""
     previous = request.configuration.get("prevResult")
     if not isinstance(previous, dict):
         return {"cniVersion": request.version}
@@ -183,7 +183,7 @@ def result(request: Request) -> Tree:
 
 
 def _convert_address(item: Any, version: str) -> Any:
-    """An address as this version has it: up to 0.4.0 it says its family."""
+    """Convert an address to this version's format: up to 0.4.0 it states its family."""
     if not isinstance(item, dict):
         return item
     kept = {key: value for key, value in item.items() if key != "version"}
@@ -193,12 +193,12 @@ def _convert_address(item: Any, version: str) -> Any:
 
 
 def encode_answer(tree: Tree | None) -> bytes:
-    """A success, with what the plugin prints."""
+    """Encode a success, with the plugin's output."""
     return _frame(0, b"" if tree is None else json.dumps(tree).encode() + b"\n")
 
 
 def encode_error(error: CniError, version: str = NEWEST) -> bytes:
-    """A failure, as CNI has it: one line for people, and more below where there is more."""
+    """Encode a failure as a CNI error: one line as the message, the rest as details."""
     first, _, more = str(error).partition("\n")
     tree = {"cniVersion": version, "code": error.code, "msg": f"netinit: {escape(shorten(first, _MOST_MESSAGE))}"}
     if more:

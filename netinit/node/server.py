@@ -1,4 +1,4 @@
-"""The agent's process that answers: it has given up every capability, and asks the other one for what needs them."""
+"""The agent's unprivileged process: it answers requests, and passes what needs capabilities to the other process."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from netinit.serving.listener import HttpListener, reply
 __all__ = ["serve"]
 
 _MOST_CONNECTIONS = 64
-_DRAIN = 15.0  # seconds for requests that were begun
+_DRAIN = 15.0  # seconds to complete requests in progress
 _AGAIN = 1.0
 _TELL = 2.0
 
 
 def serve(settings: AgentSettings, door: socket.socket, monitoring: socket.socket, programmer: socket.socket) -> None:
-    """The life of this process: it ends on SIGTERM, or with the one that has the rights."""
+    """Run until SIGTERM, or until the privileged process exits."""
     capabilities.give_up()
     asyncio.run(AgentServer(settings, door, monitoring, programmer).run())
 
 
 class AgentServer:
-    """The process's state. `problems` is what is wrong now, by what it is about."""
+    """The process's state. `problems` maps a subject to its current problem."""
 
     def __init__(
         self, settings: AgentSettings, door: socket.socket, monitoring: socket.socket, programmer: socket.socket
@@ -62,7 +62,7 @@ class AgentServer:
         self._told = asyncio.Event()
 
     async def run(self) -> None:
-        """Does its duties until it is told to end."""
+        """Run the background tasks until the process is asked to stop."""
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told.set)
         self._link.start()
@@ -108,7 +108,7 @@ class AgentServer:
         return found
 
     async def run_forever(self, name: str, duty: Callable[[], Awaitable[None]]) -> None:
-        """Does a duty, and again a second after it failed."""
+        """Run a task for ever; restart it one second after a failure."""
         while True:
             try:
                 await duty()
@@ -120,10 +120,10 @@ class AgentServer:
                 self.problems.pop(name, None)
 
     async def _lose_socket(self) -> None:
-        """Returns when the plugin does not find this agent any more: its socket is gone, or a dead one is in its place.
+        """Return when the plugin no longer reaches this agent: its socket was deleted or replaced by a dead one.
 
-        Where a newer agent has taken its place, as in an upgrade, the port of metrics and health is left to that one as well: the
-        two may share it, and a probe must not be answered by the one that it is not about.
+        If a newer agent has replaced it, as in an upgrade, the port for metrics and health is closed too: both agents may
+        share it, and a probe must not be answered by the wrong one.
         """
         own, is_replaced = _identity(self.settings.socket), False
         while True:
@@ -141,7 +141,7 @@ class AgentServer:
     # ---- how it is
 
     def checks(self) -> dict[str, str]:
-        """What must be well for pods to start, and what is wrong with it."""
+        """Return what must work for pods to start, each with its problem."""
         return {
             "serving": "it was told to end" if self.draining else "",
             "pods": self.agent.obstacle(),
@@ -149,7 +149,7 @@ class AgentServer:
         }
 
     async def _write_status(self) -> None:
-        """Writes down how it is, for `netinit node status`, and into metrics."""
+        """Write the status file for `netinit node status`, and update metrics."""
         while True:
             checks = self.checks()
             self.metrics.ready.set(0 if any(checks.values()) else 1)
@@ -165,7 +165,7 @@ class AgentServer:
             await asyncio.sleep(_TELL)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
-        """Metrics and health, without TLS."""
+        """Serve metrics and health, without TLS."""
         path = scope["path"]
         if path == "/metrics":
             await reply(send, 200, self.metrics.text(), CONTENT_TYPE)
@@ -183,7 +183,7 @@ class AgentServer:
 
 
 def remove_contents(folder: Path) -> None:
-    """Removes what agents keep in their folder: the socket, the status, the lock, and what was programmed."""
+    """Delete what agents keep in their directory: socket, status, lock, and the records of programmed pods."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -192,7 +192,7 @@ def remove_contents(folder: Path) -> None:
 
 
 def _identity(path: str) -> tuple[int, ...]:
-    """Of the file at this path; nothing where there is none."""
+    """Return device and inode of the file at this path; empty if it does not exist."""
     try:
         status = Path(path).stat()
     except OSError:
@@ -201,11 +201,11 @@ def _identity(path: str) -> tuple[int, ...]:
 
 
 def _answers(path: str) -> bool:
-    """Whether somebody listens at this socket: a newer agent, which is as good as this one."""
+    """Whether a process listens on this socket; a newer agent counts too."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
         try:
             asking.connect(path)
-        except BlockingIOError:  # its queue is full
+        except BlockingIOError:  # its backlog is full
             return True
         except OSError:
             return False

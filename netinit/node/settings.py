@@ -1,4 +1,4 @@
-"""What `netinit node agent` and its sisters are asked: one declaration a flag. Pure."""
+"""The options of `netinit node agent` and its sibling commands: one declaration for each flag. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = [
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
 RECORDS = "/var/lib/cni/results"  # libcni's
-STATUS_FILE = "status.json"  # beside the socket: what `netinit node status` shows
+STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows it
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
 _TEXT = Kind(metavar="NAME", read=str)
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def split_taint(text: str) -> tuple[str, str, str]:
-    """Key, value and effect of a taint as kubectl writes it, KEY[=VALUE][:EFFECT]; what is not given is empty. ValueError."""
+    """Split a taint in kubectl's format, KEY[=VALUE][:EFFECT], into its parts; missing ones are empty. Raises ValueError."""
     named, colon, effect = text.partition(":")
     key, _, value = named.partition("=")
     if not key or (colon and effect not in EFFECTS):
@@ -80,7 +80,7 @@ class InstallSettings(DeclaredOptions):
 
 
 class AgentSettings(InstallSettings):
-    """The agent's settings. Durations are nanoseconds; an empty text is as good as none."""
+    """The agent's settings. Durations are nanoseconds; an empty text counts as not given."""
 
     node: str = plain(
         "--nodeName", _TEXT, default="", also=("NODE_NAME", "KUBERNETES_NODE_NAME"), help_text="The node whose pods are watched.",
@@ -135,7 +135,7 @@ class AgentSettings(InstallSettings):
 
     @property
     def base(self) -> Options:
-        """What the node's configuration says of every pod's options."""
+        """Return the options that the node's configuration gives every pod."""
         return Options(
             backend=self.backend, native_nftables=self.native_nftables, dual_stack=self.dual_stack, ipv6=self.ipv6, reconcile=True
         )

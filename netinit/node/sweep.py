@@ -1,8 +1,8 @@
-"""Looking after pods that run: whose rules are not the plan's, and what becomes of those. Rules are read, not guessed.
+"""Check running pods: find those whose live rules differ from the plan, and report or repair them.
 
-A sweep asks for each pod of the node that is to be captured whether its live rules are as planned, as `netinit verify`
-does. Which namespace is a pod's, the runtime's own record says (`pod_namespaces`). A pod whose istio-validation has just ended with
-126 is looked at without delay.
+A sweep compares the live rules of each captured pod on the node with its plan, as `netinit verify` does. Namespaces of
+pods come from the runtime's own record (`pod_namespaces`). A pod whose istio-validation has just exited with 126 is
+checked at once.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unkn
 _COMPONENT = "netinit-node"
 _AT_ONCE = 4
 _JOB_SECONDS = 30.0
-_LOOK = 2.0  # seconds between two looks for pods whose validation failed
+_LOOK = 2.0  # seconds between two checks for pods whose validation failed
 
 
 @dataclass(frozen=True, slots=True)
 class SweptPod:
-    """What was found of a pod: its state, and the first difference or why nothing is known."""
+    """The result of checking a pod: its state, and the first difference or why it is unknown."""
 
     pod: NodePod
     state: str
@@ -53,7 +53,7 @@ class SweptPod:
 
 
 class Sweeper:
-    """Sweeps now and then; `is_busy` says whether a pod of this uid is just being programmed."""
+    """Sweeps periodically; `is_busy` says whether the pod with a uid is being programmed."""
 
     def __init__(
         self, settings: AgentSettings, client: Client, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments,
@@ -68,12 +68,12 @@ class Sweeper:
         self.log = log
         self.is_busy = is_busy
         self.watcher = watcher
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # uid -> one look at a pod at a time
-        self._told: dict[str, str] = {}  # uid -> what was said of the pod last
-        self._failed: set[str] = set()  # uids whose validation's failure was looked at
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # uid -> lock: one check of a pod at a time
+        self._told: dict[str, str] = {}  # uid -> the last message about the pod
+        self._failed: set[str] = set()  # uids whose failed validation was handled
 
     async def run(self) -> None:
-        """Sweeps until it is cancelled."""
+        """Sweep until cancelled."""
         due = time.monotonic() + min(30.0, self.settings.sweep_interval / SECOND)
         while True:
             if self.settings.sweep and time.monotonic() >= due:
@@ -86,7 +86,7 @@ class Sweeper:
             await asyncio.sleep(_LOOK)
 
     async def sweep(self) -> Counter[str]:
-        """How many pods of the node were found in which state."""
+        """Check every pod of the node; return how many are in each state."""
         begun = time.monotonic()
         found = await self.look_at(list(self.roster))
         seconds = time.monotonic() - begun
@@ -100,7 +100,7 @@ class Sweeper:
         return counts
 
     async def look_at(self, pods: list[NodePod]) -> list[SweptPod]:
-        """What is found of these pods, each repaired as the settings say."""
+        """Check these pods, and repair each as the settings say."""
         wanted = [(pod, options) for pod in pods if (options := self._options_of(pod))]
         paths = await self._find_namespaces([pod for pod, _ in wanted])
         turn = asyncio.Semaphore(_AT_ONCE)
@@ -112,12 +112,12 @@ class Sweeper:
         return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
 
     async def look_after_change(self, pod: NodePod, path: str) -> bool:
-        """Looks at a pod that something has changed in; whether it was found without its rules or with others."""
+        """Check a pod after a change; return whether its rules were missing or differed."""
         options = self._options_of(pod)
         return bool(options) and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
 
     async def watch(self, watcher: PodWatcher) -> None:
-        """Looks at pods as they change until it is cancelled, first at those that were programmed before this agent was started."""
+        """Check pods as they change, until cancelled; first those that were programmed before this agent started."""
         await self.roster.wait()
         known = await self._find_namespaces(self.roster)
         for pod in self.roster:
@@ -137,9 +137,10 @@ class Sweeper:
             return finding
 
     def _options_of(self, pod: NodePod) -> tuple[Options, ...]:
-        """The options of a pod that runs and is to be captured; none of others, and of one that just starts.
+        """Return the options of a running pod that is to be captured; empty for others and for a pod that is starting.
 
-        Of a pod that a mesh's ambient agent programmed, several: what the mesh says of DNS and IPv6 is nowhere in the pod.
+        Several for a pod that a mesh's ambient agent programmed: the mesh's settings for DNS and IPv6 are not visible in
+        the pod.
         """
         if pod.ended or pod.host_network or not pod.addresses or self.is_busy(pod.uid):
             return ()
@@ -152,14 +153,14 @@ class Sweeper:
             return tuple(dict.fromkeys(one.replace(ipv6=ipv6, **own) for ipv6 in (ON, OFF) for one in made))
         try:
             options = decide(pod, self.settings.base, pod.addresses).options
-        except CniError:  # it could not have started
+        except CniError:  # with such annotations it could not have started
             return ()
         return (options,) if options is not None else ()
 
     # ---- namespaces
 
     async def _find_namespaces(self, pods: Iterable[NodePod]) -> dict[str, str]:
-        """The paths of the pods' namespaces, by uid."""
+        """Return the paths of the pods' namespaces, by uid."""
         names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
         records, folder = Path(self.settings.records_folder), Path(self.settings.netns_folder)
         found = await asyncio.to_thread(
@@ -188,7 +189,7 @@ class Sweeper:
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
 
     async def _answer(self, finding: SweptPod) -> None:
-        """Reports a pod once for each thing that is wrong with it, and repairs it."""
+        """Report each problem of a pod once, and repair it."""
         pod, state = finding.pod, finding.state
         if state in (CAPTURED, UNKNOWN):
             self._told.pop(pod.uid, None)
@@ -222,7 +223,7 @@ class Sweeper:
         await self._send_event(pod, "InterceptionRepaired", said, kind="Normal")
 
     async def _change(self, pod: NodePod, repair: str) -> None:
-        """Labels or deletes the very pod that was looked at."""
+        """Label or delete exactly the pod that was checked."""
         try:
             if repair == LABEL:
                 key, _, value = self.settings.repair_label.partition("=")
@@ -233,7 +234,7 @@ class Sweeper:
             else:
                 await self.client.delete(PODS, pod.name, pod.namespace, uid=pod.uid, version=pod.version)
         except ClusterError as error:
-            gone = error.status in {CONFLICT, NOT_FOUND}  # it is another by now: the watch brings it
+            gone = error.status in {CONFLICT, NOT_FOUND}  # the pod was replaced or deleted; the watch reports it
             self.metrics.repairs.labels(repair, "skip" if gone else "fail").inc()
             self.log.event("debug" if gone else "error", f"{repair}: {error}", pod=f"{pod.namespace}/{pod.name}")
             return

@@ -1,7 +1,7 @@
-"""The socket that the plugin speaks to: who may ask, how long and how much; one request a connection.
+"""The Unix socket for the plugin: access control, timeouts and size limits; one request per connection.
 
-Mode 0600, and the peer must be this process's own user (SO_PEERCRED): a runtime is root. What is no request gets an
-error of CNI. A peer that is slow, says too much, or goes away holds up nobody but itself.
+The socket has mode 0600, and the peer must have this process's user id (SO_PEERCRED): runtimes run as root. An invalid
+request gets a CNI error. A peer that is slow, sends too much or disconnects affects only itself.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["PluginServer", "open_socket"]
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
 _MOST_DISCARDED = 4 << 20  # bytes
-_MARGIN = 0.9  # of the milliseconds that the plugin gives: the answer is to arrive
+_MARGIN = 0.9  # fraction of the plugin's timeout to use, so that the answer arrives in time
 _CREDENTIALS = struct.Struct("=iII")
 
 Answering = Callable[[Request, int, float], Awaitable[bytes]]
-"""What answers a request; it gets the namespace's descriptor (-1 where there is none), which stays the caller's, and a deadline."""
+"""Answers a request; gets the namespace's descriptor (-1 if there is none), which the caller closes, and a deadline."""
 
 
 def open_socket(path: str) -> socket.socket:
-    """The listening socket, which takes the place of one that a killed agent left. Raises ConfigError."""
+    """Return the listening socket, replacing one that a killed agent left. Raises ConfigError."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     new = f"{path}.{os.getpid()}"
     try:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if str(Path(path).parent) == locks.FOLDER:  # which kubelets make for a hostPath, with 0755
+        if str(Path(path).parent) == locks.FOLDER:  # kubelets create it for a hostPath, with mode 0755
             Path(path).parent.chmod(0o700)
         Path(new).unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -46,7 +46,7 @@ def open_socket(path: str) -> socket.socket:
         finally:
             os.umask(before)
         listening.listen(_BACKLOG)
-        Path(new).rename(path)  # whoever connects finds the old one or the new one, never none
+        Path(new).rename(path)  # a client finds the old socket or the new one, never none
     except OSError as error:
         listening.close()
         raise ConfigError(f"--socket: {path} cannot be listened on: {error.strerror}") from error
@@ -55,7 +55,7 @@ def open_socket(path: str) -> socket.socket:
 
 
 class PluginServer:
-    """Takes connections, and answers each request by `answer`, at most so many at a time."""
+    """Accepts connections and answers each request by `answer`, with a limit on concurrent requests."""
 
     def __init__(self, listening: socket.socket, answer: Answering, *, most: int) -> None:
         self._listening = listening
@@ -66,16 +66,16 @@ class PluginServer:
 
     @property
     def busy(self) -> int:
-        """How many requests are being answered."""
+        """The number of requests in progress."""
         return len(self._conversations)
 
     async def run(self) -> None:
-        """Takes connections until it is cancelled; those that are there go on."""
+        """Accept connections until cancelled; existing ones continue."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 peer, _ = await loop.sock_accept(self._listening)
-            except OSError:  # descriptors are short: the next one may have gone by then
+            except OSError:  # out of descriptors: some may be closed by the next attempt
                 await asyncio.sleep(0.05)
                 continue
             task = asyncio.create_task(self._converse(peer))
@@ -83,7 +83,7 @@ class PluginServer:
             task.add_done_callback(self._conversations.discard)
 
     async def close(self, seconds: float) -> bool:
-        """The requests that were begun are answered; False where some were not in time."""
+        """Complete the requests in progress; return False if some were not done in time."""
         if self._conversations:
             _, left = await asyncio.wait(self._conversations, timeout=seconds)
             for task in left:
@@ -101,14 +101,14 @@ class PluginServer:
                     async with asyncio.timeout(_SECONDS_TO_ASK):
                         await asyncio.get_running_loop().sock_sendall(peer, data)
                         await _discard(peer)
-            except (OSError, TimeoutError):  # the peer went away, or does not read
+            except (OSError, TimeoutError):  # the peer disconnected, or does not read
                 return
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
     async def _hear(self, peer: socket.socket, descriptors: list[int], arrived: float) -> bytes:
-        """The answer to what the peer says; empty where it says nothing."""
+        """Return the answer to the peer's request; empty if it sends nothing."""
         try:
             self._check_peer(peer)
             async with asyncio.timeout(_SECONDS_TO_ASK):
@@ -133,7 +133,7 @@ class PluginServer:
 
 
 async def _discard(peer: socket.socket) -> None:
-    """Reads on until the peer goes: one that still sends, and is cut off, would lose the answer."""
+    """Read until the peer disconnects: closing with unread data would discard the answer."""
     peer.shutdown(socket.SHUT_WR)
     left = _MOST_DISCARDED
     while left > 0 and (part := await asyncio.get_running_loop().sock_recv(peer, 1 << 18)):
@@ -151,7 +151,7 @@ async def _readable(peer: socket.socket) -> None:
 
 
 async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[Head | None, bytes]:
-    """The first line, with which the namespace's descriptor comes, and what came behind it."""
+    """Read the first line, with the namespace's descriptor, and the bytes after it."""
     data = b""
     while b"\n" not in data:
         if len(data) >= LONGEST_HEAD or not GREETING.startswith(data[: len(GREETING)]):

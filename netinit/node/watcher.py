@@ -1,17 +1,16 @@
-"""Watching the pods of the node between sweeps: a change wakes the agent, which looks at the pod as a sweep would.
+"""Watch the node's pods between sweeps: when a pod changes, the agent checks it as a sweep would.
 
-Theory of operation. For each pod there are sockets of netlink's notifications (netinit.kernel.notifications), which a child with
-the rights has opened in the pod's namespace; this process, which has none, polls them. The first notification disarms the
-pod's sockets: from then on it costs nothing, whatever the pod does. The look that follows drains the sockets, arms them,
-and then asks for the pod's rules to be compared with the plan, by the same job as a sweep's. So every change is followed by
-a look that began after it, and what a notification says is never believed. Our own changes are followed by a look as well,
-which finds what was planned.
+For each pod a privileged child has opened netlink notification sockets in the pod's namespace
+(netinit.kernel.notifications); this process, which has no privileges, polls them. The first notification disarms the
+pod's sockets, so further changes cost nothing. The check that follows drains the sockets, arms them, and then compares
+the pod's rules with the plan, by the same job as a sweep's. So every change is followed by a check that starts after it,
+and the content of notifications is never trusted. Our own changes cause a check as well, which finds the plan.
 
-A pod that goes on changing is looked at ever more seldom (`_LEAST` to `_MOST_PAUSE`); looks at such pods take turns in a queue
-of their own, so that others do not wait for them.
+A pod that changes constantly is checked less and less often (`_LEAST` to `_MOST_PAUSE`); checks of such pods have a queue
+of their own, so that they do not delay others.
 
-A socket keeps the pod's namespace in being. So it is closed when the runtime says DEL, when the namespace's file is gone,
-and when the pod is none any more that is to be captured.
+A socket keeps the pod's namespace alive. So it is closed on the runtime's DEL, when the namespace's file is gone, and
+when the pod is no longer to be captured.
 """
 
 from __future__ import annotations
@@ -34,36 +33,36 @@ from netinit.serving.events import EventLog
 
 __all__ = ["MOST_WATCHED", "PodWatcher"]
 
-MOST_WATCHED = 1024  # pods: three descriptors each, of the 8,192 that the agent may have; a kubelet's default is 110 pods
-_SETTLE = 0.05  # seconds from a notification to the look: a program that makes rules makes several
-_AFTER_ADD = 0.5  # seconds until a pod that was just programmed is watched: those that still start come first
-_LEAST, _MOST_PAUSE = 0.1, 5.0  # seconds between two looks at one pod
-_QUIET = 1.0  # seconds without a change after which a pod's pause is the least again; or four pauses
-_NOISY = 0.5  # a pause from which on a pod waits among its like
-_REST = 4  # times as long as a look at such a pod took, at least, there is none
+MOST_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
+_SETTLE = 0.05  # seconds from a notification to the check: programs change several rules in a row
+_AFTER_ADD = 0.5  # seconds until a newly programmed pod is watched: starting pods come first
+_LEAST, _MOST_PAUSE = 0.1, 5.0  # seconds between two checks of one pod
+_QUIET = 1.0  # seconds without a change after which a pod's pause is reset to the least; or four pauses
+_NOISY = 0.5  # seconds of pause from which a pod moves to the queue of noisy pods
+_REST = 4  # minimum pause after a check of such a pod, in multiples of the check's duration
 _WORKERS, _WORKERS_OF_NOISY = 3, 1
 _SECONDS = 10.0  # for a subscription
-_TIDY = 2.0  # seconds between two looks for namespaces that are gone
+_TIDY = 2.0  # seconds between two checks for deleted namespaces
 
 Look = Callable[[NodePod, str], Awaitable[bool]]
 
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """A pod that is watched; times are the event loop's."""
+    """A watched pod; times are the event loop's."""
 
     uid: str
     path: str
     identity: tuple[int, int]
     sockets: list[socket.socket] = field(default_factory=list)
     pause: float = _LEAST
-    ended: float = 0.0  # when the last look ended
-    heard: float = 0.0  # when the first notification came that no look has answered; 0 where there is none
+    ended: float = 0.0  # end of the last check
+    heard: float = 0.0  # the first notification after the last check; 0 if there is none
     looking: bool = False
 
 
 class PodWatcher:
-    """The pods that are watched. `add` and `forget` may be called at any time, looks are made while it runs."""
+    """The watched pods. `add` and `forget` may be called at any time; checks are made while `run` runs."""
 
     def __init__(self, base: Options, *, roster: PodCache, link: ProgrammerClient, metrics: NodeMetrics, log: EventLog) -> None:
         self._base = base
@@ -77,7 +76,7 @@ class PodWatcher:
         metrics.watched.set_function(lambda: sum(1 for one in self._watched.values() if one.sockets))
 
     def add(self, uid: str, path: str, *, delay: float = _AFTER_ADD) -> None:
-        """Watches the pod whose namespace is at this path, from a look on that comes first."""
+        """Watch the pod whose namespace is at this path, starting with a check."""
         known, identity = self._watched.get(uid), _identity(path)
         if not uid or identity is None or (known and known.identity == identity):
             return
@@ -90,13 +89,13 @@ class PodWatcher:
         self._schedule(watched, delay)
 
     def forget(self, identity: tuple[int, int] | None, path: str) -> None:
-        """Lets go of the namespace with this identity, or at this path."""
+        """Stop watching the namespace with this identity, or at this path."""
         for one in list(self._watched.values()):
             if one.identity == identity or one.path == path:
                 self._drop(one)
 
     async def run(self, look: Look, is_busy: Callable[[str], bool]) -> None:
-        """Looks at pods that have changed until it is cancelled. `look` compares, reports and repairs; whether there was drift."""
+        """Check pods that change, until cancelled. `look` compares, reports and repairs, and returns whether there was drift."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue, number in ((self._quiet, _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
@@ -104,7 +103,7 @@ class PodWatcher:
                         tasks.create_task(self._work(queue, look, is_busy))
                 tasks.create_task(self._tidy())
         finally:
-            for one in list(self._watched.values()):  # the next sweep, or the next run, watches them anew
+            for one in list(self._watched.values()):  # the next sweep, or the next run, watches them again
                 self._drop(one)
 
     async def _tidy(self) -> None:
@@ -126,7 +125,7 @@ class PodWatcher:
             await self._answer(watched, look)
 
     async def _answer(self, watched: _Watched, look: Look) -> None:
-        """One look, which began after everything that was heard before it; another is due where more was heard meanwhile."""
+        """Run one check, which starts after all notifications so far; schedule another if more arrive meanwhile."""
         now = asyncio.get_running_loop().time
         begun, watched.looking = now(), True
         try:
@@ -141,7 +140,7 @@ class PodWatcher:
                 self._metrics.noticed.observe(now() - heard)
         except (NetinitError, OSError) as error:
             self._drop(watched)
-            if _identity(watched.path) == watched.identity:  # else the pod has just gone
+            if _identity(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
                 self._log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
         finally:
             watched.looking, watched.ended = False, now()
@@ -152,10 +151,10 @@ class PodWatcher:
             self._schedule(watched, watched.pause)
 
     async def _arm(self, watched: _Watched) -> None:
-        """From now on a notification is heard; those before this are not."""
+        """Drain earlier notifications and listen for new ones."""
         if not watched.sockets:
             found = await self._subscribe(watched.path)
-            if self._watched.get(watched.uid) is not watched:  # the pod went meanwhile
+            if self._watched.get(watched.uid) is not watched:  # the pod was removed meanwhile
                 notifications.close(found)
                 raise NetinitError("the pod is gone")
             watched.sockets = found
@@ -173,7 +172,7 @@ class PodWatcher:
             return notifications.receive_sockets(ours)
 
     def _hear(self, watched: _Watched) -> None:
-        """Something has changed: a look is due. Until then nothing more is heard."""
+        """Schedule a check after a change, and ignore notifications until then."""
         now = asyncio.get_running_loop().time()
         self._disarm(watched)
         watched.heard = now
@@ -207,7 +206,7 @@ class PodWatcher:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Of the namespace at this path; None where there is none."""
+    """Return device and inode of the namespace at this path; None if it does not exist."""
     try:
         status = Path(path).stat()
     except OSError:

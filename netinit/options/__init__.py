@@ -1,4 +1,4 @@
-"""Options: what is asked, where, and how it is done. Every flag has one declaration, here or in `interception`.
+"""Options: what to capture, in which namespace and how. Every flag has one declaration, here or in `interception`.
 
 Precedence: flag, environment variable, file (--config), default. An empty variable counts as unset.
 """
@@ -76,16 +76,16 @@ NF_TABLES, LEGACY_TABLES, TABLES_OF_OUR_OWN = "nf_tables", "legacy", "tables of 
 
 
 class BackendLine(Record):
-    """One line of the table of backends: all that is known of a backend before it is loaded."""
+    """A line of the table of backends: what is known of a backend before it is loaded."""
 
     name: str
     module: str
     made_by: str  # the class
-    tables: str = ""  # whose tables it reads and writes; two that see the same never stand beside each other; empty: none
-    variant: str = ""  # of iptables' programs, as --force-iptables-binary names it
-    with_sets: str = ""  # the class that has address sets too
+    tables: str = ""  # the tables that it reads and writes; two backends with the same tables are never used together; empty: none
+    variant: str = ""  # the iptables variant, as --force-iptables-binary names it
+    with_sets: str = ""  # the class that also supports address sets
     wants_net_raw: bool = False
-    joins_foreign: bool = False  # auto prefers it where foreign rules are in its tables: else packets would walk two interfaces
+    joins_foreign: bool = False  # auto prefers it if foreign rules are in its tables: otherwise packets would traverse two interfaces
 
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
@@ -113,7 +113,7 @@ VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.varian
 
 
 class Options(Interception):
-    """An interception, and its run: in which namespace, by which backend, how existing rules are met, what is logged."""
+    """The options of a run: what to capture, the namespace, the backend, how existing rules are treated, and logging."""
 
     dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
@@ -163,7 +163,7 @@ class Options(Interception):
     rule_comments: bool = ours(
         "--rule-comments", kinds.SWITCH, default=False, help_text="Give each rule in the kernel a comment that says why it exists.",
     )
-    # measured: sets start as quickly there, and 100 rules slow a connect by a sixth
+    # Measured: sets start as fast there, and 100 rules slow down a connect by a sixth.
     ipset_threshold: int = ours(
         "--ipset-threshold", kinds.COUNT, default=100,
         help_text="iptables backends: longer lists of networks become address sets, where ipset is installed and the kernel has"
@@ -198,12 +198,12 @@ class Options(Interception):
             read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
 
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
-        """The shortest command line from which `from_argv` makes equal options; fields in `always` are spelled out.
+        """Return the shortest command line from which `from_argv` makes equal options; fields in `always` are included.
 
-        What has no flag is not in it: see `to_environ`.
+        Options without a flag are not in it: see `to_environ`.
         """
         plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
-        # The users' default is what from_argv takes here: the uid of istio-proxy, where this system has such a user.
+        # The default users are those of from_argv in this environment: the uid of istio-proxy, if this system has such a user.
         basic = {
             "outbound_port": DEFAULT_OUTBOUND_PORT,
             "proxy_uids": _default_uids({}, self.layout),
@@ -217,12 +217,12 @@ class Options(Interception):
                 continue
             text = flag.kind.write(value)
             name = f"-{flag.short}" if flag.short else f"--{flag.long}"
-            one_word = value is False or text.startswith("-")  # the latter would look like a flag
+            one_word = value is False or text.startswith("-")  # a leading dash would look like a flag
             arguments += [name] if value is True else [f"{name}={text}"] if one_word else [name, text]
         return tuple(arguments)
 
     def to_environ(self) -> dict[str, str]:
-        """The environment variables that carry what has no flag, where it differs from the default."""
+        """Return the environment variables for options without a flag that differ from their defaults."""
         return {
             flag.variables[0]: flag.kind.write(getattr(self, flag.field))
             for flag in FLAGS
@@ -231,25 +231,25 @@ class Options(Interception):
 
     @property
     def log_level(self) -> str:
-        """The level of the default scope: none, error, warn, info or debug."""
+        """The log level of the default scope: none, error, warn, info or debug."""
         return level_of(self.log_output_level)
 
     @property
     def wanted_backend(self) -> str:
-        """The backend that is asked for, or auto."""
+        """The requested backend, or auto."""
         return NFTABLES if self.native_nftables else VARIANTS.get(self.force_iptables_binary, self.backend)
 
     @property
     def wants_servers(self) -> bool:
-        """Whether DNS is captured server by server, and the options do not name them."""
+        """Whether DNS is captured for each name server and the options do not name the servers."""
         return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.layout != AMBIENT
 
     def with_servers(self, read: Callable[[], Sequence[str]]) -> Self:
-        """The options with the name servers that are read, which is done only where they are wanted and not named."""
+        """Return the options with the name servers that `read` returns; it is called only if they are needed and not named."""
         return self.replace(dns_servers=tuple(read())) if self.wants_servers else self
 
     def decide_ipv6(self, addresses: Sequence[str]) -> Self:
-        """The options with IPv6 decided as in a pod with these addresses, on the backend that they name."""
+        """Return the options with IPv6 decided as in a pod with these addresses, on the backend that they name."""
         decided = self.settle(FAMILIES, lambda: addresses, tuple).options.ipv6
         return self if decided == self.ipv6 else self.replace(ipv6=decided)
 
@@ -259,12 +259,12 @@ class Options(Interception):
         list_addresses: Callable[[], Sequence[str]],
         read_servers: Callable[[], Sequence[str]],
     ) -> Settled:
-        """Decides what is left to the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
+        """Decide what depends on the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
 
-        Both are only asked for where they decide. With a pid the servers are not this process's: `with_servers` has them.
-        IPv6 is on when the first address that is neither loopback nor link-local is an IPv6 one (with --dual-stack: when
-        any is), as in Istio. No address at all, or no IPv6 in the kernel, is no error here: IPv6 is off then. What --ipv6 auto
-        comes to besides depends on the backend: `Settled.on` says it once that is chosen.
+        Each function is called only if its result matters. With a pid, the servers are not this process's: use
+        `with_servers`. IPv6 is on if the first address that is neither loopback nor link-local is IPv6 (with
+        --dual-stack: if any is), as in Istio. Without an address, or without IPv6 in the kernel, IPv6 is off; that is no
+        error. What else --ipv6 auto means depends on the backend: see `Settled.on`.
         """
         warnings = []
         ipv6, second = self.ipv6, ""
@@ -317,10 +317,10 @@ class Options(Interception):
 
 
 class Settled(Record):
-    """Options without open questions, the families the kernel has, and what the user should know.
+    """Options with everything decided, the kernel's address families, and messages for the user.
 
-    `follows_istio`: --ipv6 auto found an IPv4 address first, so that IPv6 is as Istio leaves it on the backend;
-    `second_address` is the pod's IPv6 address, where it has one.
+    `follows_istio`: --ipv6 auto found an IPv4 address first, so IPv6 is treated as Istio does on the backend.
+    `second_address`: the pod's IPv6 address, if it has one.
     """
 
     options: Options
@@ -330,7 +330,7 @@ class Settled(Record):
     second_address: str = ""
 
     def on(self, backend: str) -> Settled:
-        """The same for a backend: with nft tables Istio's rules capture IPv6 too, but for those that name an address."""
+        """Return the options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
         if not self.follows_istio:
             return self
         ipv6 = INET if backend == NFTABLES and self.options.layout == CURRENT else OFF
@@ -346,7 +346,7 @@ _REMEDY = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 r
 
 
 def _warn_of_ipv6(options: Options, address: str) -> str:
-    """What becomes of the IPv6 of a pod whose first address is IPv4."""
+    """Return the warning about IPv6 in a pod whose first address is IPv4."""
     has = f"{_OF_IPV6}the pod's first address is IPv4, and {address} is here too"
     if options.layout == CLASSIC:
         return f"{has}: what comes in over it is refused, and outbound TCP goes past the proxy and mTLS; {_REMEDY}"
@@ -361,14 +361,14 @@ FLAGS = Options.flags
 
 
 def _is_local(address: str) -> bool:
-    """Whether it is a loopback or link-local address."""
+    """Whether the address is loopback or link-local."""
     if ":" in address:
         return address in ("::1", "::6") or address[:3] in ("fe8", "fe9", "fea", "feb")
     return address.startswith(("127.", "169.254."))
 
 
 def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:
-    """The proxy's user by name, else 1337; classic adds root, as its script did for the CA agent."""
+    """Return the proxy's user by name, else 1337; the classic layout adds root, as its script did for the CA agent."""
     try:
         uid = kinds.read_uid(environ.get("ENVOY_USER") or DEFAULT_PROXY_USER)
     except ValueError:

@@ -1,9 +1,8 @@
-"""Command lines in the syntax of pflag, which Istio's templates are written in.
+"""Parse command lines in the syntax of pflag, which Istio's templates use.
 
 `--flag value`, `--flag=value`, `-p 15001`, `-p=15001`, `-p15001`, combined short flags (`-np 15001`), switches with
-`=true` or `=false`. The last of several equal flags wins, except where each adds to a list; `--` ends the flags. A word
-that looks like a flag is never taken for a value: a template whose value came out empty (`-i -b 80`) is refused, not
-misread.
+`=true` or `=false`. The last of several equal flags wins, except for lists, which collect all; `--` ends the flags. A
+word that looks like a flag is never a value: a template with an empty value (`-i -b 80`) is refused rather than misread.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ if TYPE_CHECKING:
 
     from netinit.options.kinds import Flag, Text
 
-    Spelled = tuple[Flag, str, str | None]  # as written, with the value that the same word holds
+    Spelled = tuple[Flag, str, str | None]  # as written, with the value in the same word
 
 
 class Taken(Record):
-    """What a command line holds: `texts` by field as (text, the flag as written), and what is left over."""
+    """The parts of a command line: `texts` by field as (text, flag as written), and the rest."""
 
     texts: dict[str, tuple[Text, str]]
     problems: tuple[str, ...]
-    rest: tuple[str, ...]  # the words that are no flags of ours nor values of them, and `--` with all after it
+    rest: tuple[str, ...]  # words that are neither our flags nor their values, and `--` with everything after it
 
 
 def parse_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> dict[str, tuple[Text, str]]:
-    """The texts given as flags: field -> (text, the flag as written).
+    """Return the texts given as flags: field -> (text, flag as written).
 
-    OptionError lists every missing value, unknown flag and stray word.
+    Raises OptionError with every missing value, unknown flag and stray word.
     """
     taken = take_flags(arguments, flags)
     problems = taken.problems + describe_strays(taken.rest)
@@ -42,12 +41,12 @@ def parse_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> dict[str, tu
 
 
 def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
-    """These flags, taken out of a command line that may hold other words."""
+    """Extract these flags from a command line that may contain other words."""
     spellings = {name: flag for flag in flags for name in flag.names.split()}
     texts: dict[str, tuple[Text, str]] = {}
     problems: list[str] = []
     rest: list[str] = []
-    waiting = list(reversed(arguments))  # the next word is the last
+    waiting = list(reversed(arguments))  # a stack: the next word is the last
     while waiting:
         word = waiting.pop()
         if word == "--":
@@ -72,12 +71,12 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
 
 
 def is_flag(word: str) -> bool:
-    """True for a word that can only be meant as a flag (a dash alone is not)."""
+    """Whether a word must be a flag (a single dash is not)."""
     return len(word) > 1 and word[0] == "-"
 
 
 def describe_strays(rest: Sequence[str], hint: str = "quote values that hold blanks or *") -> tuple[str, ...]:
-    """A problem for each word that belongs to nothing, with the hint; the word after an unknown flag is taken for its value."""
+    """Return a problem for each unknown word, with the hint; the word after an unknown flag counts as its value."""
     problems = []
     previous = ""
     for word in rest:
@@ -106,7 +105,7 @@ def _format_long(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...
 
 
 def _format_short(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
-    """The flags of one word: switches may be combined, the last one may have a value; none if a letter is unknown."""
+    """Split one word into short flags: switches may be combined, the last may have a value; empty if a letter is unknown."""
     spelled: list[Spelled] = []
     rest = word[1:]
     while rest:

@@ -1,8 +1,8 @@
-"""How options are declared: one line a flag, which is its field, its spellings, its variables, its default and its help.
+"""Declare options: one line for each flag with its field, names, variables, default and help.
 
-A class of options is a `Record` whose fields are declared by `istio`, `ours`, `variable` or `plain`. From these
-declarations come the constructor (checked by mypy, since they are field specifiers of PEP 681), the flags, the help and
-the documentation.
+A class of options is a `Record` whose fields are declared by `istio`, `ours`, `variable` or `plain`. The constructor
+(checked by mypy: they are field specifiers of PEP 681), the flags, the help and the documentation are derived from these
+declarations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ else:
         return lambda decorated: decorated
 
 
-DERIVED: Any = None  # the default of a field that follows from others
+DERIVED: Any = None  # default of a field that is derived from others
 OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
 PLAIN = "Options"
 ANNOTATIONS = "netinit.io/"  # the domain of our annotations
@@ -35,10 +35,10 @@ def istio(
     names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = (),
     annotated: bool = False, topic: str = PROGRAMMING, **facts: Any,
 ) -> Any:
-    """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
+    """Declare a flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
 
-    `layouts`: those that have a rule for it, where not all do. `annotated`: a pod's annotation of ours sets it too, where
-    Istio has none. `topic` is of those that have nothing to do with rules. `facts` are more fields of `Flag`.
+    `layouts`: those with a rule for it, if not all. `annotated`: netinit's own pod annotation also sets it, if Istio has
+    none. `topic`: the heading in the help, for options that do not affect rules. `facts`: more fields of `Flag`.
     """
     variables = (_variable_of(names), *also)
     return Flag(
@@ -51,7 +51,7 @@ def ours(
     names: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...] = (), annotated: bool = False,
     topic: str = PROGRAMMING, **facts: Any,
 ) -> Any:
-    """A flag that istio-iptables does not have; its variable begins with NETINIT_. `annotated`: a pod's annotation sets it too."""
+    """Declare a flag that istio-iptables lacks; its variable begins with NETINIT_. `annotated`: a pod annotation also sets it."""
     variables = (f"NETINIT_{_variable_of(names)}",)
     return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS, layouts=layouts,
@@ -60,12 +60,12 @@ def ours(
 
 
 def without_variable(names: str, kind: Kind, *, default: Any, help_text: str, **facts: Any) -> Any:
-    """A flag of istio-iptables that no environment variable sets."""
+    """Declare a flag of istio-iptables that no environment variable sets."""
     return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO, **facts)
 
 
 def variable(name: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...], **facts: Any) -> Any:
-    """An option that is an environment variable alone."""
+    """Declare an option that only an environment variable sets."""
     return Flag(
         names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, layouts=layouts, **facts
     )
@@ -74,7 +74,7 @@ def variable(name: str, kind: Kind, *, default: Any, help_text: str, layouts: tu
 def plain(
     names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
 ) -> Any:
-    """A flag of a command that has its own options. `also`: its variables; `repeated`: a tuple, one item each time."""
+    """Declare a flag of a command with its own options. `also`: its variables; `repeated`: a tuple, one item for each use."""
     return Flag(
         names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated
     )
@@ -96,7 +96,7 @@ class _DeclaredOptionsType(RecordType):
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _DeclaredOptionsType:  # noqa: PYI034 - a metaclass
         own = {field: value for field, value in namespace.items() if isinstance(value, Flag)}
         for field, flag in own.items():
-            flag.__dict__["field"] = field  # what is declared learns its name here
+            flag.__dict__["field"] = field  # a declaration gets the name of its field here
         namespace |= {field: flag.default for field, flag in own.items()}
         made: Any = super().__new__(mcs, name, bases, namespace)
         made.flags = tuple([flag for base in bases for flag in getattr(base, "flags", ())] + [*own.values()])
@@ -107,20 +107,20 @@ class _DeclaredOptionsType(RecordType):
     kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
 )
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
-    """A record of declared options. What was given and what is derived are kept separately, so that `replace` derives again.
+    """A record of declared options. Given and derived values are kept apart, so that `replace` derives again.
 
-    Values may also be given as their flag spells them (`inbound_ports="80,443"`), lists as any sequence. OptionError
-    lists every unknown field and every value that is wrong, of a wrong type included.
+    Values may also be given in the flag's syntax (`inbound_ports="80,443"`), lists as any sequence. OptionError lists
+    every unknown field and every invalid value, including values of the wrong type.
     """
 
-    _given: ClassVar[dict[str, Any]]  # of each record; declared so, it is no field to a type checker
+    _given: ClassVar[dict[str, Any]]  # of each record; this annotation keeps type checkers from treating it as a field
 
     def __init__(self, **given: Any) -> None:
         self._settle(self._read(given))
 
     @classmethod
     def flag(cls, field: str) -> Flag:
-        """The declaration of a field. KeyError where there is no such field."""
+        """Return the declaration of a field. Raises KeyError if there is none."""
         for flag in cls.flags:
             if flag.field == field:
                 return flag
@@ -134,9 +134,9 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         known_problems: Sequence[str] = (),
         file: Mapping[str, tuple[Text, str]] | None = None,
     ) -> Self:
-        """Options from the texts given as flags (field -> (text, spelling used)), the environment, a file and the defaults.
+        """Return options from texts of flags (field -> (text, flag as written)), the environment, a file and the defaults.
 
-        OptionError lists every value that is wrong, with the flag or variable it came from, after `known_problems`.
+        Raises OptionError with every invalid value and the flag or variable it came from, after `known_problems`.
         """
         read: dict[str, Any] = {}
         problems = list(known_problems)
@@ -162,9 +162,9 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
-        """Options from a command line in pflag's syntax (no program name) and an environment (default: an empty one).
+        """Return options from a command line in pflag's syntax (without program name) and an environment (default: empty).
 
-        OptionError lists every problem.
+        Raises OptionError with every problem.
         """
         from netinit.options.argv import describe_strays, take_flags
 
@@ -172,11 +172,11 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def replace(self, **changes: Any) -> Self:
-        """A copy in which the given fields have new values; what follows from them follows anew. OptionError as above."""
+        """Return a copy with new values for these fields; derived values are computed again. Raises OptionError."""
         return self._made({**self._given, **self._read(changes)})
 
     def without(self, field: str) -> Self:
-        """A copy as if a field had not been given. OptionError where the others contradict each other then."""
+        """Return a copy as if a field had not been given. Raises OptionError if the others then contradict each other."""
         return self._made({name: value for name, value in self._given.items() if name != field})
 
     def __getstate__(self) -> dict[str, object]:
@@ -187,17 +187,17 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
-        """Adds defaults that depend on the environment to what was read; only command lines have them."""
+        """Add defaults that depend on the environment to the parsed values; for command lines only."""
 
     @classmethod
     def _made(cls, checked: dict[str, Any]) -> Self:
-        """A record of values that their kinds' readers returned."""
+        """Create a record from values that their kinds' readers returned."""
         made = cls.__new__(cls)
         made._settle(checked)  # noqa: SLF001 - its own class
         return made
 
     def _settle(self, given: dict[str, Any]) -> None:
-        """Sets every field, derived ones included, and checks them against each other."""
+        """Set every field, including derived ones, and check them against each other."""
         every = self._derive(given)
         super().__init__(**every)
         self.__dict__["_given"] = given
@@ -206,16 +206,16 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
             raise OptionError(*problems)
 
     def _derive(self, given: dict[str, Any]) -> dict[str, Any]:
-        """All that was given, and what follows from it."""
+        """Return the given values and those derived from them."""
         return given
 
     def _check(self) -> list[str]:
-        """What is wrong with values beside each other."""
+        """Return problems of values that contradict each other."""
         return []
 
     @classmethod
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The values as their flags' readers return them."""
+        """Return the values as their flags' readers parse them."""
         checked: dict[str, Any] = {}
         problems = []
         flags = {flag.field: flag for flag in cls.flags}
@@ -226,7 +226,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
             flag = flags[field]
             if type(value) is type(flag.default) and value == flag.default:
                 if value is not DERIVED:
-                    checked[field] = value  # as `pid` 0, which no command line can say
+                    checked[field] = value  # for example `pid` 0, which no command line can express
                 continue
             try:
                 checked[field] = _read_value(flag, value)
@@ -247,7 +247,7 @@ def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]
 
 
 def _read_value(flag: Flag, value: Any) -> Any:
-    """The value in its own type. ValueError with the end of a sentence that begins with the value."""
+    """Return the value in its own type. Raises ValueError with the end of a sentence that begins with the value."""
     if flag.repeated:
         return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):

@@ -1,9 +1,9 @@
-"""A file of options: long flag names as keys, lists as lists; its schema, and the file of the options in force. Pure.
+"""The configuration file of options: long flag names as keys, lists as lists; its schema, and rendering options as a file. Pure.
 
     istio-inbound-ports: "*"
     istio-local-exclude-ports: [15020, 15021]
 
-What has no flag has its variable as the key. Values are checked by the readers of the flags themselves.
+Options without a flag use their variable as the key. The flags' own readers validate the values.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Flag, Text
 
 SCHEMA = "netinit/data/config.schema.json"  # in the package
-WITHOUT = frozenset(("config", "netns", "pid", "dry_run"))  # they say where and whether, and belong to a command line
+WITHOUT = frozenset(("config", "netns", "pid", "dry_run"))  # they belong to one command line
 _OF_LISTS = (kinds.write_list, kinds.write_joined)
 
 
 def key_of(flag: Flag) -> str:
-    """The key of an option."""
+    """Return the key of an option."""
     return flag.long or flag.variables[0]
 
 
 def known_flags() -> dict[str, Flag]:
-    """The options that a file may hold, by key; the other names of a flag count as well."""
+    """Return the options that a file may contain, by key; a flag's other names are keys too."""
     kept = [flag for flag in FLAGS if flag.field not in WITHOUT]
     return {name: flag for flag in kept for name in (key_of(flag), *flag.aliases)}
 
 
 def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
-    """The texts of the options in a file's tree: field -> (text, where it stands). OptionError lists all that is wrong."""
+    """Return the texts in a file's tree: field -> (text, location). Raises OptionError with every problem."""
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -63,9 +63,9 @@ def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
 
 
 def _text_of(flag: Flag, value: Any) -> str | None:
-    """The value as the flag would spell it; None for one of another form."""
+    """Return the value in the flag's syntax; None if it has another type."""
     if isinstance(value, bool):
-        if "on" in flag.kind.words:  # which YAML takes for a boolean
+        if "on" in flag.kind.words:  # YAML parses it as a boolean
             return "on" if value else "off"
         return kinds.write_bool(value) if flag.kind is kinds.SWITCH else None
     if isinstance(value, list):
@@ -94,7 +94,7 @@ def _describe_unknown(key: str, known: tuple[str, ...]) -> str:
 
 
 def _describe_value(value: Any) -> str:
-    """What is wrong with a value of another form, in the words of YAML."""
+    """Describe the problem with a value of another type, in YAML's terms."""
     if value is None:
         return "has no value"
     if isinstance(value, dict):
@@ -110,7 +110,7 @@ def _spell(value: Any) -> str:
 
 
 def render_file(options: Options) -> str:
-    """The file of the options in force: what differs from the defaults, in YAML that is JSON behind each key."""
+    """Render the options as a file: those that differ from the defaults, in YAML with JSON values."""
     import json
 
     lines = [f"{key}: {json.dumps(value)}" for key, value in make_tree(options).items()]
@@ -118,7 +118,7 @@ def render_file(options: Options) -> str:
 
 
 def make_tree(options: Options) -> dict[str, Any]:
-    """The same as the values that stand in it, by key."""
+    """Return the options that differ from the defaults, by key."""
     plain = Options(layout=options.layout, outbound_port=options.outbound_port, proxy_uids=options.proxy_uids)
     basic = {flag.field: flag.default for flag in FLAGS if flag.field in ("layout", "outbound_port", "proxy_uids")}
     return {
@@ -130,7 +130,7 @@ def make_tree(options: Options) -> dict[str, Any]:
 
 
 def _plain(flag: Flag, value: Any) -> Any:
-    """The value as a file holds it."""
+    """Return the value as the file contains it."""
     text = flag.kind.write(value)
     if flag.kind is kinds.SWITCH or (isinstance(value, int) and text == str(value)):
         return value
@@ -140,7 +140,7 @@ def _plain(flag: Flag, value: Any) -> Any:
 
 
 def make_schema() -> dict[str, Any]:
-    """The JSON schema of such files, made of the declarations."""
+    """Return the JSON schema of the file, derived from the declarations."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Options of netinit apply",

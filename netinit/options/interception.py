@@ -1,7 +1,7 @@
-"""What is asked of the rules: the options that a plan is made of. Pure: nothing here says where or how they are applied.
+"""The options that determine a plan: what to capture. Pure; options about where and how to apply it are in netinit.options.
 
-The names are those of Istio's istio-iptables, so that an unmodified template starts us; those marked `ours` have a
-NETINIT_ variable.
+Names are those of istio-iptables, so that an unmodified template works; those declared with `ours` have a NETINIT_
+variable.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from netinit.options.user_ports import PortsOfUsers
 
 CURRENT, CLASSIC, AMBIENT = "current", "classic", "ambient"
-SIDECAR = (CURRENT, CLASSIC)  # layouts that know the proxy by its user
+SIDECAR = (CURRENT, CLASSIC)  # layouts that identify the proxy by its user
 REDIRECT, TPROXY, NONE = "REDIRECT", "TPROXY", "NONE"
 AUTO, ON, OFF = "auto", "on", "off"
-INET, REJECT = "inet", "reject"  # of IPv6
+INET, REJECT = "inet", "reject"  # values for IPv6
 OF_IPV6 = kinds.choice(AUTO, ON, OFF, INET, REJECT)
 DUAL_STACK, IPV6_OF_PODS, DNS_CAPTURE = "ISTIO_DUAL_STACK", "NETINIT_IPV6", "ISTIO_META_DNS_CAPTURE"  # variables of pods
 DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
 DEFAULT_PROXY_UID = 1337
-HOST_PROBES = ("169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff")  # what the kubelet's probes come from in ambient mode
-DOCKER_RESOLVER = "127.0.0.11"  # in every container of a network that users of Docker made
-DNS_PORT, DNS_LISTENER = 53, 15053  # of queries, and where the proxy answers captured ones
-AMBIENT_MARK, AMBIENT_MASK = 0x111, 0xFFF  # of connections from the node's proxy, whose answers go back to it; no option in Istio
-NODE_PROXY_MARK = 0x539  # of that proxy's packets, under the same mask
-AMBIENT_TABLE, AMBIENT_PRIORITY = 100, 32764  # where the mark is routed by, and the place of the policy rule
-LOOP_MARK = 1338  # the mark of the proxy's connections to itself in TPROXY mode; not an option in Istio either
-TRAFFIC = "traffic.sidecar.istio.io/"  # the domain of Istio's annotations about interception
-PROXY_PORTS = (15020, 15021, 15090)  # statistics, readiness, metrics: the proxy serves them itself
+HOST_PROBES = ("169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff")  # source addresses of the kubelet's probes in ambient mode
+DOCKER_RESOLVER = "127.0.0.11"  # in every container on a user-defined Docker network
+DNS_PORT, DNS_LISTENER = 53, 15053  # port of queries, and the proxy's port for captured ones
+AMBIENT_MARK, AMBIENT_MASK = 0x111, 0xFFF  # mark of connections from the node's proxy; not an option in Istio
+NODE_PROXY_MARK = 0x539  # mark of the node proxy's packets, under the same mask
+AMBIENT_TABLE, AMBIENT_PRIORITY = 100, 32764  # routing table for the mark, and priority of the policy rule
+LOOP_MARK = 1338  # mark of the proxy's connections to itself in TPROXY mode; not an option in Istio
+TRAFFIC = "traffic.sidecar.istio.io/"  # prefix of Istio's annotations about interception
+PROXY_PORTS = (15020, 15021, 15090)  # statistics, readiness, metrics: served by the proxy itself
 LAYOUT_NAMES = {CURRENT: CURRENT, CLASSIC: "classic (Istio 1.0 and 1.1)", AMBIENT: AMBIENT}
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
 
 
 class Interception(DeclaredOptions):
-    """What is to be captured. Ports and ids are numbers, networks are `Network`s, lists are tuples.
+    """Which traffic to capture. Ports and ids are numbers, networks are `Network`s, lists are tuples.
 
-    Two equal ones give equal plans. OptionError lists every bad value.
+    Equal options give equal plans. Raises OptionError with every invalid value.
     """
 
     # No variable: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod of its namespace.
@@ -201,25 +201,25 @@ class Interception(DeclaredOptions):
 
     @property
     def captures_ipv6(self) -> bool:
-        """Whether IPv6 is captured as IPv4 is; what is left to the pod's addresses counts as captured."""
+        """Whether IPv6 is captured as IPv4 is; counts as captured if the pod's addresses decide."""
         return self.ipv6 in (AUTO, ON)
 
     def may_contradict(self) -> bool:
-        """Whether some options may work against others, so that netinit.simulate.lint, which takes 20 ms, is worth asking.
+        """Whether options may contradict each other, so that running netinit.simulate.lint, which takes 20 ms, is worthwhile.
 
-        Those of a usual sidecar do not. A network that is excluded in vain is no contradiction: it harms nobody.
+        False for the options of a usual sidecar. A network excluded without effect is no contradiction.
         """
         for flag in Interception.flags:
             if not flag.is_harmless and getattr(self, flag.field) not in (flag.default, ALL):
                 return True
         return (
             self.inbound_mode == NONE
-            or not (self.inbound_ports or self.outbound_cidrs)  # it captures nothing, and does not look like it
-            or any(isinstance(port, tuple) for port in self.exclude_inbound_ports)  # of all ports, perhaps
+            or not (self.inbound_ports or self.outbound_cidrs)  # captures nothing, which is not obvious
+            or any(isinstance(port, tuple) for port in self.exclude_inbound_ports)  # possibly all ports
             or (self.inbound_ports != ALL and bool(self.exclude_inbound_ports or self.inbound_mode == TPROXY))
             or (self.outbound_cidrs != ALL and bool(self.exclude_outbound_cidrs))
             or 0 in (*self.proxy_uids, *self.proxy_gids)
-            or not all(network[2] for network in self.exclude_outbound_cidrs)  # a prefix length of 0: everything
+            or not all(network[2] for network in self.exclude_outbound_cidrs)  # a prefix length of 0 is everything
             or self.outbound_port in (self.inbound_port, self.tunnel_port)
             or self.tunnel_port in (self.inbound_port, *self.exclude_inbound_ports)
         )
@@ -245,7 +245,7 @@ class Interception(DeclaredOptions):
             for flag in type(self).flags
             if flag.layouts and self.layout not in flag.layouts
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default
-            and (flag.field != "tunnel_port" or self.tunnel_port)  # no tunnel is what such a layout has
+            and (flag.field != "tunnel_port" or self.tunnel_port)  # such a layout has no tunnel
         ]
         if self.layout == AMBIENT and not self.tunnel_port:
             problems.append(

@@ -1,8 +1,8 @@
-"""Flags, and how the value of each kind of option is read, checked and written: text in, typed value out.
+"""Flags, and how to read, check and write the value of each kind of option: text in, typed value out.
 
-Every reader raises ValueError with the end of a sentence that begins with the value: what is wrong, what to do.
-Nothing but ASCII digits is a number here: Python's int() would take other scripts' digits, blanks and underscores,
-iptables would take octal and hexadecimal ones.
+Every reader raises ValueError with the end of a sentence that begins with the value: the problem and the remedy. Only
+ASCII digits count as numbers: Python's int() would accept digits of other scripts, blanks and underscores, iptables octal
+and hexadecimal.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Text = str | tuple[str, ...]  # what a flag was given; of a repeated flag all texts
+    Text = str | tuple[str, ...]  # the value of a flag; all values of a repeated flag
 
 ALL = "*"
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
 MAX_32 = 2**32 - 1
 MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL
 MAX_GROUPS = 64
-MAX_LISTED = 60  # characters of a value that an error message repeats
-MOST_LISTED = 10  # items of a list that it names
+MAX_LISTED = 60  # characters of a value shown in an error message
+MOST_LISTED = 10  # items of a list shown in an error message
 ALL_PORTS = PortRange((1, MAX_PORT))
 TABLES_OF_THE_SYSTEM = {253: "default", 254: "main", 255: "local"}
-NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / and :, shells and rules read the rest
-MICRO = "\u00b5\u03bc"  # Unicode has two of them, Go takes both
+NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / and :, the others have a meaning in shells or rules
+MICRO = "\u00b5\u03bc"  # Unicode has two micro signs, and Go accepts both
 DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
 TRUE_WORDS, FALSE_WORDS = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
@@ -40,43 +40,43 @@ class Kind(Record):
     metavar: str
     read: Callable[[str], Any]
     write: Callable[[Any], str] = str
-    words: tuple[str, ...] = ()  # all that may be given, where that is a short list
-    is_file: bool = False  # a shell completes the names of files
+    words: tuple[str, ...] = ()  # all permitted values, if there are few
+    is_file: bool = False  # shells complete file names
 
 
 class Flag(Record):
-    """One option: its field, its spellings, how its value is read and what it means."""
+    """One option: its field, names, reader and meaning."""
 
-    names: str  # as on a command line, the long one before its aliases: `-p --envoy-port`; empty: a variable alone
+    names: str  # as on a command line, the long name before its aliases: `-p --envoy-port`; empty: an environment variable only
     variables: tuple[str, ...]
     kind: Kind
     default: Any  # None: derived from other options
     help: str
-    group: str  # the heading that help and documentation list it under
-    layouts: tuple[str, ...] = ()  # those that have a rule for it; empty: all
-    repeated: bool = False  # each time it is given adds to a tuple
-    annotation: str = ""  # ours, of a pod, which the injection hands on
-    istio_annotations: tuple[str, ...] = ()  # Istio's of a pod; the first goes before the others
-    without_annotation: str = ""  # what Istio's CNI plugin takes where a pod has none of these; empty: what the node says
-    always_on_node: tuple[int, ...] = ()  # what it adds, whatever the pod says
-    pod_variable: str = ""  # of the proxy's container, from which a CNI plugin takes it
+    group: str  # its heading in help and documentation
+    layouts: tuple[str, ...] = ()  # those with a rule for it; empty: all
+    repeated: bool = False  # each use adds to a tuple
+    annotation: str = ""  # netinit's pod annotation, which the injection passes on
+    istio_annotations: tuple[str, ...] = ()  # Istio's pod annotations; the first takes precedence
+    without_annotation: str = ""  # what Istio's CNI plugin uses without any of these annotations; empty: the node's setting
+    always_on_node: tuple[int, ...] = ()  # values that the CNI plugin adds, whatever the pod says
+    pod_variable: str = ""  # variable of the proxy's container from which a CNI plugin reads it
     needs: str = ""  # the field without which it has no effect
-    is_harmless: bool = False  # no value of it gets in another option's way, but as `Interception.may_contradict` says
-    is_shown: bool = True  # the rules show it; no: it reports packets, or decides about other options
-    offers: tuple[str, ...] | None = None  # of its kind's words those that explanations offer as a change; None: all; empty: none
-    bypass: str = ""  # the kind of traffic that its rules let pass: a name of `netinit.simulate.audit.kinds`
-    closes: tuple[str, str] = ("", "")  # the kind of traffic that it ends, and how it does, with {option}
-    topic: str = ""  # of what is no option of the rules: the heading of a command's help
+    is_harmless: bool = False  # no value of it can contradict another option, except as in `Interception.may_contradict`
+    is_shown: bool = True  # visible in the rules; False: it reports packets, or decides about other options
+    offers: tuple[str, ...] | None = None  # its kind's words that explanations suggest as a change; None: all; empty: none
+    bypass: str = ""  # the kind of bypass that its rules create: a name of `netinit.simulate.audit.kinds`
+    closes: tuple[str, str] = ("", "")  # the kind of bypass that it closes, and how, with {option}
+    topic: str = ""  # heading in a command's help, if it does not affect rules
     field: str = ""  # set by the class that declares it
 
     @property
     def long(self) -> str:
-        """The long name without dashes; empty where a variable alone sets the option."""
+        """The long name without dashes; empty if only a variable sets the option."""
         return self.names.partition("--")[2].partition(" ")[0]
 
     @property
     def short(self) -> str:
-        """The letter, where there is one."""
+        """The short letter, if there is one."""
         return self.names[1] if self.names[1:2] not in ("", "-") else ""
 
     @property
@@ -86,17 +86,17 @@ class Flag(Record):
 
     @property
     def label(self) -> str:
-        """How messages name the option."""
+        """The option's name in messages."""
         return f"--{self.long}" if self.names else self.variables[0]
 
 
 def quote_value(text: str) -> str:
-    """The value as an error message shows it: on one line, control characters escaped, shortened when very long."""
+    """Return the value for an error message: on one line, control characters escaped, shortened if very long."""
     return repr(text if len(text) <= MAX_LISTED else text[:MAX_LISTED] + "…")
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a comma list; blanks around items and empty items do not count."""
+    """Split a comma list; surrounding blanks and empty items are ignored."""
     items = text.split(",")
     if " " in text or "\t" in text:
         items = [item.strip(" \t") for item in items]
@@ -104,7 +104,7 @@ def split_list(text: str) -> list[str]:
 
 
 def read_number(text: str, low: int, high: int, what: str, more: str = "") -> int:
-    """The decimal number that `text` spells, from `low` to `high`; `what` names it in the error, which `more` ends."""
+    """Read a decimal number from `low` to `high`; the error calls it `what` and ends with `more`."""
     if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0") and len(text) <= 10:  # noqa: PLR2004
         number = int(text)
         if low <= number <= high:
@@ -113,17 +113,17 @@ def read_number(text: str, low: int, high: int, what: str, more: str = "") -> in
 
 
 def read_port(text: str) -> int:
-    """A TCP or UDP port."""
+    """Read a TCP or UDP port."""
     return read_number(text, 1, MAX_PORT, "a port")
 
 
 def read_ports(text: str) -> Ports:
-    """A comma list of ports and ranges of ports (`80,8000-8100`); what is listed twice counts once, at its first place."""
+    """Read a comma list of ports and ranges (`80,8000-8100`); duplicates count once, at their first place."""
     return merge_ports(_read_items(text, _read_port_or_range))
 
 
 def read_ports_or_all(text: str) -> Ports | str:
-    """A comma list of ports and ranges, or `*`, which all ports are too."""
+    """Read a comma list of ports and ranges, or `*`, which a range of all ports also means."""
     ports = ALL if text.strip(" \t") == ALL else read_ports(text)
     return ALL if ports == (ALL_PORTS,) else ports
 
@@ -142,19 +142,19 @@ def _read_port_or_range(text: str) -> int | PortRange:
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
-    """A comma list of CIDRs of both families; host bits are masked, duplicates count once."""
+    """Read a comma list of CIDRs of both families; host bits are masked, duplicates count once."""
     if text.strip(" \t") == ALL:
         raise ValueError("means everything, which cannot be excluded: list CIDRs")
     return _read_items(text, Network.parse)
 
 
 def read_networks_or_all(text: str) -> tuple[Network, ...] | str:
-    """A comma list of CIDRs, or `*`."""
+    """Read a comma list of CIDRs, or `*`."""
     return ALL if text.strip(" \t") == ALL else read_networks(text)
 
 
 def read_loopback(text: str) -> Network:
-    """An IPv4 loopback prefix with a mask of 8 to 32."""
+    """Read an IPv4 loopback prefix of length 8 to 32."""
     network = Network.parse(text)
     if network.family is not IPV4 or network.first >> 24 != 127 or network.length < 8:  # noqa: PLR2004
         raise ValueError("is not an IPv4 loopback prefix: use one within 127.0.0.0/8")
@@ -162,32 +162,32 @@ def read_loopback(text: str) -> Network:
 
 
 def read_addresses(text: str) -> tuple[str, ...]:
-    """A comma list of IP addresses, in the kernel's spelling."""
+    """Read a comma list of IP addresses, normalised to the kernel's format."""
     return _read_items(text, parse_address)
 
 
 def read_uid(text: str) -> int:
-    """A user id: a number, or the name of a user of this image."""
+    """Read a user id: a number, or the name of a user in this image."""
     return _read_id(text, "user")
 
 
 def read_gid(text: str) -> int:
-    """A group id: a number, or the name of a group of this image."""
+    """Read a group id: a number, or the name of a group in this image."""
     return _read_id(text, "group")
 
 
 def read_uids(text: str) -> tuple[int, ...]:
-    """A comma list of users; at least one, since a proxy whose own traffic is captured loops."""
+    """Read a comma list of users; at least one, since capturing the proxy's own traffic would cause a loop."""
     return _read_items(text, read_uid, least="a user")
 
 
 def read_gids(text: str) -> tuple[int, ...]:
-    """A comma list of groups; at least one."""
+    """Read a comma list of groups; at least one."""
     return _read_items(text, read_gid, least="a group")
 
 
 def read_groups(text: str) -> tuple[int, ...]:
-    """A comma list of at most 64 groups."""
+    """Read a comma list of at most 64 groups."""
     groups = _read_items(text, read_gid)
     if len(groups) > MAX_GROUPS:
         raise ValueError(f"lists {len(groups)} groups: at most {MAX_GROUPS} are possible")
@@ -195,12 +195,12 @@ def read_groups(text: str) -> tuple[int, ...]:
 
 
 def read_groups_or_all(text: str) -> tuple[int, ...] | str:
-    """A comma list of groups, or `*`."""
+    """Read a comma list of groups, or `*`."""
     return ALL if text.strip(" \t") == ALL else read_groups(text)
 
 
 def read_interface(text: str) -> str:
-    """The name of a network interface that no rule language can take for anything else."""
+    """Read the name of a network interface; only characters without a meaning in rules are allowed."""
     if len(text) > MAX_NAME:
         raise ValueError(f"is not an interface name: the kernel allows at most {MAX_NAME} characters")
     if not text.isascii() or not text.isprintable() or " " in text or NOT_IN_NAMES & set(text):
@@ -211,17 +211,17 @@ def read_interface(text: str) -> str:
 
 
 def read_interfaces(text: str) -> tuple[str, ...]:
-    """A comma list of interface names."""
+    """Read a comma list of interface names."""
     return _read_items(text, read_interface)
 
 
 def read_mark(text: str) -> int:
-    """A firewall mark; 0 would be every unmarked packet."""
+    """Read a firewall mark; not 0, which every unmarked packet has."""
     return read_number(text, 1, MAX_32, "a firewall mark")
 
 
 def read_table(text: str) -> int:
-    """A routing table of its own: none of the system's."""
+    """Read the number of a routing table; not one of the system's."""
     table = read_number(text, 1, MAX_32, "a routing table")
     if table in TABLES_OF_THE_SYSTEM:
         raise ValueError(f"is the system's routing table {TABLES_OF_THE_SYSTEM[table]}: use another number")
@@ -229,7 +229,7 @@ def read_table(text: str) -> int:
 
 
 def read_bool(text: str) -> bool:
-    """A boolean in the words of Go's strconv.ParseBool."""
+    """Read a boolean as Go's strconv.ParseBool does."""
     if text in TRUE_WORDS:
         return True
     if text in FALSE_WORDS:
@@ -238,12 +238,12 @@ def read_bool(text: str) -> bool:
 
 
 def write_bool(value: bool) -> str:
-    """`true` or `false`."""
+    """Write `true` or `false`."""
     return "true" if value else "false"
 
 
 def read_duration(text: str) -> int:
-    """A positive duration in Go's syntax (5s, 500ms, 1m30s), in nanoseconds."""
+    """Read a positive duration in Go's syntax (5s, 500ms, 1m30s), in nanoseconds."""
     rest, total = text, 0.0
     while rest:
         digits = _prefix(rest, "0123456789.")
@@ -262,7 +262,7 @@ def read_duration(text: str) -> int:
 
 
 def write_duration(nanoseconds: int) -> str:
-    """The duration in the largest unit that divides it."""
+    """Write a duration in the largest unit that divides it."""
     for unit in ("h", "m", "s", "ms", "us"):
         if nanoseconds % DURATION_UNITS[unit] == 0:
             return f"{nanoseconds // DURATION_UNITS[unit]}{unit}"
@@ -270,7 +270,7 @@ def write_duration(nanoseconds: int) -> str:
 
 
 def read_log_levels(text: str) -> str:
-    """Istio's level syntax, scope:level[,scope:level]; a level alone is the default scope's."""
+    """Read Istio's log levels, scope:level[,scope:level]; a level alone is for the default scope."""
     for item in split_list(text):
         scope, _, level = item.rpartition(":")
         letters = scope.replace("-", "").replace("_", "")
@@ -280,48 +280,48 @@ def read_log_levels(text: str) -> str:
 
 
 def read_count(text: str) -> int:
-    """A number of things, zero included."""
+    """Read a count, zero included."""
     return read_number(text, 0, 10**6, "a count")
 
 
 def read_log_group(text: str) -> int:
-    """A group of NFLOG; 0 is none."""
+    """Read an NFLOG group; 0 is none."""
     return read_number(text, 0, MAX_PORT, "a log group")
 
 
 def read_pid(text: str) -> int:
-    """The id of a process."""
+    """Read a process id."""
     return read_number(text, 1, 2**22, "a process id")
 
 
 def read_path(text: str) -> str:
-    """A path or a name, without control characters."""
+    """Read a path or a name, without control characters."""
     if not text.isprintable() or len(text) > 4096:  # noqa: PLR2004 - PATH_MAX
         raise ValueError("is not a path: control characters are not allowed")
     return text
 
 
 def read_ports_of_uids(text: str) -> tuple[Any, ...]:
-    """Ports of users, see netinit.options.user_ports."""
-    from netinit.options import user_ports  # seldom
+    """Read ports of users, see netinit.options.user_ports."""
+    from netinit.options import user_ports  # rarely needed
 
     return user_ports.read(text, user_ports.Readers(ports=read_ports_or_all, user=read_uid, quote=quote_value))
 
 
 def read_ports_of_gids(text: str) -> tuple[Any, ...]:
-    """Ports of groups, see netinit.options.user_ports."""
+    """Read ports of groups, see netinit.options.user_ports."""
     from netinit.options import user_ports
 
     return user_ports.read(text, user_ports.Readers(ports=read_ports_or_all, user=read_gid, quote=quote_value))
 
 
 def write_joined(items: tuple[object, ...]) -> str:
-    """The items as one text, with semicolons between them."""
+    """Join the items with semicolons."""
     return ";".join([str(item) for item in items])
 
 
 def choice(*words: str, align: bool = False) -> Kind:
-    """The kind of value that is one of `words`; with `align`, upper or lower case."""
+    """Return a kind with the values in `words`; with `align`, case is ignored."""
 
     def read(text: str) -> str:
         word = text.upper() if align else text
@@ -333,7 +333,7 @@ def choice(*words: str, align: bool = False) -> Kind:
 
 
 def write_list(values: tuple[object, ...] | str) -> str:
-    """The comma list that is read as `values`."""
+    """Write a comma list that is read back as `values`."""
     return values if isinstance(values, str) else ",".join([str(value) for value in values])
 
 
@@ -344,7 +344,7 @@ def _read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple
     except ValueError:
         if items == [text]:
             raise
-        wrong: dict[str, list[str]] = {}  # what is wrong -> the items
+        wrong: dict[str, list[str]] = {}  # problem -> the items
         for item in items:
             try:
                 read(item)
@@ -357,7 +357,7 @@ def _read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple
 
 
 def _describe_items(error: str, items: list[str]) -> str:
-    """The items and what is wrong with them; of very many the first ones."""
+    """Return the items and their problem; only the first of many."""
     shown = [quote_value(item) for item in dict.fromkeys(items)]
     if len(shown) == 1:
         return f"{shown[0]}, which {error}"

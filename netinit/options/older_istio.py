@@ -1,8 +1,8 @@
-"""Flags and variables that istio-iptables had in earlier releases, or has for its log alone. Pure.
+"""Flags and variables that istio-iptables had in earlier releases, or has for its own log. Pure.
 
-Under the name `istio-iptables` they are accepted, so that the template of any release since 1.4 starts netinit: each has its
-meaning, or one notice that it has no effect. From root.go and constants.go of tools/istio-iptables in every release since 1.4.0,
-and pkg/log/options.go.
+Under the name `istio-iptables` they are accepted, so that the template of any release since 1.4 works: each is either
+applied or reported once as without effect. Sources: root.go and constants.go of tools/istio-iptables in every release
+since 1.4.0, and pkg/log/options.go.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG_IS_PLAIN = "events are lines on stderr; --log_output_level and --log_as_json
 
 
 class OlderFlag(Flag):
-    """A flag without effect here: why, in which releases it was, and whether that is a loss."""
+    """A flag without effect here: why, in which releases it existed, and whether its effect is missing."""
 
     why: str
     releases: str = ""
@@ -53,7 +53,7 @@ FLAGS = (
     _flag("--log_stacktrace_level", TEXT, LOG_IS_PLAIN),
     _flag("--vklog", TEXT, "nothing here is logged by klog"),
 )
-VARIABLES = {  # without a flag, or of a flag that no variable sets here -> why they have no effect
+VARIABLES = {  # variables without a flag, or of a flag that no variable sets here -> why they have no effect
     "DNS_CAPTURE": "Istio 1.6 sent queries to Envoy's port 15013; --redirect-dns sends them to 15053",
     "ISTIO_META_DNS_CONNTRACK_ZONE": "with --redirect-dns the queries of the application and of the proxy always have zones of"
     " their own",
@@ -61,18 +61,18 @@ VARIABLES = {  # without a flag, or of a flag that no variable sets here -> why 
     "DRY_RUN_FILE_PATH": "--dry-run prints to stdout",
 }
 RENAMED = {"DNS_AGENT": "ISTIO_META_DNS_CAPTURE", "ISTIO_AGENT_DUAL_STACK": "ISTIO_DUAL_STACK"}  # 1.7; 1.17 and 1.18
-SERVICE_VARIABLE = "ENVOY_PORT"  # the kubelet sets it where a Service is named envoy: to a URL, never to a number
+SERVICE_VARIABLE = "ENVOY_PORT"  # the kubelet sets it to a URL if a Service is named envoy; never to a number
 
 
 def split(texts: Mapping[str, tuple[Text, str]]) -> tuple[dict[str, tuple[Text, str]], list[str]]:
-    """The texts of flags that are options, and a notice for each of the others."""
+    """Return the texts of flags that are options, and a notice for each of the others."""
     older = {flag.field: flag for flag in FLAGS}
     notices = [f"{label}: has no effect here: {older[field].why}" for field, (_, label) in texts.items() if field in older]
     return {field: text for field, text in texts.items() if field not in older}, notices
 
 
 def read_environment(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
-    """The environment with the names that variables have today, and a notice for each variable without effect."""
+    """Return the environment with today's names of variables, and a notice for each variable without effect."""
     whys = VARIABLES | {name: flag.why for flag in FLAGS for name in flag.variables}
     notices = [f"{name}: has no effect here: {why}" for name, why in whys.items() if environ.get(name)]
     if environ.get(SERVICE_VARIABLE, "").isdigit():
@@ -82,7 +82,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Mapping[str, str], lis
 
 
 def _as_switch(text: str) -> str:
-    """DNS_AGENT held any text (ALL); a word of a switch keeps its meaning."""
+    """Convert a DNS_AGENT value to a switch: it allowed any text (ALL); words of a switch keep their meaning."""
     try:
         return SWITCH.write(SWITCH.read(text))
     except ValueError:

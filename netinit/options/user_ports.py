@@ -1,6 +1,6 @@
-"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, as Kuma spells exceptions (its --exclude-outbound-ports-for-uids).
+"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, in the format of Kuma's --exclude-outbound-ports-for-uids.
 
-What was read is canonical: one item for each protocol and user or range of users, in the order in which they first stand.
+Parsed lists are normalised: one item for each protocol and user or range of users, in the order of first appearance.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_PARTS = 3
 
 
 class PortsOfUsers(Record):
-    """What users `first` to `last` send over `protocol` to these ports; no ports are all."""
+    """Traffic of users `first` to `last` over `protocol` to these ports; no ports means all."""
 
     protocol: str
     ports: Ports
@@ -38,7 +38,7 @@ class PortsOfUsers(Record):
 
 
 def is_within(narrow: PortsOfUsers, wide: PortsOfUsers) -> bool:
-    """Whether all that one item is about is what the other is about."""
+    """Whether one item covers only what the other covers."""
     ranges = join_ranges(sorted(map(bounds_of, wide.ports)))
     inside = all(any(low <= first and last <= high for low, high in ranges) for first, last in map(bounds_of, narrow.ports))
     ports = not wide.ports or (bool(narrow.ports) and inside)
@@ -46,12 +46,12 @@ def is_within(narrow: PortsOfUsers, wide: PortsOfUsers) -> bool:
 
 
 def find_same(items: tuple[PortsOfUsers, ...]) -> frozenset[object]:
-    """What equal lists of items have in common, in whatever order their ports stand."""
+    """Return a key that equal lists of items share, regardless of the order of their ports."""
     return frozenset([(item.protocol, item.first, item.last, tuple(sorted(map(bounds_of, item.ports)))) for item in items])
 
 
 class Readers(Record):
-    """How the parts of an item are read, and how an error shows a text."""
+    """The readers for the parts of an item, and how an error shows a text."""
 
     ports: Callable[[str], Ports | str]
     user: Callable[[str], int]
@@ -59,7 +59,7 @@ class Readers(Record):
 
 
 def read(text: str, readers: Readers) -> tuple[PortsOfUsers, ...]:
-    """The items of a list. ValueError as a kind's reader raises it, about all items that are wrong."""
+    """Read a list of items. Raises ValueError, as readers of kinds do, with every invalid item."""
     found: dict[tuple[str, int, int], Ports] = {}
     items = [item for part in text.split(";") if (item := part.strip(" \t"))]
     wrong: list[str] = []
@@ -76,7 +76,7 @@ def read(text: str, readers: Readers) -> tuple[PortsOfUsers, ...]:
 
 
 def _read_item(item: str, found: dict[tuple[str, int, int], Ports], readers: Readers) -> None:
-    """Adds what an item says to `found`."""
+    """Add an item to `found`."""
     parts = [part.strip(" \t") for part in item.split(":")]
     if len(parts) > MOST_PARTS:
         raise ValueError(f"has more than three parts: {FORM}")
@@ -97,7 +97,7 @@ def _read_item(item: str, found: dict[tuple[str, int, int], Ports], readers: Rea
 
 
 def _of_part(read: Callable[[str], Any], part: str, item: str, readers: Readers) -> Any:
-    """A part of an item, which the error names where it is not the whole."""
+    """Read a part of an item, which the error names unless it is the whole item."""
     try:
         return read(part)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What is done to a live pod: apply, remove, verify, validate, look inside, probe, and the doctor.
+"""Operations on live pods: apply, remove, verify, validate, read live rules, probe, trace, and the doctor.
 
 May import backends, kernel, simulate, rules, options and base; knows nothing of command lines.
 """

@@ -1,4 +1,4 @@
-"""What keeps rules from acting though they are in the kernel, at a pod's start: dormant tables, and a loopback with another name."""
+"""At a pod's start, fix what keeps committed rules from taking effect: dormant tables, and a renamed loopback device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def activate(run: Transaction, machine: Machine, family: int, table: str) -> tuple[str, ...]:
-    """Clears the dormant flag of a table as a step of the run, and says so. ApplyError."""
+    """Clear the dormant flag of a table as a step of the transaction; return a warning about it. Raises ApplyError."""
     name = f"nft table {FAMILY_NAMES.get(family, str(family))} {table}"
 
     def change(dormant: bool) -> None:

@@ -1,7 +1,6 @@
-"""Applying: look, compare in order, act only if needed; and removing. One namespace, one run at a time.
+"""Apply the options to a network namespace: read the rules, compare, change only what differs; or remove all of ours.
 
-The kernel is touched here and below only, after every value has been checked. What was changed when something fails is
-put back before the error is raised.
+Every value is checked before the first change. If a step fails, earlier steps are rolled back before the error is raised.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ NFT_DIALECT = "nft"
 
 
 class Outcome(Record):
-    """What was done: the backend, whether anything had to be changed, and the rules by family, as they were listed.
+    """The result of a run: the backend, whether anything changed, and the rules by family as listed.
 
-    `committed`: nobody has listed them since; they are what the kernel took, whole.
+    `committed`: the rules were not listed again; they are what the kernel accepted as a whole.
     """
 
     backend: str
@@ -50,13 +49,13 @@ class Outcome(Record):
     committed: bool = False
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
-    options: Options | None = None  # as settled by the pod's addresses and name servers
+    options: Options | None = None  # with what depends on the pod's addresses and name servers decided
     notes: tuple[str, ...] = ()
-    unended: str = ""  # what --reset-existing could not do
+    unended: str = ""  # connections that --reset-existing could not end
 
 
 def main(options: Options, log: Log) -> int:
-    """Does all that the options ask of the container: program or remove, validate. 0; NetinitError otherwise."""
+    """Do everything the options ask for: program or remove, then validate. Return 0; raises NetinitError."""
     signals = Signals()
     if options.pid or options.netns:
         return _reach_out(options, log, signals)
@@ -70,7 +69,7 @@ def main(options: Options, log: Log) -> int:
 
 
 def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
-    """A signal that came when everything was done ends nothing but what was to follow."""
+    """Handle a signal that arrived after the rules were committed: only the steps that would follow are skipped."""
     signals.stop()
     number = signals.take()
     if number and options.run_validation and not options.cleanup_only:
@@ -80,7 +79,7 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    """The same in a pod, from outside: see netinit.kernel.pods."""
+    """Program or validate a pod from outside: see netinit.kernel.pods."""
     from netinit.kernel.pods import OpenPod
 
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
@@ -93,15 +92,15 @@ def _reach_out(options: Options, log: Log, signals: Signals) -> int:
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
-            ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # it connects as the proxy and as the application
+            ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # the validation connects as the proxy and as the application
             pod.run_inside(lambda: validate(meant, log), joins=True, keep=ids)
     return 0
 
 
 def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> None:
-    """Programs or removes, and reports what was done; a report that cannot be written is no failure.
+    """Program or remove, and report the result; a report that cannot be written is not an error.
 
-    From the first step on `signals` are kept back, also where all went well.
+    From the first step on `signals` are deferred, and stay so after a success.
     """
     try:
         if options.cleanup_only:
@@ -113,7 +112,7 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
             outcome = _again(options, log, signals, lambda meant: apply(meant, final=wanted, locked=locked, signals=signals))
     except NetinitError:
         number = signals.take()
-        if number:  # it has ended a program that looked; the error of a change knows of its signal already
+        if number:  # the signal killed a program that only read; errors of a change handle their signal themselves
             raise ended_by(number, AS_BEFORE) from None
         raise
     try:
@@ -125,7 +124,7 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
 
 
 def _again(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
-    """What `act` comes to; with --retries it is begun anew where that may help."""
+    """Return the outcome of `act`; with --retries call it again after errors that may be temporary."""
     if not options.retries:
         return act(options)
     from netinit.pods.retry import retry
@@ -154,12 +153,12 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
 def apply(
     options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
 ) -> Outcome:
-    """Brings this process's network namespace to what the options ask for; what is right already stays untouched.
+    """Make the rules of this process's network namespace match the options; correct parts stay untouched.
 
-    `final` asks for the rules as they are afterwards; `locked` says that the namespace's lock is held already. `signals`
-    stay kept back after a success (default: whoever listened before hears them).
-    ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
-    or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
+    `final`: list the rules afterwards. `locked`: the caller holds the namespace's lock. `signals` stay deferred after a
+    success; by default the previous handlers are restored. Raises ApplyError if other rules of Istio or netinit exist and
+    --reconcile is not set, if the kernel refuses a rule or if no backend works; LockedError; NamespaceError in the
+    machine's own namespace without --host-network.
     """
     with _claim(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():
@@ -169,7 +168,7 @@ def apply(
         settled = machine.settle(options)
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
         try:
-            survey.prepare()  # programs load their libraries while the plan is made
+            survey.prepare()  # programs load their libraries while the plan is computed
             plan = plan_for(settled.options)
             task = Task(settled=settled, plan=plan, final=final, machine=machine, signals=signals)
             outcome = _apply_first_that_works(task, survey)
@@ -179,7 +178,7 @@ def apply(
 
 
 def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
-    """The same, with what is to be said of connections that are older than the rules; without new ones there are none."""
+    """Add messages about connections that are older than the rules to the outcome; none if no rule is new."""
     if not (outcome.changed or options.reset_existing) or outcome.options is None:
         return outcome
     from netinit.pods import reset_connections
@@ -193,15 +192,15 @@ def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
 def remove(
     options: Options, *, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
 ) -> Outcome:
-    """Removes every rule, route and address of ours (or of Istio), whatever options and backend made them.
+    """Delete every rule, route and address of ours or Istio's, whatever options and backend created them.
 
-    Errors, `locked` and `signals` as in `apply`.
+    Errors, `locked` and `signals` as for `apply`.
     """
     with _claim(options, machine, locked=locked):
         settled = machine.settle(options)
         plan = plan_for(settled.options)
         survey = Survey(settled.options, settled.kernel_families, machine=machine)
-        if survey.failures:  # rules may be where nobody could look
+        if survey.failures:  # unread tables may contain rules of ours
             from netinit.pods.refusals import nothing_works
 
             raise nothing_works(survey.failures, machine)
@@ -213,7 +212,7 @@ def remove(
                 run.hold(backend.lock())
             for backend, change in removals:
                 commit(run, backend, change)
-            route(run, steps, machine)  # after the rules, whose marked packets would else go astray
+            route(run, steps, machine)  # after the rules: otherwise packets they mark would be misrouted
         return Outcome(
             backend=", ".join([holder.backend.name for holder in holders]),
             changed=bool(steps or holders),
@@ -222,16 +221,16 @@ def remove(
 
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
-    """The lock of this namespace, which may be changed; none where the caller has it."""
+    """Return this namespace's lock after checking that it may be changed; a no-op if the caller holds it."""
     if not options.host_network:
         machine.refuse_own_namespace()
     return Lock() if locked else machine.lock(options.lock_timeout)
 
 
 def _lint(outcome: Outcome) -> tuple[str, ...]:
-    """What is wrong with the options themselves, where they are not the usual ones of a sidecar.
+    """Return warnings about options that contradict each other; the usual options of a sidecar are not checked.
 
-    Looking takes 20 ms, more than programming; the usual options have nothing that could contradict each other.
+    The check takes 20 ms, more than programming does, and the usual options cannot contradict each other.
     """
     options = outcome.options
     if options is None or not options.may_contradict():
@@ -243,7 +242,7 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
-    """Tries the candidates in order; one that cannot work here makes room for the next."""
+    """Try the candidate backends in order, until one can work here."""
     failures = {}
     for chosen in survey.candidates():
         try:
@@ -252,7 +251,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
             warnings = own.settled.warnings + own.plan.warnings + outcome.warnings
             return outcome.replace(warnings=warnings, plan=own.plan, options=own.options)
         except BackendUnavailableError as error:
-            if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
+            if task.signals and task.signals.heard:  # a signal killed the program; the backend may work
                 raise
             failures[chosen.backend.name] = error
     from netinit.pods.refusals import nothing_works
@@ -261,7 +260,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
-    """Brings the plan about and checks it; rules that are not in force are programmed anew with --reconcile."""
+    """Program the plan and check that it is in force; with --reconcile, program rules again that are not."""
     try:
         return _bring_about_once(chosen, others, task)
     except NotInForceError:
@@ -294,12 +293,12 @@ def _bring_about_once(chosen: Observed, others: tuple[Observed, ...], task: Task
 
 
 def _dormant(task: Task) -> list[tuple[int, str]]:
-    """The tables of the plan in nf_tables that the kernel does not ask: somebody has set their flag."""
+    """Return the plan's nf_tables tables that another program has made dormant."""
     return [one for one in task.machine.dormant_tables() if one[1].removeprefix(task.plan.nft_prefix) in TABLES]
 
 
 def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comparison: Comparison) -> None:
-    """ApplyError where rules of ours are there that are no beginning of the plan's."""
+    """Raise ApplyError if there are rules of ours that are not the beginning of this plan."""
     if leftovers or (chosen.state.ours and not comparison.resumable()):
         from netinit.pods.refusals import refuse_to_replace
 
@@ -309,7 +308,7 @@ def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comp
 def _report(
     chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]
 ) -> tuple[Outcome, Comparison | None]:
-    """The outcome of a run that has succeeded, whatever becomes of looking at it; and the plan beside what is live now."""
+    """Return the outcome of a successful run, even if listing the rules fails, and the plan compared with the live rules."""
     backend = chosen.backend
     rules: dict[str, str] = {}
     committed, after = False, None
@@ -328,7 +327,7 @@ def _report(
 
 
 def _check(outcome: Outcome, chosen: Observed, before: Comparison, after: Comparison | None, task: Task) -> Outcome:
-    """The outcome with what foreign rules do to captured packets. NotInForceError; with --require-capture also ApplyError."""
+    """Add warnings about foreign rules that affect captured packets. Raises NotInForceError; ApplyError with --require-capture."""
     shadows = after.shadows() if after else ()
     found = self_check.check(task.machine, task.plan, chosen.backend.name, before, shadows, required=task.options.require_capture)
     return outcome.replace(warnings=outcome.warnings + found)

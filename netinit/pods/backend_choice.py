@@ -1,7 +1,7 @@
-"""What is in the kernel already, and which backends are to be tried in which order.
+"""Find existing rules and decide which backends to try in which order.
 
-Choosing leaves no trace: nothing is created to see whether it works, and programs are started only where the kernel says
-that there is something to list. The attempt to apply is the test; a backend that cannot work makes room for the next.
+Choosing has no side effects: nothing is created to test a backend, and programs are started only if the kernel says that
+there is something to list. Applying is the test; if a backend cannot work, the next one is tried.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Observed(Record):
 
 
 class Survey:
-    """Who holds rules here, and whom to try. Backends are loaded and looked through when they are needed."""
+    """The backends that hold rules here, and the candidates to try; each is loaded and read on demand."""
 
     def __init__(
         self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE
@@ -37,9 +37,10 @@ class Survey:
         self._observed: dict[str, Observed] = {}
         self._failures: dict[str, BackendUnavailableError] = {}
         self._machine = machine
-        self._excused: set[str] = set()  # those that could not look where another could
+        self._excused: set[str] = set()  # backends that could not read what another could
         for name in machine.occupied(options, thorough=thorough):
-            for reader in sorted(readers(name), key=_lacks_programs):  # all see the same, but these could not change it
+            # all read the same tables, but a backend without programs could not change them
+            for reader in sorted(readers(name), key=_lacks_programs):
                 if self._look(reader):
                     break
                 self._excused.add(reader)
@@ -48,7 +49,7 @@ class Survey:
 
     @property
     def failures(self) -> dict[str, BackendUnavailableError]:
-        """The backends that could not even look, and why."""
+        """The backends that could not read their tables, and why."""
         return {name: reason for name, reason in self._failures.items() if name not in self._excused}
 
     def holders(self) -> tuple[Observed, ...]:
@@ -57,33 +58,33 @@ class Survey:
         return tuple([observed for observed in first.values() if observed.state.ours])
 
     def prepare(self) -> None:
-        """Looks through the first candidate, and gets it ready to program a namespace that has no rules of ours yet."""
+        """Read with the first candidate and prepare it, if the namespace has no rules of ours yet."""
         first = next(iter(self.candidates()), None)
         if first is not None and not first.state.ours:
             try:
                 first.backend.prepare()
             except BackendUnavailableError:
-                first.backend.release()  # its commit will fail as well, and say why
+                first.backend.release()  # its commit will fail too and report the reason
 
     def release(self) -> None:
-        """Ends what was got ready and not used."""
+        """Release what was prepared and not used."""
         for observed in self._observed.values():
             observed.backend.release()
 
     def _first_reader(self, name: str) -> str:
-        """The first of the backends that have looked at the same tables."""
+        """Return the first backend that reads the same tables."""
         return next(reader for reader in self._observed if reader in readers(name))
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:
-        """The others, beside the chosen backend, that hold rules of ours."""
+        """Return the backends other than the chosen one that hold rules of ours."""
         holders = [observed for observed in self.holders() if observed.state.in_use]
         return tuple([observed for observed in holders if observed.backend.name not in readers(chosen.name)])
 
     def candidates(self) -> Iterator[Observed]:
-        """The backends to try, in order.
+        """Yield the backends to try, in order.
 
-        The one the options name; or the one that holds our rules, then one that joins the foreign rules that
-        are there, then those of the table in its order. Empty tables and chains are no rules.
+        The one that the options name; otherwise the one that holds our rules, then one that shares a table with existing
+        foreign rules, then the rest in the order of netinit.options.BACKENDS. Empty tables and chains do not count.
         """
         wanted = self._options.wanted_backend
         for name in (wanted,) if wanted != AUTO else self._preference():
@@ -113,6 +114,6 @@ def _lacks_programs(name: str) -> bool:
 
 
 def describe_leftover(observed: Observed) -> Difference:
-    """Rules of ours where the chosen backend does not look."""
+    """Return a difference for rules of ours in tables that the chosen backend does not read."""
     rule = "rules of an earlier run are active beside the chosen backend's"
     return Difference(kind=LEFTOVER, where=observed.backend.name, rule=rule)

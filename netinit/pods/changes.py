@@ -1,4 +1,4 @@
-"""Waiting until something changes in a pod that decides about packets."""
+"""Wait until something that affects packets changes in a pod."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from netinit.kernel import notifications
 from netinit.kernel.pods import OpenPod
 from netinit.options import Options
 
-_SETTLE = 0.05  # seconds from a notification to the end of `wait`: a program that makes rules makes several
-_MOST_PAUSE = 2.0  # seconds, where the pod changes all the time
-_SLICE = 1.0  # seconds between two looks whether the pod is still there: the sockets keep its namespace in being
+_SETTLE = 0.05  # seconds from a notification to the end of `wait`: programs change several rules in a row
+_MOST_PAUSE = 2.0  # seconds to wait at most, in a pod that changes constantly
+_SLICE = 1.0  # seconds between checks that the pod still exists: the sockets keep its namespace alive
 
 
 class Changes:
-    """The changes in the namespace that the options name (default: this process's), by `with`. NamespaceError.
+    """Watches the namespace that the options name (default: this process's), as a context manager. Raises NamespaceError.
 
-    `begin_look` before each look, `wait` after it: whatever changes after the beginning ends the waiting.
+    Call `begin_look` before each read and `wait` after it: any change after `begin_look` ends the wait.
     """
 
     def __init__(self, options: Options) -> None:
@@ -48,11 +48,11 @@ class Changes:
         notifications.close(self._sockets)
 
     def begin_look(self) -> None:
-        """What has changed until now is part of the look that follows."""
+        """Discard the changes so far; the read that follows includes them."""
         notifications.drain(self._sockets)
 
     def wait(self) -> None:
-        """Returns when something has changed since `begin_look`, later where that is so all the time. NamespaceError: it is gone."""
+        """Return after a change since `begin_look`, later if changes are constant. Raises NamespaceError if the pod is gone."""
         poller = select.poll()
         for one in self._sockets:
             poller.register(one, select.POLLIN)

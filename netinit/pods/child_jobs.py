@@ -1,8 +1,8 @@
-"""A pod programmed, or its rules removed, from outside by a child that a server has made for that: what came of it, and no log.
+"""Jobs of the node server's children: program a pod from outside, remove its rules, or subscribe to its changes.
 
-`apply.main` does the same for a command line. The namespace is opened once; the very one that was looked at, and is not
-this process's or the machine's, is the one that is entered. That the child enters itself, and makes none of its own for it
-but for another user namespace, is half of what a pod's start costs.
+`apply.main` is the command line's counterpart. The namespace is opened once, so the one that was checked is the one that
+is entered. The child enters it itself, and forks again only for a foreign user namespace; that halves the cost of a pod's
+start.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from netinit.rules.model import EMPTY_PLAN
 
 
 def program_for_good(options: Options) -> Outcome:
-    """The pod that the options name has their rules, or with `cleanup_only` none of ours. Errors as of `apply`.
+    """Program the pod that the options name, or with `cleanup_only` remove our rules. Raises the errors of `apply`.
 
-    This process is inside of the pod afterwards. NamespaceError for the machine's own namespace and for that of this
-    process, whatever the options say. The outcome is without rules and plan.
+    This process stays inside the pod afterwards. Raises NamespaceError for the machine's own namespace and for this
+    process's, whatever the options say. The outcome has no rules and no plan.
     """
     warnings: list[str] = []
 
@@ -47,7 +47,7 @@ def program_for_good(options: Options) -> Outcome:
 
 
 def rehearse() -> None:
-    """Plan and write the rules of a usual sidecar: a child that waits then has in its own memory what its job needs."""
+    """Plan and write the rules of a usual sidecar, so that a waiting child has loaded what its job needs."""
     options = Options(inbound_ports="*", outbound_cidrs="*", ipv6=ON, backend=IPTABLES_NFT)
     backends.load(IPTABLES_NFT, options, FAMILIES)
     for family in FAMILIES:
@@ -55,9 +55,9 @@ def rehearse() -> None:
 
 
 def subscribe_for_good(options: Options, channel: int) -> None:
-    """Opens sockets that become readable when something changes in the pod, and sends them through this Unix socket.
+    """Open sockets that become readable when something changes in the pod, and send them through this Unix socket.
 
-    This process is inside of the pod afterwards. NamespaceError, also for the machine's own namespace; OSError.
+    This process stays inside the pod afterwards. Raises NamespaceError, also for the machine's own namespace; OSError.
     """
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         pod.refuse_host()

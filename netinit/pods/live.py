@@ -1,6 +1,6 @@
-"""The live rules of a namespace and what else decides about packets there, for the simulator. Changes nothing.
+"""Read the live rules of a namespace and everything else that affects packets there, for the simulator. Read-only.
 
-Which options made the rules is read from the rules themselves; options that are given beside are compared with those.
+The options that created the rules are inferred from the rules; options given explicitly are compared with those.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
     " counts as possible"
 )
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family.
+    """Everything read: the rules by family of each backend whose part of the kernel can hold rules (iptables-nft and so on).
 
-    `options` are those that each backend's rules were made by, as far as they show it; `given` those that the caller named,
-    settled for this namespace. `listening` are the TCP ports that programs listen on, each with its user; None where the
-    kernel does not tell.
+    `options`: those that created each backend's rules, as far as the rules show them. `given`: those of the caller,
+    settled for this namespace. `listening`: TCP ports that programs listen on, with the user of each; None if the kernel
+    does not list them.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -51,14 +50,14 @@ class LiveRules:
     given: Interception | None = None
     warnings: tuple[str, ...] = ()
     listening: frozenset[tuple[int, int]] | None = None
-    routes_known: bool = True  # the destination alone says which interface a packet leaves through
+    routes_known: bool = True  # the destination alone determines the outgoing interface
 
 
 def read_live(options: Options, *, given: bool = False) -> LiveRules:
-    """The rules, addresses and routes of the namespace that the options name (default: this process's).
+    """Read rules, addresses and routes of the namespace that the options name (default: this process's).
 
-    With `given` the options are also those that the rules should be made by. NamespaceError, BackendUnavailableError,
-    ParseError.
+    `given`: the options are also those that the rules should have been created by. Raises NamespaceError,
+    BackendUnavailableError, ParseError.
     """
     return HERE.inside(options, lambda meant, warning: _read_here(meant, warning, given=given))
 
@@ -115,19 +114,19 @@ def _read_listening() -> frozenset[tuple[int, int]] | None:
 
 
 def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
-    """The backends whose tables may hold rules here, and the options settled for the one that holds ours."""
+    """Return the backends whose tables may contain rules, and the options settled for the one that holds ours."""
     places, settled = backends.populated(options), HERE.settle(options)
     native = options.wanted_backend == AUTO and backends.NFTABLES in places
     return places, settled.on(backends.NFTABLES) if native else settled
 
 
 def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
-    """The plans that know the purpose of live rules: of the options given, and of those that the rules show."""
+    """Return the plans that explain live rules: those of the given options, and those that the rules show."""
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 
 
 def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:
-    """The same as this backend programs them: what is a set here is one in the plan."""
+    """Return the plans with address sets where this backend has a set for a list."""
     owner = backends.owner_of_sets(variant)
     sizes = [len(elements) for known, elements in contents.items() if known.startswith(owner)]
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
@@ -136,7 +135,7 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 def _load_rulesets(
     held: Places, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
 ) -> dict[str, dict[Family, Ruleset]]:
-    """The rules of each of these backends, with what address sets hold."""
+    """Return the rulesets of each of these backends, with the contents of address sets."""
     marks = {family: _local_marks(family) for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     for name in places:
@@ -155,7 +154,7 @@ def _load_rulesets(
 
 
 def _load_own_tables(snapshot: Snapshot, families: tuple[Family, ...]) -> dict[Family, Ruleset]:
-    """The rules of our nft tables. ParseError."""
+    """Return the rules of our nft tables. Raises ParseError."""
     held = load_snapshot(snapshot)
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
@@ -175,7 +174,7 @@ def _count(listing: Listing) -> int:
 
 
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """What decides about packets, by hook, and is not followed: a false lo, tables that could not be read, programs."""
+    """Return, by hook, what affects packets but is not simulated: a device named lo, unreadable tables, BPF programs."""
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
@@ -189,13 +188,13 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
 
 
 def _routing(families: tuple[Family, ...]) -> dict[int, int]:
-    """The routing table of each mark that a policy rule names."""
+    """Return the routing table of each mark that a policy rule matches."""
     rules = [rule for family in families for rule in netlink.list_mark_rules(family.number)]
     return {rule.mark: rule.table for rule in rules if rule.plain and rule.mask == FULL_MASK}
 
 
 def _local_marks(family: Family) -> tuple[LocalMarks, int]:
-    """The marks that policy rules route to this host, and the table of one of them."""
+    """Return the marks that policy rules route to this host, and the table of one of them."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
     rules = [
         rule
@@ -206,7 +205,7 @@ def _local_marks(family: Family) -> tuple[LocalMarks, int]:
 
 
 def read_surroundings(family: Family) -> Surroundings:
-    """The addresses, routes and forwarding of this namespace. ParseError."""
+    """Read addresses, routes and forwarding of this namespace. Raises ParseError."""
     try:
         return surroundings_of(read_host(), family)
     except OSError as error:

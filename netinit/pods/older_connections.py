@@ -1,7 +1,7 @@
-"""Which sockets are older than the rules, and what becomes of them: asked of the simulator, and of connection tracking.
+"""Find connections that are older than the rules, and warn about them or end them.
 
-A connection counts where its first packet would be captured if it came now, and was not: the proxy has no socket for it, and
-NAT has not translated it. What its next packet meets is simulated as well, with the state that connection tracking gives it.
+A connection counts if its first packet would be captured now but was not: the proxy has no socket for it, and NAT has not
+translated it. Its next packet is simulated too, with its state from connection tracking.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found, in sentences: `warnings` of what is left as it was, `notes` of what was ended.
+    """The messages about older connections: `warnings` for those left alone, `notes` for those that were ended.
 
-    `unended` is what should have been ended and was not; empty where all was.
+    `unended`: those that should have been ended but were not; empty if all were.
     """
 
     warnings: tuple[str, ...] = ()
@@ -42,9 +42,9 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class OlderConnection:
-    """A connection that the rules would capture; `entry` is what connection tracking remembers of it.
+    """A connection that the rules would capture; `entry` is its entry in connection tracking.
 
-    `passes`: its packets go past the proxy; else they are cut off.
+    `passes`: its packets bypass the proxy; otherwise they are dropped.
     """
 
     found: TcpSocket
@@ -58,7 +58,7 @@ class OlderConnection:
 
 
 def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: Options, plan: Plan) -> Findings:
-    """What is to be said of the suspects among all sockets of this namespace, after those that should be were ended."""
+    """Return messages about the suspects among all sockets of this namespace; first end those that the options say to end."""
     with Netlink(NETLINK_NETFILTER) as tracking:
         try:
             found = [*find_older(suspects, sockets, options, plan, tracking)]
@@ -70,7 +70,7 @@ def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: 
 
 
 def not_known(why: str, options: Options) -> Findings:
-    """That nobody can say whether there are any: a failure where they should have been ended."""
+    """Return the message that older connections cannot be found; a failure if they should have been ended."""
     said = f"whether connections are older than the rules cannot be known: {why}"
     return Findings(unended=said) if options.reset_existing else Findings(warnings=(said,))
 
@@ -78,26 +78,26 @@ def not_known(why: str, options: Options) -> Findings:
 def find_older(
     suspects: Iterable[TcpSocket], sockets: Sequence[TcpSocket], options: Options, plan: Plan, tracking: Netlink
 ) -> Iterable[OlderConnection]:
-    """Those of the suspects that are older than the rules and would be captured. OSError."""
+    """Yield the suspects that are older than the rules and would be captured. Raises OSError."""
     ends = {(one.local, one.remote) for one in sockets}
     captured = {one.remote for one in sockets if one.local[1] in (options.outbound_port, options.inbound_port, DNS_LISTENER)}
     listening = {one.local[1] for one in sockets if one.state == LISTEN}
     questions = _Questions(plan, _groups(suspects, options))
     for one in suspects:
         if (one.remote, one.local) in ends or one.local in captured:
-            continue  # within the pod, or the proxy has the other end of it
+            continue  # within the pod, or the proxy has the other end
         inbound = one.local[1] in listening or not _is_ephemeral(one.local[1])
         if not questions.is_captured(one, inbound):
             continue
         source, destination = (one.remote, one.local) if inbound else (one.local, one.remote)
         entry = conntrack.find_entry(tracking, IPPROTO_TCP, source, destination)
         if (entry and entry.translated) or (entry is None and one.state == SYN_SENT):
-            continue  # captured; or it begins anew with its next attempt
+            continue  # captured; or its next attempt is a new connection
         yield OlderConnection(one, inbound, entry, questions.passes(one, inbound, tracked=entry is not None))
 
 
 class _Questions:
-    """What the simulator says of sockets under a plan; each kind of connection is asked about once."""
+    """Simulates sockets under a plan, each kind of connection once."""
 
     def __init__(self, plan: Plan, groups: dict[int, int]) -> None:
         self._groups = groups
@@ -106,7 +106,7 @@ class _Questions:
         self._captured: dict[tuple[Any, ...], bool] = {}
 
     def is_captured(self, one: TcpSocket, inbound: bool) -> bool:
-        """Whether its first packet would be captured now."""
+        """Whether the first packet would be captured now."""
         end = one.local if inbound else one.remote
         key = (inbound, end, one.remote[0], one.local[0], one.uid, self._groups.get(one.inode), one.mark)
         if key not in self._captured:
@@ -114,7 +114,7 @@ class _Questions:
         return self._captured[key]
 
     def passes(self, one: TcpSocket, inbound: bool, *, tracked: bool) -> bool:
-        """Whether its next packet goes where the last one went."""
+        """Whether the next packet takes the same path as the last one."""
         packet = self._packet(one, inbound).replace(flags=("ACK",))
         if tracked:
             return self._ask(packet.replace(state="ESTABLISHED"), picks_up=True) == DIRECT
@@ -146,9 +146,9 @@ class _Questions:
 
 
 def _groups(suspects: Iterable[TcpSocket], options: Options) -> dict[int, int]:
-    """The groups of sockets, where the rules ask for groups and a process shows them; a socket itself does not.
+    """Return the groups of sockets from their processes, if the rules match groups; a socket itself does not show its group.
 
-    Proxies that run as root, as Istio's in TPROXY mode, are known by their group alone.
+    Proxies that run as root, as Istio's in TPROXY mode, are recognised by their group alone.
     """
     asked = options.exclude_owner_groups or options.owner_groups != "*" or options.exclude_outbound_for_gids
     inodes = frozenset(one.inode for one in suspects if one.inode and (asked or one.uid == 0))
@@ -160,14 +160,14 @@ def _family(end: tuple[bytes, int]) -> Family:
 
 
 def _is_ephemeral(port: int) -> bool:
-    """Whether the kernel gives such ports to those who connect."""
+    """Whether the kernel assigns this port to outgoing connections."""
     words = read_text(_RANGE).split()
     low, high = (int(words[0]), int(words[1])) if len(words) == len(EPHEMERAL) else EPHEMERAL
     return low <= port <= high
 
 
 def _describe(found: Sequence[OlderConnection]) -> str:
-    """What becomes of connections that are left alone, and what ends them."""
+    """Describe the effect on connections that are left alone, and how to end them."""
     passing, cut = ([one for one in found if one.passes is passes] for passes in (True, False))
     parts = []
     if passing:
@@ -188,7 +188,7 @@ def _example(found: Sequence[OlderConnection]) -> str:
 
 
 def _end(found: Sequence[OlderConnection], options: Options, tracking: Netlink) -> Findings:
-    """Ends the connections, then deletes what connection tracking remembers of them: a port used again would meet it."""
+    """End the connections, then delete their conntrack entries, which a reused port would match."""
     ended: list[OlderConnection] = []
     alive: list[OlderConnection] = []
     reasons: dict[str, None] = {}
@@ -215,7 +215,7 @@ def _end(found: Sequence[OlderConnection], options: Options, tracking: Netlink) 
 
 
 def _find_queries(tracking: Netlink) -> list[conntrack.Event]:
-    """DNS queries over UDP that NAT has left alone: a resolver that keeps its port would go on past the proxy's."""
+    """Return DNS queries over UDP that NAT has not translated: a resolver that keeps its port would bypass the proxy's."""
     return [
         entry
         for entry in conntrack.list_entries(tracking)

@@ -1,10 +1,10 @@
-"""Connections that are older than the rules: NAT decides with the first packet of a connection, and theirs is long gone.
+"""Handle connections that are older than the rules: NAT decides at a connection's first packet, which has passed already.
 
-A container that ran before the init container has them, a native sidecar's neighbour, or a pod that is repaired. Those that
-connection tracking knows go past the proxy until they end; those that it learns of now are sent to the proxy in the middle,
-which knows nothing of them, and are cut off.
+They occur if a container ran before the init container, next to a native sidecar, or when a pod is repaired. Those in
+connection tracking bypass the proxy until they end; others are redirected to the proxy in mid-connection, which resets
+them.
 
-A start in a pod without any TCP socket pays for two small files of /proc, and for nothing else.
+In a pod without TCP sockets this costs reading two small files of /proc.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LOOPBACK_OF_IPV6 = b"\0" * 15 + b"\1"
 
 
 def look(options: Options, plan: Plan) -> Findings | None:
-    """Counts the older connections that the plan would capture, or ends them where --reset-existing asks for that.
+    """Count the older connections that the plan would capture, or end them with --reset-existing.
 
-    The namespace is this process's, and has the rules of the plan. None where there is nothing to say; what cannot be known
-    is said, and no error.
+    Works in this process's namespace, after the plan was programmed. None if there is nothing to report; what cannot be
+    determined is reported, not raised.
     """
     resets_queries = options.reset_existing and options.redirect_dns
     if not (resets_queries or has_sockets()):
@@ -42,22 +42,22 @@ def look(options: Options, plan: Plan) -> Findings | None:
     suspects = [one for one in sockets if may_bypass(one, options)]
     if not (suspects or resets_queries):
         return None
-    from netinit.pods.older_connections import judge  # the simulator: 20 ms
+    from netinit.pods.older_connections import judge  # imports the simulator: 20 ms
 
     return judge(suspects, sockets, options, plan)
 
 
 def has_sockets() -> bool:
-    """Whether this network namespace has any TCP socket, or does not say: TCP and TCP6 of proc_net(5)'s sockstat files."""
+    """Whether this network namespace may have TCP sockets: TCP and TCP6 in the sockstat files of proc_net(5)."""
     for file in ("sockstat", "sockstat6"):
         text = read_text(f"/proc/thread-self/net/{file}")
         if "\nTCP: inuse 0 " not in text and "TCP6: inuse 0\n" not in text:
-            return bool(text) or file == "sockstat"  # the second is missing where the kernel has no IPv6
+            return bool(text) or file == "sockstat"  # the second file is missing if the kernel has no IPv6
     return False
 
 
 def may_bypass(one: TcpSocket, options: Options) -> bool:
-    """Whether it is worth asking the simulator: it leads out of the pod, and is not the proxy's by what the kernel shows."""
+    """Whether a connection is worth simulating: it leaves the pod and is not visibly the proxy's."""
     host = one.remote[0]
     return (
         one.is_open
@@ -65,5 +65,5 @@ def may_bypass(one: TcpSocket, options: Options) -> bool:
         and host != _LOOPBACK_OF_IPV6
         and not one.transparent
         and (one.uid not in options.proxy_uids or options.layout == AMBIENT)
-        and one.local[1] not in (options.outbound_port, options.inbound_port, DNS_LISTENER)  # captured ones arrive there
+        and one.local[1] not in (options.outbound_port, options.inbound_port, DNS_LISTENER)  # captured connections arrive there
     )

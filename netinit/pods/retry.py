@@ -1,4 +1,4 @@
-"""A run that begins anew, for --retries: where somebody holds a lock, or the kernel has no time (EAGAIN, EBUSY)."""
+"""Retry a run, for --retries: if another process holds a lock, or the kernel is busy (EAGAIN, EBUSY)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def retry(act: Callable[[Options], Result], options: Options, log: Log, ended: Callable[[], bool] = bool) -> Result:
-    """What `act` comes to, tried --retries times more with --retry-delay in between, and no longer than --lock-timeout in all.
+    """Call `act`, and up to --retries times again after --retry-delay, within --lock-timeout in total; return its result.
 
-    Each time everything was put back before, and what is left of the time is what a run may wait for locks. A run that
-    was told to end (`ended`) is not begun anew.
+    Each attempt is rolled back before the next, which waits for locks only for the remaining time. A run that was asked
+    to end (`ended`) is not retried.
     """
     deadline = time.monotonic_ns() + options.lock_timeout
     left = options.retries

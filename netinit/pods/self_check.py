@@ -1,10 +1,10 @@
-"""Whether rules are in force and capture what they should: what `apply` looks at before it reports success.
+"""Check, before `apply` reports success, that the rules are in force and capture what they should.
 
-That a program has committed rules does not say that the kernel asks them: a table may be dormant, a device may be called lo, and
-foreign rules may take packets away before ours see them. In most pods nothing foreign is there, and names and numbers that are
-read in a millisecond prove it (netinit.kernel.plain_namespace). Where they do not, a snapshot is judged as `verify` judges it.
+Committed rules may have no effect: a table may be dormant, another device may be called lo, and foreign rules may divert
+packets first. Most pods have nothing foreign, which netinit.kernel.plain_namespace proves in about 1 ms. Otherwise a
+snapshot is analysed as in `verify`.
 
-The rules stay where this check fails: they capture what can be captured, and the error keeps the pod from starting. Without them
+If the check fails the rules stay: they capture what they can, and the error keeps the pod from starting. Without them
 every connection would bypass the proxy.
 """
 
@@ -30,16 +30,16 @@ NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
 
 
 class NotInForceError(ApplyError):
-    """Rules are in the kernel, which does not do what they say."""
+    """The rules are in the kernel but not in force."""
 
 
 def check(
     machine: Machine, plan: Plan, backend: str, comparison: Comparison, shadows: tuple[Difference, ...], *, required: bool
 ) -> tuple[str, ...]:
-    """Warnings of what takes captured packets away, or may; `shadows` are foreign rules that stand before ours in a chain.
+    """Return warnings about what diverts captured packets, or may; `shadows` are foreign rules before ours in a chain.
 
-    `comparison` is what the rules were made from: those of a first run are what was committed, and not compared again.
-    NotInForceError; ApplyError with `required`, where captured packets escape, or may.
+    `comparison`: what the rules were computed from; those of a first run are what was committed and are not compared
+    again. Raises NotInForceError; with `required`, ApplyError if captured packets bypass the proxy, or may.
     """
     try:
         found = None if _is_plain(machine, plan, backend, comparison, sure=required) else _judge(machine, plan, backend, shadows)
@@ -67,11 +67,11 @@ def _is_plain(machine: Machine, plan: Plan, backend: str, comparison: Comparison
 
 
 def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference, ...]) -> Departures | None:
-    """What a snapshot shows beside the shadows; None of a machine that has none. OSError, TooManyPartsError."""
+    """Return what a snapshot shows beyond the shadows; None for a machine without one. Raises OSError, TooManyPartsError."""
     snapshot = machine.read_snapshot()
     if snapshot is None:
         return None
-    from netinit.simulate.in_force import find_departures  # the prover: 150 ms
+    from netinit.simulate.in_force import find_departures  # imports the prover: 150 ms
 
     return find_departures(snapshot, plan, backend, shadows)
 

@@ -1,4 +1,4 @@
-"""The steps of a run from what is there to a plan, each with its inverse: policy routes, rules, and rules of another backend."""
+"""The steps of a run from the current state to a plan, each with its inverse: policy routes, rules, other backends' rules."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-INTERIM_BIT = 1 << 20  # of a firewall mark
+INTERIM_BIT = 1 << 20  # a bit of firewall marks
 
 
 class Task(Record):
-    """What is to be brought about, and where."""
+    """The plan to program, and where."""
 
     settled: Settled
     plan: Plan
@@ -31,17 +31,17 @@ class Task(Record):
 
     @property
     def options(self) -> Options:
-        """The options without open questions."""
+        """The settled options."""
         return self.settled.options
 
     def on(self, backend: str) -> Task:
-        """The same by a backend, which has a say in what --ipv6 auto comes to."""
+        """Return the task for a backend, on which --ipv6 auto depends."""
         settled = self.settled.on(backend)
         same = settled.options is self.options
         return self if same else self.replace(settled=settled, plan=plan_for(settled.options))
 
     def forced(self) -> Task:
-        """The same with --force-apply."""
+        """Return the task with --force-apply."""
         return self.replace(settled=self.settled.replace(options=self.options.replace(force_apply=True)))
 
 
@@ -49,7 +49,7 @@ def bring_about(
     run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
     *, comparison: Comparison, steps: tuple[RouteChange, ...],
 ) -> tuple[str, ...]:
-    """The steps from what is there to the plan, and warnings. Acquires every lock before the first of them."""
+    """Run the steps from the current state to the plan; return warnings. Acquires every lock before the first step."""
     backend, plan, leftovers = chosen.backend, task.plan, bool(others)
     differs = leftovers or comparison.differs() or task.options.force_apply
     for one in (chosen, *others) if differs else ():
@@ -62,22 +62,22 @@ def bring_about(
         commit(run, backend, comparison.change(force=task.options.force_apply))
     for other in others:
         commit(run, other.backend, other.state.compare(plan).removal())
-    if leftovers:  # the interim mark's, and what had to be kept for the other backends' rules
+    if leftovers:  # routes of the interim mark, and those kept for the other backends' rules
         steps = routes_towards(plan, task)
     route(run, [step for step in steps if not step.add], task.machine)
     return warnings
 
 
 def routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
-    """The steps from the policy rules, routes and addresses that are there to the plan's."""
+    """Return the steps from the current policy rules, routes and addresses to the plan's."""
     return routes.steps_towards(plan, task.settled.kernel_families, link=task.machine.link)
 
 
 def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:
-    """Hands TPROXY over from other backends: for a moment both capture, each with a mark of its own.
+    """Switch TPROXY from other backends: for a moment both capture, each with a mark of its own.
 
-    With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
-    connection, whose answers would then be delivered to this pod.
+    With a shared mark, the second backend to see a packet would take it for the proxy's and save the mark on its
+    connection, whose replies would then be delivered to this pod.
     """
     interim = plan_for(task.options.replace(tproxy_mark=_interim_mark(task.options.tproxy_mark)))
     route(run, [step for step in routes_towards(interim, task) if step.add], task.machine)
@@ -88,18 +88,18 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
 
 
 def _interim_mark(mark: int) -> int:
-    """Another mark, and no mark that has a meaning already."""
+    """Return another mark that has no meaning yet."""
     other = mark ^ INTERIM_BIT
     return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
 
 
 def commit(run: Transaction, backend: Backend, change: Change) -> None:
-    """Makes a change of rules as a step of the run."""
+    """Commit a change of rules as a step of the transaction."""
     run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.put_back(change))
 
 
 def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
-    """Makes changes of routing, each a step of the run; warnings."""
+    """Run changes of routing as steps of the transaction; return warnings."""
     made = [_make(run, step, machine) for step in steps]
     return tuple([one.warning for one in made if one.warning])
 

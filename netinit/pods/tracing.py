@@ -1,4 +1,4 @@
-"""Real packets of a pod followed through the rules by the kernel's own trace, from outside or inside; the pod is as before then."""
+"""Follow real packets of a pod through the rules with the kernel's trace, from outside or inside; leaves the pod unchanged."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from netinit.simulate.trace_alignment import VANISHED, ObservedHit, TracedPacket
 
 Result = TypeVar("Result")
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
-Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: the number of each rule by its handle
+Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: rule numbers by handle
 
-SLICE = 0.1  # seconds: how soon a signal is heard
-QUIET = 0.5  # seconds after which a packet that met nothing more has vanished
-MOST_AT_ONCE = 64  # packets that are followed at the same time
-MOST_ENCOUNTERS = 10_000  # of one packet
-_BESIDE = 120.0  # seconds beside the waiting that the child may take
+SLICE = 0.1  # seconds until a signal is handled
+QUIET = 0.5  # seconds without an event after which a packet counts as lost
+MOST_AT_ONCE = 64  # packets followed at the same time
+MOST_ENCOUNTERS = 10_000  # events of one packet
+_BESIDE = 120.0  # seconds that the child may take in addition to waiting
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
 _FAMILY_NAMES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
 
 
 def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float, holding: tuple[int, ...] = ()) -> Result:
-    """What `work` returned in the namespace that the options name, with options that name this one, and what hears signals.
+    """Run `work` in the namespace that the options name, with options for that namespace and the signals to handle.
 
-    From outside a child does it, as the pod's root; a signal to this process is the child's to answer. NamespaceError for the
-    machine's own namespace, unless the options ask for it; errors as of `OpenPod`.
+    From outside, a child runs it as the pod's root and handles this process's signals. Raises NamespaceError for the
+    machine's own namespace, unless the options allow it; the errors of `OpenPod`.
     """
     here = options.replace(pid=0, netns="")
     signals = Signals()
@@ -79,9 +79,9 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
 
 
 def list_rules() -> Handles:
-    """The rules of nf_tables here but for those of a trace, by which the kernel's trace calls them.
+    """Return the nf_tables rules, except the trace's own, by the handles that trace events use.
 
-    OSError, BackendUnavailableError.
+    Raises OSError, BackendUnavailableError.
     """
     require_admin()
     families = (INET, IPV4_TABLES, IPV6_TABLES)
@@ -91,13 +91,13 @@ def list_rules() -> Handles:
 
 @dataclass(slots=True)
 class _Followed:
-    """A packet on its way."""
+    """A packet that is being followed."""
 
     begun: Begun
     inbound: bool
     met: list[ObservedHit] = field(default_factory=list)
     older: list[ObservedHit] = field(default_factory=list)
-    held: ObservedHit | None = None  # a rule that goes on in a chain of its own, whose last rule decides whether it holds
+    held: ObservedHit | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
     hook: str = ""
     fate: str = ""
     last: Headers | None = None
@@ -106,7 +106,7 @@ class _Followed:
 
 
 class Follower:
-    """Follows packets of one connection and gives each once it has come to its end."""
+    """Follows packets of one connection and returns each at the end of its path."""
 
     def __init__(self, tracer: Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
         self._tracer, self._wanted = tracer, wanted
@@ -114,10 +114,10 @@ class Follower:
         self._handles = handles
         self._hooks = list_hooks()
         self._packets: dict[tuple[int, int, int], _Followed] = {}
-        self._names: dict[int, tuple[int, int, int]] = {}  # the kernel's number -> whose it is now
+        self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 
     def read(self, seconds: float) -> list[TracedPacket]:
-        """The packets that have come to their end within this time."""
+        """Return the packets that reach the end of their path within this time."""
         for event in self._tracer.read(seconds):
             if isinstance(event, Begun):
                 if len(self._packets) < MOST_AT_ONCE:
@@ -166,7 +166,7 @@ class Follower:
         if ruleset is None:
             found.met.append(ObservedHit(found.hook, table, chain, number, None, _OUTCOMES.get(event.code, "takes it")))
             return
-        if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that takes two in nft
+        if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that nft splits into two
             if held and event.code in (NFT_JUMP, NFT_GOTO):
                 found.met.append(held)
             return
@@ -185,7 +185,7 @@ class Follower:
         return backends.IPTABLES_NFT if event.table in TABLES_OF_THE_KERNEL else ""
 
     def _name(self, event: Met) -> tuple[str, str]:
-        """Table and chain by the model's names; those of others by nft's."""
+        """Return table and chain by the model's names; foreign ones by nft's."""
         if self._source(event) == backends.NFTABLES:
             return model_table(event.table), model_name(event.chain)
         if self._source(event):
@@ -204,7 +204,7 @@ class Follower:
         fate = found.fate
         last = met[-1].loaded if met else None
         if not fate and last and isinstance(last.rule.target, Drop | Reject):
-            fate = DROPPED  # the older iptables reports the rule, and no verdict
+            fate = DROPPED  # old iptables reports the rule but no verdict
         end = found.last or found.begun.headers
         return TracedPacket(
             self._make_packet(found.begun), tuple(met), fate or VANISHED, end.destination, end.destination_port,
@@ -226,5 +226,5 @@ class Follower:
 def _name_device(number: int) -> str:
     try:
         return socket.if_indextoname(number) if number else ""
-    except OSError:  # it is gone already
+    except OSError:  # already deleted
         return ""

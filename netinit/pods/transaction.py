@@ -1,7 +1,7 @@
-"""A run as a list of steps, each with its inverse: all of them are done, or everything is as it was before.
+"""Run steps, each with its inverse, as a transaction: all complete, or everything is rolled back.
 
-A signal that asks to end kills the programs of the step at hand, which then fails, or is heard before the next step; the
-run goes back, whatever comes meanwhile, and says what ended it.
+SIGTERM and SIGINT kill the programs of the current step, which then fails, or are handled before the next step; the run
+is rolled back, whatever signals arrive meanwhile, and the error names the signal.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """The steps of one run, by `with`; whatever leaves the block as an exception undoes them, the last first.
+    """The steps of one run, as a context manager; an exception that leaves the block undoes them in reverse order.
 
-    `signals` are heard from the first step on. Those of a caller are kept back until the caller lets them go, where the
-    run succeeds; without, whoever listened before hears at the end what came too late.
+    `signals` are deferred from the first step on. A caller's own stay deferred after a success until the caller restores
+    them; otherwise the previous handlers get late signals at the end.
     """
 
     def __init__(self, signals: Signals | None = None) -> None:
@@ -34,14 +34,14 @@ class Transaction:
         self._own_signals = signals is None
 
     def hold(self, lock: Lock) -> None:
-        """Takes a lock, which is let go at the end of the run, after the last step or its undoing. LockedError."""
+        """Acquire a lock, released at the end of the run, after the last step or the rollback. Raises LockedError."""
         lock.__enter__()
         self._locks.append(lock)
 
     def do(self, what: str, step: Callable[[], Result], inverse: Callable[[Result], None]) -> Result:
-        """Makes a step, which changes all or nothing, and returns what it returned, which `inverse` gets to undo it.
+        """Run a step that changes all or nothing; return its result, which `inverse` gets to undo it.
 
-        `what` names the step's object where that fails as well.
+        `what` names the step's object in the error if undoing fails.
         """
         self._listen()
         done = step()
@@ -49,7 +49,7 @@ class Transaction:
         return done
 
     def do_in_parts(self, what: str, step: Callable[[], None], inverse: Callable[[], None]) -> None:
-        """Makes a step that may fail with a part of it made: `inverse` undoes what there is of it, then too."""
+        """Run a step that may fail half-way; `inverse` also undoes a partial change."""
         self._listen()
         self._inverses.append((what, inverse))
         step()
@@ -78,7 +78,7 @@ class Transaction:
             self._signals.hand_back()
 
     def _fail(self, error: BaseException, left: str) -> None:
-        """Raises what a signal makes of the error, or what could not be put back; returns where the error says it all."""
+        """Raise the error that a signal or an incomplete rollback requires; return if the original error is enough."""
         self._signals.stop()
         number = self._signals.take()
         if number and left:
@@ -90,7 +90,7 @@ class Transaction:
             raise raised(f"{str(error) or type(error).__name__}; {left}") from error
 
     def _undo(self) -> str:
-        """Goes back as far as possible; what could not be put back and why, empty when all is as before."""
+        """Roll back as far as possible; return what could not be restored and why, empty if everything was."""
         left = []
         for what, inverse in reversed(self._inverses):
             try:

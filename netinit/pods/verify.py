@@ -1,4 +1,4 @@
-"""Verifying: reads a namespace back and says what is not as planned. Changes nothing."""
+"""Compare a namespace with its plan and report the differences. Read-only."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from netinit.simulate.in_force import Departures, find_departures
 
 
 class Report(Record):
-    """What was found: the backend whose rules were compared, the plan, and every difference; none means as planned."""
+    """The backend whose rules were compared, the plan, and every difference; empty if they match."""
 
     backend: str
     plan: Plan
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...] = ()
-    ours: bool = True  # False: no rule of ours is there at all
-    doubts: tuple[str, ...] = ()  # those of the warnings that are about captured packets: somebody drops or may redirect them
+    ours: bool = True  # False: there is no rule of ours at all
+    doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
 
 
 def verify(options: Options, machine: Machine = HERE) -> Report:
-    """Compares the namespace that the options name (default: this process's) with their plan.
+    """Compare the namespace that the options name (default: this process's) with their plan.
 
-    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and at
-    leftovers in the other dialect; then, by a snapshot of the kernel, at what keeps the rules from being in force: dormant
-    tables, matches that listings do not show, foreign chains and routes that take captured packets away.
-    NamespaceError; BackendUnavailableError when the rules cannot be read.
+    Compares rules in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers in the other
+    dialect; then, in a snapshot of the kernel, whether the rules are in force: dormant tables, matches that listings do
+    not show, foreign chains and routes that divert captured packets. Raises NamespaceError; BackendUnavailableError if
+    rules cannot be read.
     """
     return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))
 
@@ -42,7 +42,7 @@ def verify(options: Options, machine: Machine = HERE) -> Report:
 def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     settled = machine.settle(options)
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
-    if survey.failures and not survey.holders():  # rules may be where nobody could look
+    if survey.failures and not survey.holders():  # unread tables may contain rules of ours
         raise _unreadable(survey, machine)
     chosen = _choose(survey, options, machine)
     settled = settled.on(chosen.backend.name)
@@ -64,7 +64,7 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
 
 
 def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tuple[Difference, ...]) -> Departures:
-    """What keeps the rules from being in force, where there are any: by the kernel's own account, not by a listing."""
+    """Return what keeps the rules from being in force, according to the kernel rather than a listing."""
     if not chosen.state.ours:
         return Departures()
     try:
@@ -77,7 +77,7 @@ def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tup
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
-    """What is missing or too much of policy rules, routes and addresses."""
+    """Return missing and superfluous policy rules, routes and addresses."""
     found = []
     for step in steps:
         address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
@@ -96,7 +96,7 @@ def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
 
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
-    """The backend that holds our rules, unless the options name another; with none, the preferred one."""
+    """Return the backend that holds our rules, unless the options name another; without rules, the preferred one."""
     if options.wanted_backend == AUTO and survey.holders():
         return survey.holders()[0]
     for chosen in survey.candidates():
@@ -105,7 +105,7 @@ def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
 
 
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
-    """The one cause where there is one, else each backend's own."""
+    """Return the one cause if there is one, otherwise each backend's own."""
     if not machine.has_capability(CAP_NET_ADMIN):
         return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]

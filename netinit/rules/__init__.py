@@ -1,1 +1,1 @@
-"""Pure rules: what they are (model, matches, targets), how they come about (layouts), how they are written and compared."""
+"""Pure code for rules: their model (matches, targets), the layouts that generate them, writing, parsing and comparing them."""

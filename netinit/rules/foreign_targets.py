@@ -1,6 +1,6 @@
-"""Targets that only foreign rules have: no layout of netinit makes them.
+"""Targets that occur only in foreign rules.
 
-Sections are those of iptables-extensions(8).
+Sections refer to iptables-extensions(8).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class AsWritten(Target):
-    """A target of foreign rules that is kept as it was written; it has no other spelling.
+    """A target of foreign rules that is kept as listed, without another notation.
 
-    `kept` is what the kernel has of it: expressions, or the name, revision and struct of an extension; two are equal without it.
+    `kept` is the kernel's data: expressions, or name, revision and struct of an extension; ignored in comparisons.
     """
 
     text: str
@@ -33,7 +33,7 @@ class AsWritten(Target):
 
 
 class Observe(AsWritten):
-    """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
+    """A target that logs the packet or changes a field that no rule tests; empty: the rule only counts."""
 
     only_observes = True
 
@@ -48,7 +48,7 @@ class Observe(AsWritten):
 
 
 class SourceNat(AsWritten):
-    """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
+    """Replaces the source address by one that only the kernel knows (sections SNAT, MASQUERADE)."""
 
     tracks = True
 
@@ -60,7 +60,7 @@ class SourceNat(AsWritten):
 
 
 class DestinationNat(Target):
-    """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
+    """Changes the destination to this address and port; empty and 0 leave it unchanged (section DNAT)."""
 
     tracks = True
     address: str
@@ -84,7 +84,7 @@ class DestinationNat(Target):
 
 
 class Untrack(Target):
-    """The packet belongs to no tracked connection (section CT)."""
+    """Excludes the packet from connection tracking (section CT)."""
 
     def xt(self, family: Family) -> str:
         return "CT --notrack"
@@ -100,7 +100,7 @@ class Untrack(Target):
 
 
 class UnknownTarget(AsWritten):
-    """A target that this project does not know, as listed."""
+    """A target unknown to netinit, as listed."""
 
     tracks = True  # it may: nothing is assumed
 
@@ -112,23 +112,23 @@ class UnknownTarget(AsWritten):
 
 
 class Several(Target):
-    """One action after the other, as rules of nf_tables may have them; the first that does not go on is the last."""
+    """Several actions in sequence, as nf_tables rules may have; the first that does not continue is the last."""
 
     targets: tuple[Target, ...]
 
     @property
     def calls(self) -> str:  # type: ignore[override] # computed here
-        """The chain that the last one leads to."""
+        """The chain that the last action jumps to."""
         return self.targets[-1].calls
 
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
-        """Whether one of them does."""
+        """Whether any of the actions does."""
         return any(target.tracks for target in self.targets)
 
     @property
     def only_observes(self) -> bool:  # type: ignore[override] # computed here
-        """Whether all of them do."""
+        """Whether all actions do."""
         return all(target.only_observes for target in self.targets)
 
     def xt(self, family: Family) -> str:

@@ -1,10 +1,10 @@
-"""The rules that the kernel holds as listings of iptables have them: decoded, and written in its words.
+"""Decode the kernel's rules and write them as iptables listings show them.
 
     list_nft(...), list_legacy(...)    the tables of one family by name
     write_live(rule, ...)              one decoded rule
 
-Names of interfaces, chains and sets are whatever the pod chose. Those that could be read as more than a name stand between quotes;
-what is not understood stands in brackets, so that no rule of a plan reads the same.
+The pod chooses the names of interfaces, chains and sets. Names that could be mistaken for more than a name are quoted;
+what is not understood is written in brackets, so that it never equals a rule of a plan.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OF_TARGET = frozenset("_-")
 def list_nft(
     policies: Mapping[str, Mapping[str, str]], rules: Iterable[NftRule], family: Family, around: References, sets: Mapping[int, str]
 ) -> Listing:
-    """The tables of iptables-nft. `policies` are those of each table's chains: built-in ones have one, others `-`."""
+    """Return the tables of iptables-nft. `policies` are those of each table's chains; `-` for user-defined chains."""
     listing: Listing = {
         table: ListedTable(policies=dict(chains), rules={chain: [] for chain in chains}) for table, chains in policies.items()
     }
@@ -55,7 +55,7 @@ def list_nft(
 
 
 def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listing:
-    """The tables of iptables in a snapshot, those of nf_tables or of the older interface. ValueError as of `list_legacy`."""
+    """Return the iptables tables in a snapshot, of nf_tables or legacy. Raises ValueError as `list_legacy` does."""
     sets = dict(snapshot.address_sets)
     if legacy:
         return list_legacy([one for one in snapshot.legacy if one.version == family.version], family, sets)
@@ -70,7 +70,7 @@ def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listin
 
 
 def list_legacy(tables: Iterable[LegacyTable], family: Family, sets: Mapping[int, str]) -> Listing:
-    """The tables of the older interface. ValueError where a table is none of its own."""
+    """Return the tables of legacy iptables. Raises ValueError if a table's bytes are invalid."""
     listing: Listing = {}
     for table in tables:
         chains = decode_table(table)
@@ -82,16 +82,16 @@ def list_legacy(tables: Iterable[LegacyTable], family: Family, sets: Mapping[int
 
 
 def policy_of(chain: str, *, hooked: bool, accepts: bool) -> str:
-    """A chain's policy as listings have it."""
+    """Return a chain's policy as listings show it."""
     return ("ACCEPT" if accepts else "DROP") if hooked and chain in BUILTIN_CHAINS else "-"
 
 
 def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> HeldRule:
-    """A decoded rule in iptables' words; `sets` are the names of address sets by their numbers."""
+    """Write a decoded rule in iptables syntax; `sets` maps ids of address sets to names."""
     named = name_sets(rule, sets)
     shown = named.replace(matches=tuple([_show_match(one) for one in named.matches]), target=_show_target(named.target))
     texts = write_rule(shown, family, comments=bool(rule.comment))
-    if len(texts) > 1:  # of nf_tables, which has lists of what iptables has one of
+    if len(texts) > 1:  # nf_tables has lists where iptables has single values
         texts = [*_join_alternatives(shown, family), ""]
     return HeldRule(texts[0], named, packets)
 
@@ -108,7 +108,7 @@ def _join_alternatives(rule: Rule, family: Family) -> list[str]:
 
 
 def name_sets(rule: Rule, sets: Mapping[int, str]) -> Rule:
-    """The rule with the names of the address sets that it asks, which the kernel has by number."""
+    """Return the rule with the names of its address sets, which the kernel stores as ids."""
     if not any(isinstance(one, UnknownMatch) and isinstance(one.kept, tuple) and one.kept[0] == SET_MATCH for one in rule.matches):
         return rule
     return rule.replace(matches=tuple([_name_set(one, sets) for one in rule.matches]))
@@ -157,18 +157,18 @@ def _show_target(target: Target) -> Target:
 
 
 def _quote_name(name: str) -> str:
-    """A name that can only be read as itself."""
+    """Return a name in a form that cannot be read as anything else."""
     plain = name and name.isascii() and all(letter.isalnum() or letter in PLAIN_MARKS for letter in name) and name[0] != "-"
     return name if plain else quote_words(name)
 
 
 def _bare(text: str) -> str:
-    """A text without what would end it."""
+    """Return a text without the characters that would end it."""
     return "".join([letter if letter.isprintable() and letter not in "\"'\\" else "?" for letter in text])
 
 
 def _join(rules: list[HeldRule], family: Family) -> HeldRule:
-    """A rule of nf_tables that stands for several, or for none of this family; no rule of iptables does."""
+    """Write an nf_tables rule that corresponds to several iptables rules, or to none of this family."""
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
     rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), comment="", origin=None, families=(family,))

@@ -1,9 +1,9 @@
-"""What a plan is made of: rules in chains in tables, policy routes, an address; and how live rules differ from it.
+"""The parts of a plan: rules in chains in tables, policy routes, an address; and the differences of live rules from it.
 
-All immutable, nothing touches a kernel.
+All values are immutable; nothing here calls the kernel.
 
-A rule is written once for both address families unless it names an address. Lists (ports, networks, interfaces) stay
-lists in the plan: iptables gets one rule an element, nft a set.
+One rule covers both address families unless it names an address. Lists (ports, networks, interfaces) stay lists in the
+plan: iptables gets one rule for each element, nft a set.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FORWARD = "FORWARD"
 OUTPUT = "OUTPUT"
 BUILTIN_CHAINS = (PREROUTING, INPUT, FORWARD, OUTPUT, "POSTROUTING")
 
-IPV6_ADDRESS = "::6/128"  # the proxy's source address for what it passes on; IPv4 has all of 127/8 already
+IPV6_ADDRESS = "::6/128"  # the proxy's source address for connections it passes to the application; for IPv4 that is 127.0.0.6
 
-NFT_SIDECAR, NFT_AMBIENT = "istio-proxy-", "istio-ambient-"  # what the names of our nft tables begin with
+NFT_SIDECAR, NFT_AMBIENT = "istio-proxy-", "istio-ambient-"  # prefixes of our nft table names
 
 ISTIO_INBOUND = "ISTIO_INBOUND"
 ISTIO_OUTPUT = "ISTIO_OUTPUT"
@@ -61,11 +61,11 @@ OWNED_CHAINS = frozenset(
 )
 
 MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
-INACTIVE, ESCAPING = "inactive", "escaping"  # as a snapshot of the kernel shows
+INACTIVE, ESCAPING = "inactive", "escaping"  # shown by a snapshot of the kernel
 
 
 class Origin(Record):
-    """What made a rule: an option, by its field; empty where every plan of the layout has the rule. `label` is for people."""
+    """The option that a rule follows from, by its field; empty if every plan of the layout has the rule. `label` is for people."""
 
     option: str = ""
     label: str = "always"
@@ -75,28 +75,28 @@ ALWAYS = Origin()
 
 
 class Rule(Record):
-    """When all matches say yes, the target decides.
+    """A rule: if all matches match, the target applies.
 
     `families` limits a rule that names an address or a family's server. `paired` rules are expanded together with the
-    rule after them, element by element: what Istio does for each port is two rules, and their order in the kernel's
-    listing is kept.
+    next rule, element by element: Istio emits two rules for each port, and this keeps their order in the kernel's
+    listing.
     """
 
     matches: tuple[Match, ...] = ()
     target: Target
     comment: str  # why the rule exists, in a few words
-    origin: Origin | None  # None: no plan made it
+    origin: Origin | None  # None: the rule is not from a plan
     families: tuple[Family, ...] = FAMILIES
     paired: bool = False
 
     @property
     def origin_label(self) -> str:
-        """The origin in words; empty where there is none."""
+        """The origin's label; empty if there is none."""
         return self.origin.label if self.origin else ""
 
 
 class Chain(Record):
-    """A chain of one table. In a built-in chain `inserted` rules stand before, `rules` behind foreign ones."""
+    """A chain of one table. In a built-in chain `inserted` rules come before foreign rules, `rules` after them."""
 
     name: str
     rules: tuple[Rule, ...] = ()
@@ -104,7 +104,7 @@ class Chain(Record):
 
     @property
     def builtin(self) -> bool:
-        """True for the kernel's own chains, which are shared with others and never flushed."""
+        """True for the kernel's built-in chains, which are shared with foreign rules and never flushed."""
         return self.name in BUILTIN_CHAINS
 
 
@@ -116,7 +116,7 @@ class Table(Record):
 
 
 class IpRule(Record):
-    """A policy rule: packets with this mark, of its bits in `mask`, are routed by that table. Priority 0: the kernel's choice."""
+    """A policy rule: packets whose mark equals `mark` under `mask` use the routing table. Priority 0: the kernel chooses."""
 
     family: Family
     mark: int
@@ -125,13 +125,13 @@ class IpRule(Record):
     priority: int = 0
 
     def describe(self) -> str:
-        """The rule as ip(8) spells it."""
+        """Return the rule as arguments of ip(8)."""
         mask = "" if self.mask == FULL_MASK else f"/{self.mask:#x}"
         return f"fwmark {self.mark:#x}{mask}{f' pref {self.priority}' if self.priority else ''} lookup {self.table}"
 
 
 class Route(Record):
-    """`local default dev lo` in a routing table: every address counts as one of this host."""
+    """`local default dev lo` in a routing table: delivers packets for any address to this host."""
 
     family: Family
     table: int
@@ -145,7 +145,7 @@ class Address(Record):
 
 
 class Plan(Record):
-    """Everything that a pod's network namespace shall hold. `warnings` are for the user, in whole sentences."""
+    """The complete configuration of a pod's network namespace. `warnings` are full sentences for the user."""
 
     layout: str
     families: tuple[Family, ...]
@@ -173,10 +173,10 @@ EMPTY_PLAN = Plan(layout="none", families=(), tables=())
 
 
 class Difference(Record):
-    """One place where the live rules are not as planned.
+    """One difference between the live rules and the plan.
 
-    `kind`: missing, extra, moved, shadowing (a foreign rule that stands before ours and may decide first) or leftover (of
-    ours, in another dialect). `number` counts from 1 in the chain (live for what is there, planned for what is missing).
+    `kind`: missing, extra, moved, shadowing (a foreign rule before ours that may decide first) or leftover (ours, in the
+    other dialect). `number`: position in the chain from 1, in the plan for missing rules, else in the live chain.
     """
 
     kind: str
@@ -185,12 +185,12 @@ class Difference(Record):
     chain: str = ""
     number: int = 0
     rule: str = ""  # as listed, without its comment; empty for a whole chain
-    comment: str = ""  # of a live rule: whoever made it wrote it
+    comment: str = ""  # of a live rule, written by whatever created it
     purpose: str = ""
     origin: str = ""
 
     def describe(self) -> str:
-        """The difference on one line."""
+        """Return the difference as one line."""
         place = " ".join(
             [
                 word

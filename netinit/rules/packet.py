@@ -1,6 +1,6 @@
-"""What a rule can see: a packet, and the host it travels through.
+"""The inputs of matches: a packet, and the host that it traverses.
 
-A match answers with a truth: True, False, or None where it cannot be known. None is never taken for either.
+A match returns True, False, or None if the result cannot be known. None is never treated as True or False.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from netinit.base.records import Record
 LOOPBACK_DEVICE = "lo"
 _MULTICAST = {4: Network.parse("224.0.0.0/4"), 6: Network.parse("ff00::/8")}
 _EVERYBODY = 0xFFFFFFFF  # 255.255.255.255
-LocalMarks = frozenset[tuple[int, int]]  # marks that a policy rule routes to this host, each with the mask of the bits that count
+LocalMarks = frozenset[tuple[int, int]]  # marks that a policy rule routes to this host, each with its mask
 
 
 class Packet(Record):
-    """A packet at one point of its path. Addresses and ports are numbers; None where nobody can know them.
+    """A packet at one point of its path. Addresses and ports are numbers; None means unknown.
 
-    `has_socket` says whether a socket of this namespace sends it; `uid` and `gid` are that socket's. `state` is what
-    connection tracking says of it; empty before it was asked. `socket` says whether a socket is connected or bound to
-    the very address that the packet goes to. `destination_translated` says whether NAT has replaced its connection's
-    destination (conntrack's status DNAT), `is_answer` whether it travels in the other direction than that connection's first
-    packet; None where that is not known.
+    `has_socket`: a socket of this namespace sends it, with owner `uid` and `gid`. `state`: its conntrack state, empty
+    before tracking. `socket`: a socket is connected or bound to exactly the address that the packet is sent to.
+    `destination_translated`: NAT has replaced its connection's destination (conntrack status DNAT). `is_answer`: it
+    travels in the reply direction of its connection. None where unknown.
     """
 
     family: Family
@@ -45,38 +44,38 @@ class Packet(Record):
 
 
 class Surroundings(Record):
-    """The host as far as packets depend on it. `addresses` are pairs of an interface and an address as a number."""
+    """The part of the host's state that affects packets. `addresses` are pairs of an interface and an address as a number."""
 
     family: Family
     addresses: tuple[tuple[str, int], ...] = ()
-    routes: tuple[tuple[Network, str], ...] = ()  # beside the host's own addresses; the longest prefix wins
+    routes: tuple[tuple[Network, str], ...] = ()  # without the host's own addresses; the longest prefix wins
     default_interface: str = "eth0"
     forwards: bool = False
-    picks_up: bool = True  # packets in the middle of an unknown TCP connection are tracked (nf_conntrack_tcp_loose)
+    picks_up: bool = True  # whether packets in the middle of an unknown TCP connection are tracked (nf_conntrack_tcp_loose)
     local_marks: LocalMarks = frozenset()
-    broadcasts: tuple[int, ...] = ()  # of the networks that its devices are in
-    doubtful: tuple[Network, ...] = ()  # what routing may deliver to this host, or drop, by more than the destination
+    broadcasts: tuple[int, ...] = ()  # broadcast addresses of the networks of its devices
+    doubtful: tuple[Network, ...] = ()  # where routing to this host depends on more than the destination
 
     @property
     def heard(self) -> tuple[Network, ...]:
-        """Broadcast addresses and multicast groups: what comes in for them is delivered to this host, but no TCP.
+        """Broadcast addresses and multicast groups: inbound packets to them are delivered to this host, except TCP.
 
-        Whether a socket has joined a group is not asked: any may, without a right.
+        Assumes that a socket has joined the group: any socket may, without privileges.
         """
         if self.family is IPV6:
             return (_MULTICAST[6],)
         return (_MULTICAST[4], *[Network((4, address, self.family.bits)) for address in (_EVERYBODY, *self.broadcasts)])
 
     def hears(self, protocol: str, address: int | None) -> bool:
-        """Whether a packet that comes in for the address is delivered although no device has it."""
+        """Whether an inbound packet for the address is delivered although no device has it."""
         return protocol != "tcp" and address is not None and any(one.first <= address <= one.last for one in self.heard)
 
     def is_doubtful(self, address: int | None) -> bool:
-        """Whether routing may deliver packets to the address to this host, although it is not its own, or drop them."""
+        """Whether routing may deliver packets for this address to the host, although it is not its own, or drop them."""
         return address is not None and not self.is_local(address) and any(one.first <= address <= one.last for one in self.doubtful)
 
     def is_local(self, address: int | None) -> bool | None:
-        """Whether the host itself has the address."""
+        """Whether the host has this address; None if unknown."""
         if address is None:
             return None
         return (
@@ -86,7 +85,7 @@ class Surroundings(Record):
         )
 
     def primary_address(self, interface: str) -> int | None:
-        """The first address of an interface, which REDIRECT sends incoming packets to."""
+        """Return the first address of an interface, to which REDIRECT sends inbound packets."""
         if interface == LOOPBACK_DEVICE:
             return Network.parse(self.family.loopback).first
         return next((address for name, address in self.addresses if name == interface), None)
@@ -96,7 +95,7 @@ class Surroundings(Record):
         return any(mark & mask == value for value, mask in self.local_marks)
 
     def leaving_interface(self, address: int | None, mark: int) -> str:
-        """The interface that a packet of this host to the address leaves through."""
+        """Return the interface through which this host sends packets for the address."""
         if address is None or self.is_local(address) or self.routes_here(mark):
             return LOOPBACK_DEVICE
         fitting = [(network.length, name) for network, name in self.routes if network.first <= address <= network.last]

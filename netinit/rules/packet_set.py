@@ -1,4 +1,4 @@
-"""What a match can ask of a set of packets: the face that the symbolic engine shows to it. Types alone, never loaded at a start."""
+"""The interface between matches and the symbolic engine: operations on sets of packets. Types only, never loaded at a pod's start."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from netinit.base.net import Network
 
 
 class Chosen(Protocol):
-    """Which packets of a set a condition holds for: some for certain, of some nobody knows, the others not."""
+    """The subset for which a condition is true: the packets for which it certainly is, and those for which it is unknown."""
 
     def turned(self, negated: bool) -> Chosen:
-        """The same, or its opposite; what is not known stays so."""
+        """Return the complement if `negated`; unknown stays unknown."""
 
     def __and__(self, other: Chosen) -> Chosen:
-        """Both hold."""
+        """Both conditions are true."""
 
     def __or__(self, other: Chosen) -> Chosen:
-        """One of the two holds."""
+        """At least one condition is true."""
 
 
 class PacketSet(Protocol):
-    """A set of packets at one point of their path. Each method chooses those of which something is true there."""
+    """A set of packets at one point of their path. Each method returns the subset for which a condition is true."""
 
     def of_protocol(self, name: str) -> Chosen:
-        """Those of a transport protocol."""
+        """Packets of a transport protocol."""
 
     def from_networks(self, networks: tuple[Network, ...]) -> Chosen:
-        """Those whose source lies in one of the networks."""
+        """Packets whose source is in one of the networks."""
 
     def to_networks(self, networks: tuple[Network, ...]) -> Chosen:
-        """Those whose destination lies in one of the networks."""
+        """Packets whose destination is in one of the networks."""
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Chosen:
-        """Those whose port lies in one of the ranges."""
+        """Packets whose destination (or source) port is in one of the ranges."""
 
     def coming_through(self, names: tuple[str, ...]) -> Chosen:
-        """Those that came in through one of the interfaces; a name that ends in `+` means any ending."""
+        """Packets received on one of the interfaces; a name that ends in `+` is a prefix."""
 
     def leaving_through(self, names: tuple[str, ...]) -> Chosen:
-        """The same of the interface that they leave through."""
+        """Packets sent through one of the interfaces; a name that ends in `+` is a prefix."""
 
     def owned_by(self, kind: str, low: int, high: int) -> Chosen:
-        """Those that a socket of one of these users (uid) or groups (gid) sends."""
+        """Packets sent by a socket of one of these users (uid) or groups (gid)."""
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Chosen:
-        """Those whose mark, or their connection's, is `value` under the mask."""
+        """Packets whose mark, or whose connection's mark, equals `value` under `mask`."""
 
     def in_state(self, states: tuple[str, ...]) -> Chosen:
-        """Those whose connection is in one of the states."""
+        """Packets whose connection is in one of the states."""
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Chosen:
-        """Those of TCP that have exactly `flags` of the flags in `mask`."""
+        """TCP packets of whose flags in `mask` exactly `flags` are set."""
 
     def with_translated_destination(self) -> Chosen:
-        """Those whose connection's destination NAT has replaced (conntrack's status DNAT)."""
+        """Packets of connections whose destination NAT has replaced (conntrack status DNAT)."""
 
     def in_answers(self) -> Chosen:
-        """Those that travel in the direction of the answers in their connection."""
+        """Packets in the reply direction of their connection."""
 
     def to_socket(self) -> Chosen:
-        """Those for which a socket is connected, or bound to the very address."""
+        """Packets for which a socket is connected, or bound to exactly their address."""
 
     def local(self, *, source: bool) -> Chosen:
-        """Those whose address this host has."""
+        """Packets whose source or destination is an address of this host."""
 
     def nobody_knows(self) -> Chosen:
-        """None for certain, and perhaps all."""
+        """No packet for certain, and all of them possibly."""

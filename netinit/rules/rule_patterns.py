@@ -1,7 +1,7 @@
-"""What the layouts' rules in built-in chains look like, whatever options made them: rendered once, with holes for values.
+"""Patterns of the layouts' rules in built-in chains, whatever the options: rules rendered once, with placeholders for values.
 
-This is how rules of an earlier run are known (netinit.rules.iptables.ownership), whose options nobody knows any more. Each
-option whose value stands in such a rule has a value here that nothing else spells; where it is found, there is a hole.
+They identify rules of an earlier run whose options are unknown (netinit.rules.iptables.ownership). Each option whose
+value appears in such a rule is rendered with a unique value, which is then replaced by a placeholder.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _CURRENT: dict[str, Any] = {
     "exclude_interfaces": (_EXCLUDED,), "loopback_cidr": _LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
 }  # fmt: skip
 _HOLE = "\0"
-_made: list[Forms] = []  # once a process
+_made: list[Forms] = []  # computed once per process
 
 
 def layout_forms() -> Forms:
-    """The forms of all layouts."""
+    """Return the patterns of all layouts, computed once."""
     if not _made:
         _made.append(make_forms())
     return _made[0]
 
 
 def make_forms() -> Forms:
-    """The same, rendered now."""
+    """Compute the patterns of all layouts."""
     rules: dict[Form, None] = {}
     runs: dict[tuple[str, str, tuple[str, ...]], None] = {}
     signs: dict[Sign, None] = {}
-    behind: dict[tuple[str, str], set[str]] = {}  # table and chain -> what comes after its rules for excluded interfaces
+    behind: dict[tuple[str, str], set[str]] = {}  # table and chain -> what follows its rules for excluded interfaces
     for table, chains in _render():
         confirmed = not OWNED_CHAINS.isdisjoint(chains)
         for chain, written in chains.items():
@@ -69,10 +69,10 @@ def make_forms() -> Forms:
 
 
 def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
-    """Every table of the layouts' plans, with the values above."""
+    """Yield every table of the layouts' plans, rendered with the values above."""
     plans = [
         layouts.plan(Interception(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT)),
-        layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # another jump stands first
+        layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # here another jump comes first
     ]
     plans += [layouts.plan(Interception(layout=CLASSIC, ipv6=ipv6, **_VALUES)) for ipv6 in (ON, OFF)]
     plans.append(layouts.plan(Interception(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES)))
@@ -100,7 +100,7 @@ def _find_signs(table: str, chain: str, text: str) -> Iterator[Sign]:
 def _form(table: str, chain: str, text: str, *, inserted: bool) -> Form:
     words, holes = [], []
     for word in text.split(" "):
-        value = word if word in HOLES else word.partition("/")[0]  # a mark's mask stays
+        value = word if word in HOLES else word.partition("/")[0]  # keep a mark's mask
         if value in HOLES:
             holes.append(HOLES[value])
         words.append(_HOLE + word.removeprefix(value) if value in HOLES else word)

@@ -1,6 +1,6 @@
-"""One class per target: what iptables and nft call it, what it does to a packet, and the same in words.
+"""Targets of rules, one class each: iptables and nft syntax, effect on a packet, description.
 
-Sections are those of iptables-extensions(8).
+Sections refer to iptables-extensions(8).
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.traversal import Traversal, Verdict
 
-GO_ON: Verdict = "go on"  # with the next rule
-BACK: Verdict = "back"  # with the chain that called this one
-ACCEPTED: Verdict = "accepted"  # with the next table
-ENDED: Verdict = "ended"  # nowhere
+GO_ON: Verdict = "go on"  # continue with the next rule
+BACK: Verdict = "back"  # return to the calling chain
+ACCEPTED: Verdict = "accepted"  # continue with the next table
+ENDED: Verdict = "ended"  # processing stops
 
 
 _NFT_NAMES = {"ISTIO_PRERT": "istio-prerouting"}
 
 
 def format_chain(name: str) -> str:
-    """The chain's name in nft, as in Istio's native mode: ISTIO_IN_REDIRECT becomes istio-in-redirect."""
+    """Return the chain's name in nft, as in Istio's native mode: ISTIO_IN_REDIRECT becomes istio-in-redirect."""
     return _NFT_NAMES.get(name) or name.lower().replace("_", "-")
 
 
 class Target(Record):
-    """What happens to a packet that matched."""
+    """The action of a rule on a packet that matched."""
 
-    option = "-j"  # what stands before it in iptables' dialect
-    name = ""  # in a word, where iptables has one that says it all
-    calls = ""  # the chain that it leads to
-    captures_at = 0  # the proxy's port that it sends packets to
-    tracks = False  # a rule with it makes the kernel track connections
-    nft_spells_family = False  # nft lists a rule with it together with the family that it is for
-    only_observes = False  # the packet is the same afterwards and goes on: it need not be known whether the rule holds
+    option = "-j"  # the iptables option before the target
+    name = ""  # the target as a single iptables word, if there is one
+    calls = ""  # the chain that it jumps to
+    captures_at = 0  # the proxy's port that it redirects packets to
+    tracks = False  # whether a rule with it enables connection tracking
+    nft_spells_family = False  # whether nft lists the address family in a rule with it
+    only_observes = False  # True: the packet is unchanged and continues, so it does not matter whether the rule matches
 
     @abstractmethod
     def xt(self, family: Family) -> str:
-        """The target as iptables-save lists it, without its option; empty for a rule that has none."""
+        """Return the target in iptables-save syntax, without its option; empty if the rule has no target."""
 
     @abstractmethod
     def nft(self, family: Family) -> tuple[str, ...]:
-        """The target as nft lists it; several where it takes that many rules, each with all the matches."""
+        """Return the target in nft syntax; several texts if it needs several rules, each with all the matches."""
 
     @abstractmethod
     def act(self, packet: Traversal) -> Verdict:
-        """Does to the packet what the kernel does, and says how it goes on."""
+        """Apply the target to the packet as the kernel does; return how processing continues."""
 
     @abstractmethod
     def describe(self) -> str:
-        """The target in words, to stand after "then"."""
+        """Describe the target, as the continuation of "then"."""
 
     def label(self) -> str:
-        """The target in a word or two, for a picture."""
+        """Return a label of one or two words, for diagrams."""
         port = f" {self.captures_at}" if self.captures_at else ""
         return self.calls or (self.name or self.describe().partition(" (")[0]) + port
 
 
 class Return(Target):
-    """Back to the calling chain; in a built-in chain the policy decides."""
+    """Returns to the calling chain; in a built-in chain the policy decides."""
 
     name = "RETURN"
 
@@ -81,19 +81,19 @@ class Return(Target):
 
 
 class Jump(Target):
-    """On to another chain. It comes back if that one does not decide; after a `goto` to the caller of this chain (`-g`)."""
+    """Jumps to another chain. If that does not decide, processing returns here; after a `goto` (`-g`) to this chain's caller."""
 
     chain: str
     goto: bool = False
 
     @property
     def option(self) -> str:  # type: ignore[override] # computed here
-        """`-g` for a goto."""
+        """`-g` for a goto, else `-j`."""
         return "-g" if self.goto else "-j"
 
     @property
     def calls(self) -> str:  # type: ignore[override] # computed here
-        """The same chain."""
+        """The chain's name."""
         return self.chain
 
     def xt(self, family: Family) -> str:
@@ -111,18 +111,18 @@ class Jump(Target):
 
 
 class Capture(Target):
-    """The packet goes to a local port."""
+    """Base of targets that redirect the packet to a local port."""
 
     port: int
 
     @property
     def captures_at(self) -> int:  # type: ignore[override] # computed here
-        """The same port."""
+        """The local port."""
         return self.port
 
 
 class Redirect(Capture):
-    """The destination becomes a local port; the original one can be asked for with SO_ORIGINAL_DST (section REDIRECT)."""
+    """Changes the destination to a local port; SO_ORIGINAL_DST returns the original one (section REDIRECT)."""
 
     tracks = True
     name = "REDIRECT"
@@ -141,7 +141,7 @@ class Redirect(Capture):
 
 
 class Accept(Target):
-    """Ends the table: the packet goes on unchanged."""
+    """Accepts the packet in this table, unchanged."""
 
     name = "ACCEPT"
 
@@ -159,7 +159,7 @@ class Accept(Target):
 
 
 class Drop(Target):
-    """The packet vanishes."""
+    """Drops the packet without an answer."""
 
     name = "DROP"
 
@@ -177,14 +177,14 @@ class Drop(Target):
 
 
 class Reject(Target):
-    """The packet is refused with a message; without one, with the family's "port unreachable" (section REJECT)."""
+    """Rejects the packet with an error message; by default the family's "port unreachable" (section REJECT)."""
 
     name = "REJECT"
-    message: str = ""  # in iptables' words, where it is not that
+    message: str = ""  # in iptables syntax, if not the default
 
     @property
     def nft_spells_family(self) -> bool:  # type: ignore[override]
-        """Each family has messages of its own, and nft puts the family before them."""
+        """True: error messages differ by family, and nft lists the family before them."""
         return not self.message or self.message.startswith("icmp")
 
     def xt(self, family: Family) -> str:
@@ -206,19 +206,19 @@ class Reject(Target):
 
 
 class Tproxy(Capture):
-    """The packet goes to a local transparent socket, both addresses kept, and is marked for policy routing (section TPROXY)."""
+    """Delivers the packet to a local transparent socket with both addresses unchanged, and sets a mark (section TPROXY)."""
 
     name = "TPROXY"
     mark: int
-    address: str = ""  # of the socket: any, or this one of foreign rules
-    closes: bool = True  # in nft too, nothing passes while no socket is open
+    address: str = ""  # of the socket; empty: any. Only foreign rules set one
+    closes: bool = True  # drop in nft too if no socket is open
 
     def xt(self, family: Family) -> str:
         where = self.address or family.any_address
         return f"TPROXY --on-port {self.port} --on-ip {where} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
-        """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
+        """Return two rules: nft's tproxy continues if no transparent socket is open, where iptables' TPROXY drops."""
         handed = f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
         return (handed, "drop") if self.closes else (handed,)
 
@@ -230,9 +230,9 @@ class Tproxy(Capture):
 
 
 class SetMark(Target):
-    """The packet's or its connection's mark is set (sections MARK, CONNMARK).
+    """Sets the mark of the packet or its connection (sections MARK, CONNMARK).
 
-    With a mask only its bits are cleared, then `value` is xored in.
+    Clears the bits in `mask`, then xors `value`.
     """
 
     value: int
@@ -262,12 +262,12 @@ class SetMark(Target):
 
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
-        """Of connections' marks alone."""
+        """True for connection marks only."""
         return self.connection
 
 
 class SaveMark(Target):
-    """The packet's mark is copied to its connection (section CONNMARK)."""
+    """Copies the packet's mark to its connection (section CONNMARK)."""
 
     tracks = True
 
@@ -285,7 +285,7 @@ class SaveMark(Target):
 
 
 class RestoreMark(Target):
-    """The connection's mark is copied to the packet (section CONNMARK)."""
+    """Copies the connection's mark to the packet (section CONNMARK)."""
 
     tracks = True
 
@@ -303,7 +303,7 @@ class RestoreMark(Target):
 
 
 class TrackZone(Target):
-    """The packet's connection is tracked in a zone of its own (section CT)."""
+    """Tracks the packet's connection in a separate conntrack zone (section CT)."""
 
     tracks = True
     zone: int
@@ -322,11 +322,11 @@ class TrackZone(Target):
 
 
 class LogTarget(Target):
-    """The packet is reported with a prefix: in the kernel's log, or to the listeners of a group (sections LOG, NFLOG)."""
+    """Logs the packet with a prefix, to the kernel log or to an NFLOG group (sections LOG, NFLOG)."""
 
     only_observes = True
     prefix: str
-    group: int = 0  # 0: the kernel's log
+    group: int = 0  # 0: the kernel log
 
     def xt(self, family: Family) -> str:
         if self.group:

@@ -1,4 +1,4 @@
-"""What a target can do to a packet on its path: the face that the simulator shows to it. Types alone, never loaded at a start."""
+"""The interface between targets and the simulator: effects on a packet. Types only, never loaded at a pod's start."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ Verdict = Literal["go on", "back", "accepted", "ended"]
 
 
 class Traversal(Protocol):
-    """What a target can do to a packet on its path; the simulator is one. Each answers with how it goes on."""
+    """The effects that a target can have on a packet; each method returns how processing continues. The simulator implements it."""
 
     def drop(self) -> Verdict:
-        """It vanishes."""
+        """Drop the packet."""
 
     def refuse(self) -> Verdict:
-        """Its sender learns that it was refused."""
+        """Reject the packet; its sender gets an error."""
 
     def call(self, chain: str) -> Verdict:
-        """It goes through another chain."""
+        """Process another chain."""
 
     def redirect(self, port: int) -> Verdict:
-        """Its connection goes to a port of this host."""
+        """Redirect the connection to a port of this host."""
 
     def hand_over(self, port: int, mark: int) -> Verdict:
-        """A transparent socket gets it, and it has a mark."""
+        """Deliver the packet to a transparent socket and set its mark."""
 
     def send_to(self, address: str, port: int) -> Verdict:
-        """Its connection goes elsewhere; empty and 0 leave as they are."""
+        """Change the connection's destination; empty and 0 leave it unchanged."""
 
     def replace_source(self) -> Verdict:
-        """Its source becomes what only the kernel knows."""
+        """Replace the source by an address that only the kernel knows."""
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-        """The bits of `mask` are cleared in its mark or its connection's, then `value` is xored in."""
+        """Clear the bits of `mask` in the packet's or connection's mark, then xor `value`."""
 
     def save_mark(self) -> Verdict:
-        """Its connection gets its mark."""
+        """Copy the packet's mark to its connection."""
 
     def restore_mark(self) -> Verdict:
-        """It gets its connection's mark."""
+        """Copy the connection's mark to the packet."""
 
     def track(self, zone: int | None) -> Verdict:
-        """Its connection is tracked in a zone; None: not at all."""
+        """Track the connection in a conntrack zone; None: do not track it."""
 
     def give_up(self) -> Verdict:
-        """Nobody knows what becomes of it."""
+        """End with the verdict UNKNOWN."""

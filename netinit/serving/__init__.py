@@ -1,4 +1,4 @@
-"""What every server of netinit shares: its log of events, HTTP for health and metrics, the port and the processors.
+"""The parts that netinit's servers share: event log, HTTP for health and metrics, listening sockets, resource limits.
 
-May import: options, base. Knows nothing of who serves what.
+May import: options, base. Knows nothing of the individual servers.
 """

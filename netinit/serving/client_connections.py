@@ -1,13 +1,14 @@
-"""Connections from `accept` to their end: how many there may be, in all and of one peer, and which gives way to a new one.
+"""Limits on client connections: how many are allowed, in total and per peer, and which is closed for a new one.
 
-Theory of operation. A connection costs nothing but its socket until its first byte arrives; then it becomes TLS, or HTTP where
-there is no TLS. It is *unfinished* until a request has arrived whole, *busy* while that is answered, then *idle*. Where a new
-connection finds no room, the peer with most unfinished connections loses the oldest of them, then the peer with most idle ones.
-A busy connection never gives way; an unfinished one in its first half second only where its peer has more than twice as many
-connections as the newcomer's, an idle one only where it has more. So whoever opens many connections competes with himself.
+A connection costs only its socket until the first byte arrives; then it becomes TLS, or HTTP without TLS. It is
+*unfinished* until a complete request has arrived, *busy* while that is answered, then *idle*. If a new connection finds
+no room, the peer with the most unfinished connections loses its oldest one; without any, the peer with the most idle
+ones. A busy connection is never closed; an unfinished one in its first half second only if its peer has more than twice
+as many connections as the new peer, an idle one only if it has more. So a client that opens many connections competes
+with itself.
 
-A connection has a lifetime, after which the answer to its next request ends it: clients keep connections for ever otherwise, and a
-new replica would get no work.
+A connection also has a lifetime, after which it is closed with the next answer: clients would keep connections for ever,
+and a new replica would get no work.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = ["ClientConnection", "ClientTable", "Stage"]
 
 _HANDSHAKE_SECONDS = 5  # for the first byte, and again for the rest of the handshake
 _GOODBYE_SECONDS = 2
-_LIFETIME = 60.0, 90.0  # seconds, by chance between these, so that clients do not all come back at once
+_LIFETIME = 60.0, 90.0  # seconds, chosen at random so that clients do not reconnect all at once
 _GRACE = 0.5  # seconds: an honest handshake and request take milliseconds, also on a loaded machine
 _TLS_BUFFER = 32 << 10  # bytes; asyncio's own 256 KiB would be 128 MiB for 512 connections, and a TLS record has 16 KiB
 
 
 class Stage(enum.Enum):
-    """How far a connection is."""
+    """The stage of a connection."""
 
     UNFINISHED = "unfinished"
     BUSY = "busy"
@@ -39,7 +40,7 @@ class Stage(enum.Enum):
 
 
 class ClientConnection(asyncio.Protocol):
-    """One accepted connection. `begin` makes the protocol that gets its bytes, with TLS where there is a context."""
+    """One accepted connection. `begin` creates the protocol that gets its bytes, with TLS if there is a context."""
 
     def __init__(
         self,
@@ -51,8 +52,8 @@ class ClientConnection(asyncio.Protocol):
         self.peer = peer
         self.stage = Stage.UNFINISHED
         self.since = 0.0
-        self.ends = 0.0  # when its lifetime is over
-        self.shutdown: Callable[[], None] = self.abort  # HTTP has a better one
+        self.ends = 0.0  # end of its lifetime
+        self.shutdown: Callable[[], None] = self.abort  # HTTP replaces it with a graceful one
         self._table = table
         self._begin = begin
         self._context = context
@@ -61,7 +62,7 @@ class ClientConnection(asyncio.Protocol):
         self._aborted = self._ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Waits for the first byte."""
+        """Wait for the first byte."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a socket
         self._transport = transport
         if self._aborted:
@@ -70,7 +71,7 @@ class ClientConnection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE_SECONDS, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Hands the transport over to TLS, or to HTTP, with the first bytes."""
+        """Hand the transport over to TLS or HTTP, with the first bytes."""
         assert self._transport is not None  # noqa: S101 - asyncio's order of calls
         self._stop_timer()
         protocol = self._begin(self)
@@ -89,28 +90,28 @@ class ClientConnection(asyncio.Protocol):
             secured.buffer_updated(len(part))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Leaves the table; also called by the protocols that take over."""
+        """Remove the connection from the table; the protocols that take over call it too."""
         self._stop_timer()
         self._table.remove(self)
-        self._transport, self.shutdown = None, _do_nothing  # no circle: the garbage collector would let thousands wait
+        self._transport, self.shutdown = None, _do_nothing  # break the reference cycle, which would delay freeing memory
 
     def enter(self, stage: Stage) -> None:
-        """The connection is at this stage from now on."""
+        """Set the connection's stage."""
         self._table.move(self, stage)
 
     def is_old(self, now: float) -> bool:
-        """Whether its lifetime is over: the next answer ends it."""
+        """Whether its lifetime is over: the next answer closes it."""
         return now >= self.ends
 
     def end(self, now: float) -> None:
-        """Ends after the request that there is, or that may be on its way at the first moment."""
+        """Close after the current request, or after one that may already be on its way."""
         is_young = self.stage is Stage.UNFINISHED and now - self.since < _GRACE
         if not self._ending and not is_young:
             self._ending = True
             self.shutdown()
 
     def abort(self) -> None:
-        """Ends at once, and makes room at once."""
+        """Close at once, and free its place at once."""
         self._aborted = True
         self._table.remove(self)
         self._stop_timer()
@@ -128,12 +129,12 @@ def _do_nothing() -> None:
 
 
 class _TlsProtocol(sslproto.SSLProtocol):
-    """asyncio's TLS with small buffers, for a transport that has read its first bytes already."""
+    """asyncio's TLS with small buffers, for a transport whose first bytes have been read."""
 
     max_size = _TLS_BUFFER
 
     def __init__(self, connection: ClientConnection, protocol: asyncio.Protocol, context: ssl.SSLContext) -> None:
-        waiter: Any = None  # nobody waits for the handshake
+        waiter: Any = None  # nothing awaits the handshake
         super().__init__(
             asyncio.get_running_loop(),
             protocol,
@@ -152,7 +153,7 @@ class _TlsProtocol(sslproto.SSLProtocol):
 
 @dataclass(slots=True)
 class _Peer:
-    """The connections of one address; dictionaries as ordered sets, the oldest first."""
+    """The connections of one address; dictionaries serve as ordered sets, the oldest first."""
 
     count: int = 0
     unfinished: dict[ClientConnection, None] = field(default_factory=dict)
@@ -163,9 +164,9 @@ class _Peer:
 
 
 class ClientTable:
-    """All connections of a listener: `most` together, half of that of one peer.
+    """All connections of a listener: at most `most` in total, and half of that for one peer.
 
-    `dropped` is called with the stage of each connection that gives way, or with `refused`.
+    `dropped` is called with the stage of each connection that is closed for another, or with `refused`.
     """
 
     def __init__(self, most: int, dropped: Callable[[str], None], clock: Callable[[], float]) -> None:
@@ -183,7 +184,7 @@ class ClientTable:
         return iter(tuple(self._there))
 
     def add(self, connection: ClientConnection) -> None:
-        """Counts a connection from now on, as unfinished."""
+        """Add a connection, as unfinished."""
         peer = self._peers.setdefault(connection.peer, _Peer())
         peer.count += 1
         self._there.add(connection)
@@ -192,7 +193,7 @@ class ClientTable:
         connection.ends = connection.since + random.uniform(*_LIFETIME)  # noqa: S311 - not a secret
 
     def move(self, connection: ClientConnection, stage: Stage) -> None:
-        """Notes the stage of a connection, and when it came to it."""
+        """Record a connection's stage, and when it reached it."""
         if connection not in self._there:
             return
         peer = self._peers[connection.peer]
@@ -203,7 +204,7 @@ class ClientTable:
             now[connection] = None
 
     def remove(self, connection: ClientConnection) -> None:
-        """Counts a connection no more."""
+        """Remove a connection."""
         if connection not in self._there:
             return
         self._there.discard(connection)
@@ -215,7 +216,7 @@ class ClientTable:
             del self._peers[connection.peer]
 
     def make_room(self, newcomer: str) -> bool:
-        """Whether there is room for one more connection of this peer, after another gave way where one had to."""
+        """Whether there is room for another connection of this peer, after closing one if necessary."""
         own = self._peers.get(newcomer)
         count = own.count if own else 0
         if own is not None and count >= self._most_of_peer:
@@ -231,7 +232,7 @@ class ClientTable:
         return True
 
     def _victim(self, count: int) -> ClientConnection | None:
-        """The connection that gives way to one of a peer that has `count`."""
+        """Return the connection to close for a peer that has `count` connections."""
         peers = self._peers.values()
         crowd = max(peers, key=lambda peer: len(peer.unfinished))
         found = next(iter(crowd.unfinished), None) if crowd.count > 2 * count + 1 else self._oldest(crowd)
@@ -241,6 +242,6 @@ class ClientTable:
         return next(iter(resting.idle), None) if resting.count > count else None
 
     def _oldest(self, peer: _Peer) -> ClientConnection | None:
-        """The peer's oldest unfinished connection, if it had time enough to finish."""
+        """Return the peer's oldest unfinished connection, if it had enough time to finish."""
         oldest = next(iter(peer.unfinished), None)
         return oldest if oldest is not None and self._clock() - oldest.since >= _GRACE else None

@@ -1,4 +1,4 @@
-"""The server's log: a line an event, as Istio's or as JSON, in which a review's facts have fields of their own."""
+"""The server's event log: one line for each event, in Istio's format or as JSON, with separate fields for a review's facts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from netinit.base.sanitize import escape, shorten
 __all__ = ["EventLog", "LineLimit", "adopt_library_logs"]
 
 _WINDOW = 60.0  # seconds
-_LIBRARY_LINES = 20  # of libraries in that time, whatever strangers make them say
+_LIBRARY_LINES = 20  # lines of libraries in that time, however many a client provokes
 
 
 class EventLog(Log):
-    """A Log whose events may have fields: keys of JSON's object, `key=value` behind the message in the other form."""
+    """A Log whose events may have fields: keys of the JSON object, or `key=value` after the message."""
 
     def __init__(self, level: str = "info", *, as_json: bool = False, stream: TextIO | None = None) -> None:
         super().__init__(level, as_json=as_json, stream=stream)
         self._json = as_json
 
     def event(self, level: str, message: str, **fields: str | float | bool) -> None:
-        """One line; fields that are empty are left out."""
+        """Write one event; empty fields are left out."""
         if not self.wants(level):
             return
         now = time.time_ns()
@@ -44,7 +44,7 @@ def _word(value: str | float) -> str:
 
 
 class LineLimit:
-    """Lets so many lines a minute through, and then says how many it kept back."""
+    """Limits lines per minute, and then reports how many were suppressed."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -53,7 +53,7 @@ class LineLimit:
         self._lines = 0
 
     def admit(self) -> tuple[bool, int]:
-        """Whether one more line may be written, and how many were kept back in the minute that has just ended."""
+        """Return whether another line may be written, and how many were suppressed in the minute that just ended."""
         now, kept_back = self._clock(), 0
         if now - self._begun >= _WINDOW:
             kept_back = max(0, self._lines - self._most)
@@ -69,7 +69,7 @@ class _Handler(logging.Handler):
         self._limit = LineLimit(_LIBRARY_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a library's warning or error as one line of the server's log."""
+        """Write a library's warning or error as one event."""
         admitted, kept_back = self._limit.admit()
         if kept_back:
             self._log.event("warn", f"{kept_back} lines of libraries were left out in the minute before")
@@ -83,9 +83,9 @@ class _Handler(logging.Handler):
 
 
 def adopt_library_logs(log: EventLog) -> None:
-    """From now on what libraries log by `logging` goes through this log; warnings about single requests do at debug."""
+    """Route the log records of libraries to this log; warnings about single requests become debug events."""
     root = logging.getLogger()
     root.handlers = [_Handler(log)]
     root.setLevel(logging.WARNING)
     if not log.wants("debug"):
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # "Invalid HTTP request received." for each such
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # "Invalid HTTP request received." for each one

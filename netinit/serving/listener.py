@@ -1,8 +1,8 @@
-"""An HTTP/1.1 server on an existing socket: uvicorn's protocol, with bounds on what a client may hold up.
+"""An HTTP/1.1 server on an existing socket: uvicorn's protocol, with limits on what a client can hold.
 
-uvicorn bounds neither how long a request's head may take nor how long it may be, so the protocol here does. How many
-connections there may be, and which gives way to a new one, is decided by `client_connections`. uvicorn's HTTP/2 stands on a library
-that is still at 0.0, and API servers speak both.
+uvicorn limits neither the time nor the size of a request's head, so the protocol here does. `client_connections` limits
+the number of connections. HTTP/2 is not offered: uvicorn's depends on a library at version 0.0, and API servers speak
+both.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from netinit.serving.client_connections import ClientConnection, ClientTable, St
 __all__ = ["HttpListener", "reply"]
 
 _HEAD_SECONDS = 5.0
-_HEAD_BYTES = 16 << 10  # h11's limit too; an API server's heads have 300 bytes
-_ANSWER_SECONDS = 45.0  # from the head to the end of the answer: longer than any review may take (30 s)
-_IDLE_SECONDS = 120  # longer than API servers keep an idle connection, so that they close it and not we
-_ACCEPTS = 64  # connections taken before those that are there get their turn
-_PAUSE = 0.1  # seconds without `accept` after it failed, as where there are no descriptors left
+_HEAD_BYTES = 16 << 10  # h11's limit too; the heads of an API server have 300 bytes
+_ANSWER_SECONDS = 45.0  # from the head to the end of the answer: longer than the longest review (30 s)
+_IDLE_SECONDS = 120  # longer than API servers keep an idle connection, so that they close it first
+_ACCEPTS = 64  # connections accepted before existing ones are served
+_PAUSE = 0.1  # seconds without `accept` after it failed, for example without free descriptors
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 _log = logging.getLogger(__name__)
 
 
 class _JoiningTransport:
-    """A connection on which an answer's head waits for its body: one TLS record and one packet for both."""
+    """A connection that sends an answer's head together with its body: one TLS record and one packet."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """Sends it, after what waits; the head of a final answer waits itself."""
+        """Send the data after what is waiting; the head of a final answer waits for the body."""
         if not self._head and data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
             self._head = data
             return
@@ -49,7 +49,7 @@ class _JoiningTransport:
         self._head = b""
 
     def close(self) -> None:
-        """Ends the connection when all is sent."""
+        """Close the connection after everything is sent."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
@@ -62,7 +62,7 @@ class _JoiningTransport:
 async def reply(
     send: Any, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", *, close: bool = False, more: Any = ()
 ) -> None:
-    """Sends an answer, by ASGI's messages."""
+    """Send an answer as ASGI messages."""
     headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *more]
     if close:
         headers.append((b"connection", b"close"))
@@ -71,13 +71,13 @@ async def reply(
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """One connection's requests, with a deadline for each head and each answer."""
+    """The requests of one connection, with a deadline for each head and each answer."""
 
     def __init__(self, *args: Any, connection: ClientConnection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connection = connection
         self._timer: asyncio.TimerHandle | None = None
-        self._head = 0  # bytes of the present head: those that came before its end, or those that were parsed
+        self._head = 0  # bytes of the current head: those before its end, or those parsed
         self._parsed = 0
         self._in_head = self._in_message = False
 
@@ -104,7 +104,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._refuse_head()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what cannot be parsed, and heads whose bytes were too many (`_count`)."""
+        """Answer requests that cannot be parsed, or whose head is too large (`_count`)."""
         if self._parsed > _HEAD_BYTES:
             self._refuse_head()
         else:
@@ -131,7 +131,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def _count(self, size: int) -> None:
-        """Counts bytes of a head; what is raised makes the parser stop, and uvicorn refuse."""
+        """Count bytes of a head; the exception makes the parser stop and uvicorn refuse the request."""
         self._parsed += size
         if self._parsed > _HEAD_BYTES:
             raise ValueError("the request's head is too long")
@@ -174,7 +174,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
 
 class HttpListener:
-    """Serves an ASGI application on a socket until `close`. `dropped` is called with the stage of each connection that gave way."""
+    """Serves an ASGI application on a socket until `close`. `dropped` gets the stage of each connection closed for another."""
 
     def __init__(self, application: Any, *, most_connections: int, dropped: Callable[[str], None] = lambda _: None) -> None:
         self._config = Config(
@@ -195,15 +195,15 @@ class HttpListener:
         self._most, self._dropped = most_connections, dropped
         self._listening: socket.socket | None = None
         self._context: Callable[[], ssl.SSLContext] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop alone would forget them
+        self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references
 
     @property
     def connections(self) -> int:
-        """How many connections there are, counted from `accept`."""
+        """The number of connections, counted from `accept`."""
         return len(self._table) if self._listening is not None else 0
 
     async def start(self, listening: socket.socket, context: Callable[[], ssl.SSLContext] | None) -> None:
-        """Takes connections from now on, each with the TLS context that there is at that moment."""
+        """Start to accept connections, each with the TLS context of that moment."""
         self._loop = asyncio.get_running_loop()
         self._table = ClientTable(self._most, self._dropped, self._loop.time)
         self._listening, self._context = listening, context
@@ -215,7 +215,7 @@ class HttpListener:
             self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """Takes the connections that wait, some at a time."""
+        """Accept waiting connections, a limited number at a time."""
         assert self._listening is not None  # noqa: S101 - it is being read
         for _ in range(_ACCEPTS):
             try:
@@ -252,10 +252,10 @@ class HttpListener:
         return _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)
 
     async def close(self, seconds: float) -> bool:
-        """Takes no more connections, and ends those that are there after their requests; False where some were cut off."""
+        """Stop accepting, and close connections after their requests; return False if some were cut off."""
         if self._listening is None or self._listening.fileno() < 0:
             return True
-        self._accept()  # who waits in the kernel's queue would be reset
+        self._accept()  # clients in the kernel's queue would be reset
         self._loop.remove_reader(self._listening)
         self._listening.close()
         end = self._loop.time() + seconds

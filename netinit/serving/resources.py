@@ -1,4 +1,4 @@
-"""What a server takes of the machine: a port to listen on, and the processors, memory and descriptors that it may use."""
+"""A server's resources: its listening socket, and the processors, memory and descriptors that it may use."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from netinit.base.errors import ConfigError
 __all__ = ["allow_descriptors", "count_cores", "listen", "memory_limit"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_NO_LIMIT = 1 << 50  # bytes; version 1 says so many where there is no limit
+_NO_LIMIT = 1 << 50  # bytes; cgroups version 1 reports such a number if there is no limit
 
 
 def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket that listens there, on both families where no address is given. Raises ConfigError.
+    """Return a listening socket, for both families if no address is given. Raises ConfigError.
 
-    `shared`: a process of the same user may listen there too, as its successor does while it ends.
+    `shared`: another process of the same user may listen too, as a successor does while this one stops.
     """
     try:
         if address:
@@ -52,7 +52,7 @@ def _bind(family: socket.AddressFamily, address: str, port: int, *, shared: bool
 
 
 def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
-    """The processors that this container may use: those it may run on, and no more than its limit pays for."""
+    """Return the number of processors of this container: its CPU affinity, limited by its quota."""
     cores = len(os.sched_getaffinity(0))
     try:
         most, period = quota.read_text().split()
@@ -63,18 +63,18 @@ def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
 
 
 def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
-    """Bytes of memory that this container may use, by cgroups of version 2 or 1; None where it has no limit of its own."""
+    """Return the container's memory limit in bytes, from cgroups version 2 or 1; None if it has none."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
             limit = int((cgroups / name).read_text())
-        except (OSError, ValueError):  # not there, or "max"
+        except (OSError, ValueError):  # missing, or "max"
             continue
         return limit if 0 < limit < _NO_LIMIT else None
     return None
 
 
 def allow_descriptors(wanted: int) -> None:
-    """Lets this process have so many open files, or as many as it may."""
+    """Raise the limit of open files to this number, or as far as permitted."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -49,6 +49,13 @@ class Explanation:
         trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
         return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
 
+    def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
+        """The same answer, or unknown where `other`, that of a pod whose first address is IPv4, differs."""
+        if (self.verdict, self.trace.redirect_port) == (other.verdict, other.trace.redirect_port):
+            return self
+        ways = f"{self.verdict} where the first is IPv6, {other.verdict} where it is IPv4"
+        return replace(self.unknown_because(f"depends on the pod's addresses (--ipv6 auto): {ways}"), changes=other.changes)
+
     @property
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""

@@ -7,17 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from netinit.base.net import Family
-from netinit.rules.iptables.parse import normalise_rule, parse_rule
+from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Origin, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Plan, Rule
 from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
 from netinit.simulate.loaded_rules import ACCEPT, EARLY, LATE, BaseChain, HookStage, LoadedChain, LoadedRule, Station
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 
 @dataclass(frozen=True)
@@ -158,22 +158,8 @@ def load_plan(plan: Plan, family: Family) -> Ruleset:
     )
 
 
-def load_listing(
-    listing: Listing,
-    family: Family,
-    *,
-    plans: Sequence[Plan] = (),
-    local_marks: LocalMarks = frozenset(),
-    routing_table: int = 0,
-) -> Ruleset:
-    """The rules of a listing; one with counters has them too.
-
-    Rules that one of `plans` would make have its purpose and origin, the first one's, whatever their comments say.
-    ParseError for a rule that is none.
-    """
-    known: dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]] = {}
-    for plan in reversed(plans):
-        known |= _purposes(plan, family)
+def load_listing(listing: Listing, family: Family) -> Ruleset:
+    """The rules of a listing; one with counters has them too. ParseError for a rule that is none."""
     tables: dict[str, dict[str, LoadedChain]] = {}
     for table, listed in listing.items():
         tables[table] = {}
@@ -182,12 +168,10 @@ def load_listing(
             for number, spec in enumerate(specs, 1):
                 packets, text = split_counter(spec)
                 rule = parse_rule(text, family)
-                purpose, origin = known.get((table, name, normalise_rule(rule)), ("", None))
-                comment = rule.comment if rule.comment != purpose else ""
-                rules.append(LoadedRule(number, text, rule, purpose, origin, packets, comment))
+                rules.append(LoadedRule(number, text, rule, packets=packets, comment=rule.comment))
             policy = listed.policies.get(name, "-")
             tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
-    return Ruleset(family, tables, local_marks, routing_table)
+    return Ruleset(family, tables)
 
 
 def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, str], list[Rule]]]:
@@ -257,15 +241,6 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
         for table, chains in ruleset.tables.items()
     }
     return replace(ruleset, tables=tables) if contents else ruleset
-
-
-def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]:
-    return {
-        (table, name, normalise_rule(loaded.rule)): (loaded.purpose, loaded.origin)
-        for table, chains in load_plan(plan, family).tables.items()
-        for name, chain in chains.items()
-        for loaded in chain.rules
-    }
 
 
 def split_counter(spec: str) -> tuple[int | None, str]:

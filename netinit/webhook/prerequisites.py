@@ -13,6 +13,10 @@ __all__ = ["CA_CONFIG_MAP", "find_missing"]
 CA_CONFIG_MAP = "istio-ca-root-cert"
 """The ConfigMap with the control plane's certificate, which istiod writes into every namespace and the sidecar mounts."""
 
+_WITH_IMAGES = (  # a kind of our objects, its name as a label, and the chart's value for its image
+    ("Deployment", "netinit-webhook", "image.repository"),
+    ("DaemonSet", "netinit-node", "node.image.repository"),
+)
 Said = tuple[str, str, str, str]
 """Of a finding: its kind, what it is about, what is so and what helps."""
 
@@ -21,12 +25,13 @@ def find_missing(by_kind: Mapping[str, list[Tree]], hooks: Sequence[Webhook], *,
     """What is missing. `whole`: the objects are all there are, so that what is missing is missing."""
     if whole and "ConfigMap" in by_kind:
         yield from _find_namespaces_without_authority(by_kind, hooks)
-    for tree in by_kind.get("Deployment", []):
-        metadata = mapping(tree.get("metadata"))
-        if strings(metadata.get("labels")).get("app.kubernetes.io/name") == "netinit-webhook":
-            containers = sequence(mapping(mapping(mapping(tree.get("spec")).get("template")).get("spec")).get("containers"))
-            images = [string(mapping(one).get("image")) for one in containers]
-            yield from _about_images(f"Deployment {metadata.get('namespace')}/{metadata.get('name')}", images, "image.repository")
+    for kind, name, value in _WITH_IMAGES:
+        for tree in by_kind.get(kind, []):
+            metadata = mapping(tree.get("metadata"))
+            if strings(metadata.get("labels")).get("app.kubernetes.io/name") == name:
+                containers = sequence(mapping(mapping(mapping(tree.get("spec")).get("template")).get("spec")).get("containers"))
+                images = [string(mapping(one).get("image")) for one in containers]
+                yield from _about_images(f"{kind} {metadata.get('namespace')}/{metadata.get('name')}", images, value)
     for tree in by_kind.get("ConfigMap", []):
         metadata, text = mapping(tree.get("metadata")), strings(tree.get("data")).get("values", "")
         if strings(metadata.get("labels")).get("app.kubernetes.io/name") == "netinit-webhook":

@@ -1,4 +1,4 @@
-"""What a cluster holds of an installation, for lint."""
+"""What a cluster holds of an installation, for lint, and its workloads, for compare."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.kube.resources import (
     CONFIG_MAPS,
+    CRON_JOBS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     ENDPOINT_SLICES,
     ENDPOINTS,
+    JOBS,
     NAMESPACES,
+    PODS,
     PROXY_CONFIGS,
     SECRETS,
     SERVICES,
+    STATEFUL_SETS,
     WEBHOOK_CONFIGURATIONS,
     Resource,
 )
 from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
-__all__ = ["survey"]
+__all__ = ["find_workloads", "survey"]
 
 _ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, PROXY_CONFIGS)
+_WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS, JOBS, PODS)
+_CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
 
 
 def survey(context: str, kubeconfig: str) -> list[Tree]:
@@ -52,6 +59,23 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
                 with contextlib.suppress(ClusterError):
                     trees += _typed(resource, (await client.list(resource, namespace))[0])
     return trees
+
+
+def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
+    """The cluster's workloads that no other one controls, of all namespaces where none is named. Raises ClusterError."""
+    return asyncio.run(_find_workloads(context, kubeconfig, namespace))
+
+
+async def _find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
+    found: list[Tree] = []
+    async with Client(find_access(kubeconfig=kubeconfig, context=context)) as client:
+        for resource in _WORKLOADS:
+            found += _typed(resource, (await client.list(resource, namespace))[0])
+    return [tree for tree in found if not _CONTROLLERS & _owner_kinds(tree)]
+
+
+def _owner_kinds(tree: Tree) -> set[str]:
+    return {string(mapping(owner).get("kind")) for owner in sequence(mapping(tree.get("metadata")).get("ownerReferences"))}
 
 
 def _typed(resource: Resource, found: list[Tree]) -> list[Tree]:

@@ -27,6 +27,7 @@ from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manu
 from netinit.inject.containers import find
 from netinit.inject.manifests import replaced, workloads
 from netinit.inject.status import Status
+from netinit.webhook.comparison import PodComparison, ReviewOutcome, make_reviews
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]
 
@@ -178,3 +179,18 @@ def test_the_webhook_gives_the_pod_of_istios_output(case):
         assert_idempotent(pod, result, inject)
         if outputs:
             assert_same(as_template(result), as_template(outputs[number].pod()))
+
+
+RECORDED = [p for folder in (CLASSIC, CURRENT) for p in parameters(folder) if p.values[0]["want_given"] and not p.values[0].get("expected_error")]
+
+
+@pytest.mark.parametrize("case", [p for p in RECORDED if not p.values[0].get("skip_kube_inject")])
+def test_webhook_compare_finds_istios_pods_equal_to_ours(case):
+    folder, config = (CLASSIC, classic_config(case)) if "template" in case else (CURRENT, current_config(case))
+    theirs = with_version(wanted(case, folder), case) if folder is CLASSIC else wanted(case, folder)
+    compared = PodComparison()
+    documents_of = [tree for tree in documents(folder / "cases" / case["input"]) if tree]
+    for before, left, right in zip(documents_of, manual(case, folder, config), theirs, strict=True):
+        for review, *pods in zip(make_reviews(before, "default"), workloads(left), workloads(right), strict=True):
+            compared.add(review, *[ReviewOutcome(pod=one.created_pod()) for one in pods])
+    assert [(group.path, group.examples) for group in compared.groups()] == []

@@ -24,7 +24,9 @@ from netinit.golang import goyaml
 from netinit.inject import apply_patch, inject_pod, json_patch, load_config
 from netinit.inject.annotations import CHECKS
 from netinit.inject.defaults import default_config
-from netinit.inject.stream import inject_stream
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from streams import inject_stream
 
 SLOW = 5.0  # seconds, on a busy machine
 DEFAULT = default_config()

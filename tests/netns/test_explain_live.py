@@ -9,7 +9,7 @@ import pytest
 
 from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_servers
 from netinit.options import Options
-from programming import SIDECAR, VARIANTS, apply_in, needs, run_tool
+from programming import SIDECAR, VARIANTS, apply_in, arrivals, needs, run_tool
 
 OUTSIDE = "203.0.113.7"
 DAMAGES = {
@@ -26,13 +26,23 @@ DAMAGES = {
     ),
     "whoever has a socket is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner --socket-exists -j ACCEPT", "direct", "-m owner --socket-exists -j ACCEPT"),
     "whoever has none is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner ! --socket-exists -j ACCEPT", "captured", "every other outbound connection goes to the proxy"),
+    "a range of addresses is let go": (
+        "-t nat -I OUTPUT 1 -p tcp -m iprange --dst-range 203.0.113.6-203.0.113.7 -j ACCEPT", "direct", "--dst-range 203.0.113.6-203.0.113.7",
+    ),
+    "another range of addresses is let go": (
+        "-t nat -I OUTPUT 1 -p tcp -m iprange ! --src-range 10.76.0.0-10.77.0.2 -j ACCEPT", "captured", "every other outbound connection goes to the proxy",
+    ),
+    "either port is let go": ("-t nat -I OUTPUT 1 -p tcp -m multiport --ports 7,70:80 -j ACCEPT", "direct", "-m multiport --ports 7,70:80"),
+    "other ports are let go": (
+        "-t nat -I OUTPUT 1 -p tcp -m multiport ! --ports 7,70:80 -j ACCEPT", "captured", "every other outbound connection goes to the proxy",
+    ),
     "a match that nobody can know": (
         "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
         "unknown",
         "-p tcp -m statistic",
     ),
 }  # fmt: skip
-REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front", "whoever has a socket is let go")  # unless the rules are Istio's to the letter
+REFUSED = ("the last rule deleted", "the jump deleted", "a rule added in front", "whoever has a socket is let go", "a range of addresses is let go", "either port is let go")  # unless the rules are Istio's to the letter
 
 
 @pytest.fixture(params=VARIANTS)
@@ -256,3 +266,45 @@ def test_datagrams_to_broadcast_addresses_and_groups_reach_the_application(pod):
                 assert answer["verdict"] == "direct", answer
     done = run_tool(pod, "audit", "--live", "--assert", "inbound ipv4 udp to 10.77.0.255 is dropped", *SIDECAR)
     assert done.returncode == 4, done.stdout
+
+
+def test_a_captured_connection_to_a_link_local_neighbour_is_not_answered_and_explain_says_so(require_netns):
+    connect = (
+        "import socket, sys\n"
+        "with socket.socket(socket.AF_INET6) as one:\n"
+        "    one.settimeout(2)\n"
+        "    try:\n"
+        "        one.connect((sys.argv[1], 80, 0, socket.if_nametoindex('eth0')))\n"
+        "    except TimeoutError:\n"
+        "        print('timeout')\n"
+        "    except OSError as error:\n"
+        "        print(error.strerror)"
+    )
+    with Pod() as pod:
+        start_servers(pod)
+        listed = pod.client.run(["ip", "-6", "-j", "address", "show", "scope", "link"], check=True).stdout
+        neighbour = next(one["local"] for link in json.loads(listed) for one in link.get("addr_info", ()) if "local" in one)
+        words = ("python3", "-c", connect, neighbour)
+        assert "timeout" not in pod.run(words, check=True).stdout  # it answers, or refuses
+        applied = run_tool(pod, "apply", "-b", "*", "-i", "*", "--ipv6", "on")
+        assert applied.returncode == 0, applied.stderr
+        assert pod.run(words, check=True).stdout == "timeout\n"
+        done = run_tool(pod, "explain", "--live", "--to", f"[{neighbour}]:80", "--uid", "0")
+        other = run_tool(pod, "explain", "--live", "--to", "[2001:db8::7]:80", "--uid", "0")
+    assert "warning: the proxy does not answer this connection" in done.stderr, done.stdout + done.stderr
+    assert "does not answer" not in other.stderr
+
+
+def test_with_tproxy_the_answers_to_a_forwarded_connection_are_diverted_and_explain_says_so(require_netns):
+    probe = Probe("203.0.113.7", 80)
+    with Pod(interfaces=("tap0",)) as pod:
+        start_servers(pod)
+        found = []
+        for mode in ("REDIRECT", "TPROXY"):
+            words = ("apply", "-b", "*", "-i", "*", "-c", "tap0", "-m", mode, "--reconcile")
+            applied = run_tool(pod, *words)
+            assert applied.returncode == 0, applied.stderr
+            (arrived,) = arrivals(pod.neighbours["tap0"], probe)
+            asked = run_tool(pod, "explain", "--live", "inbound", "--interface", "tap0", "--from", "10.78.0.1", "--to", "203.0.113.7:80")
+            found.append((arrived, asked.stdout.split(":")[0], "answers to this connection do not arrive" in asked.stderr))
+    assert found == [(("outside", 80), "direct", False), ("timeout", "direct", True)]

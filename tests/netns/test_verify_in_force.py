@@ -24,6 +24,7 @@ from in_force_cases import (
     programmed,
     verify,
 )
+from netinit.cli.diff.sides import THIS_HOST
 from netinit.lab import Pod, start_servers
 from programming import needs, run_tool
 
@@ -40,7 +41,13 @@ def assert_all(pod, direction):
     return run_tool(pod, "audit", "--live", "--assert", f"{words} is captured")
 
 
+def compare(pod, options):
+    """What netinit says of the difference between the plan and the live rules."""
+    return run_tool(pod, "diff", "--live", *OPTIONS, *options)
+
+
 FOLLOWS_THE_MAIN_TABLE = ("a policy rule that leads to lo",)  # explain warns of policy rules
+OF_THE_HOST = ("any address is this host's", "a device has the name of an excluded one")  # diff compares rules on the same host
 CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
 
 
@@ -56,12 +63,16 @@ def test_what_takes_captured_traffic_away_is_named_by_verify(what, case, backend
         assert truth == wanted, f"{what} is another situation here: the connection ends as {truth}"
         found = verify(pod, backend, case.options)
         explained, asserted = explain(pod, case.direction), assert_all(pod, case.direction)
+        compared = compare(pod, case.options)
     finally:
         pod.__exit__(None, None, None)
     if what not in FOLLOWS_THE_MAIN_TABLE:
         assert explained.stdout.strip(), explained.stderr
         assert not explained.stdout.startswith("captured"), f"{what}: explain says otherwise than the kernel: {explained.stdout}"
         assert asserted.returncode == 4, f"{what}: audit says otherwise than the kernel: {asserted.stdout}{asserted.stderr}"
+    if what not in OF_THE_HOST:
+        assert compared.returncode == 3, f"{what}: diff says otherwise than the kernel: {compared.stdout}{compared.stderr}"
+    assert THIS_HOST in compared.stderr
     assert found.returncode == 3, f"{what}: verify ends with {found.returncode}: {found.stdout}{found.stderr}"
     assert any(all(word in line for word in case.named) for line in found.stdout.splitlines()), found.stdout
 

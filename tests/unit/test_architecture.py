@@ -44,6 +44,7 @@ OF_THE_LAB = {"netinit/lab/pod.py"}  # the pause process of a pod
 DOORS = {  # to stdout and stderr
     "netinit/base/logs.py", "netinit/base/output.py",  # both escape what others have written
     "netinit/cli/inject/files.py",  # `inject -o /dev/stdout`: an artefact, written to the letter
+    "netinit/data/chart/tests/capture.py",  # a program of its own in the pod of `helm test`; it prints its own words alone
 }  # fmt: skip
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 PRINTERS = {"print", "echo", "secho", "echo_via_pager", "print_exc", "print_exception", "print_last", "print_stack", "print_tb"}

@@ -65,7 +65,7 @@ def command(  # noqa: PLR0917
 
       netinit audit --pid 4711 --full
 
-      netinit audit -i '*' -b '*' --assert 'outbound tcp not by proxy not to pod is captured'
+      netinit audit -i '*' -b '*' --assert 'outbound ipv4 tcp not by proxy not to pod is captured'
 
     Exit codes: 0, 4 where --fail-on names a bypass that there is, or an assertion is not proved.
     """

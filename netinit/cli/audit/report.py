@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError
+from netinit.base.net import IPV6
 from netinit.cli.explain import shown_steps
 from netinit.cli.findings.codes import CODES
 from netinit.cli.findings.ignored import without_ignored
@@ -59,6 +60,7 @@ def subject_of(name: str, ground: RuleSource) -> AuditSubject:
         name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted,
         free=not ground.live, has_tunnel=ground.facts is not None and ground.facts.has_tunnel is True,
         shared_owners=ground.facts.shared_owners if ground.facts else (),
+        ipv4_first=replace(subject_of(name, ground.ipv4_first), families=(IPV6,)) if ground.ipv4_first else None,
     )  # fmt: skip
 
 

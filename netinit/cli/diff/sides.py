@@ -31,6 +31,7 @@ from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.ruleset import load_plan
 
 LIVE = "live"
+THIS_HOST = "both are compared on the devices and routes that the pod has now; netinit verify also says what these let past the proxy"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # before a command, as in a shell and as audit prints options without a flag
 PROGRAMS = ("netinit", "apply", "istio-iptables")
 NOTHING = "/dev/null"  # git's name for a file that is not there
@@ -120,7 +121,7 @@ def in_common(pair: Compared) -> Compared:
     both = {family: one for family, one in pair.after.surroundings.items() if family in pair.before.surroundings}
     if not both:
         raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
-    return replace(pair, after=replace(pair.after, surroundings=both))
+    return replace(pair, after=pair.after.on_host(both, free=pair.after.free))
 
 
 def _read_side(side: str, live: RuleSource | None) -> RuleSource:
@@ -155,7 +156,7 @@ def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Co
     made = plan(meant)
     planned = replace(
         ground, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in ground.surroundings}},
-        options={"plan": meant}, notes=(), warnings=(),
+        options={"plan": meant}, notes=(THIS_HOST,), warnings=(),
     )  # fmt: skip
     left = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
     return [_pair(f"{left} and the live rules", planned, ground)]
@@ -166,5 +167,5 @@ def beside(pair: Compared, live: RuleSource | None) -> Compared:
     if live is None or pair.before is None or pair.after is None:
         return pair
     host = subject_of("", live)
-    before, after = (replace(one, surroundings=host.surroundings, free=host.free) for one in (pair.before, pair.after))
+    before, after = (one.on_host(host.surroundings, free=host.free) for one in (pair.before, pair.after))
     return replace(pair, before=before, after=after)

@@ -112,7 +112,7 @@ class CheckFlags(DeclaredOptions):
     labels: str | None = plain(
         "--namespace-labels", _text("KEY=VALUE,…"), default=None,
         help_text="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster).")
-    as_json: bool = plain("--json", SWITCH, default=False, help_text="Print the explanation as JSON.")
+    as_json: bool = plain("--json", SWITCH, default=False, help_text="Print the answer as JSON.")
     debug: bool = plain("--debug", SWITCH, default=False, also=("NETINIT_DEBUG",), help_text="Print Python's traceback with an error.")
 
     @property

@@ -18,6 +18,7 @@ COMMANDS = {  # name -> module under netinit.cli, what it does
     "fix": ("kubectl.fix", "Bring a pod's rules back to those that its manifest asks for."),
     "report": ("kubectl.report", "Write all that a bug report needs about a pod, redacted."),
     "check": ("kubectl.check", "Show all pods of a mesh in a table: injected, rules, bypasses, warnings."),
+    "preflight": ("kubectl.preflight", "Find what would stop an installation, before it is made."),
     "complete": ("kubectl.complete", "Complete a command line for kubectl."),
 }
 

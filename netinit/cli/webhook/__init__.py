@@ -1,1 +1,1 @@
-"""The commands about automatic injection: `netinit webhook serve`, probe, manifests and lint."""
+"""The commands about automatic injection: `netinit webhook serve`, probe, manifests, lint and compare."""

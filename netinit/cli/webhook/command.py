@@ -10,6 +10,7 @@ __all__ = ["command"]
 COMMANDS = {  # name -> module under netinit.cli, what it does
     "serve": ("webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
     "manifests": ("webhook.manifests", "Print the objects that install the server, without Helm."),
+    "compare": ("webhook.compare", "Ask two injectors the same reviews, and show where the pods differ."),
     "lint": ("webhook.lint", "Find what is wrong with an installation, in files or in a cluster."),
     "probe": ("webhook.probe", "Find out whether the server is healthy, by the file that it writes."),
 }
@@ -20,6 +21,7 @@ command = LazyGroup(
     context_settings=HELP_NAMES,
     help="""Inject pods automatically, as an admission webhook of the cluster.
 
-    `serve` is the server, which `manifests` and the Helm chart install; `lint` looks at an installation.
+    `serve` is the server, which `manifests` and the Helm chart install; `lint` looks at an installation,
+    and `compare` shows what would change in the place of another injector.
     """,
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import asdict
 
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import show, show_artefact, to_json
+from netinit.base.output import show, show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, quote
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.flags import HELP_NAMES
@@ -25,7 +27,7 @@ _SIGNS = {ERROR: "✘"}
 @click.option("--context", default="", metavar="CONTEXT", help="Look into the cluster of this kubeconfig context.")
 @click.option("--kubeconfig", default="", metavar="FILE", help="Look into the cluster of this kubeconfig.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, subject, message and remedy."
+    "--json", "as_json", is_flag=True, help="Print an object; netinit/data/installation.schema.json describes it."
 )
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
     """Find what is wrong with an installation of a sidecar injector, ours or Istio's.
@@ -42,23 +44,14 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
     trees = _read(files) if files else _survey(context, kubeconfig)
     found = lint(trees, now=time.time(), whole=not files)
     if as_json:
-        show_artefact(to_json([_as_tree(finding) for finding in found]))
+        show_artefact(to_json(with_version({"findings": [asdict(finding) for finding in found]})))
     else:
-        show(_render(found))
+        show(render_findings(found))
     return 1 if any(finding.severity == ERROR for finding in found) else 0
 
 
-def _as_tree(finding: InstallationFinding) -> Tree:
-    return {
-        "severity": finding.severity,
-        "kind": finding.kind,
-        "subject": finding.subject,
-        "message": finding.message,
-        "remedy": finding.remedy,
-    }
-
-
-def _render(found: tuple[InstallationFinding, ...]) -> Lines:
+def render_findings(found: Iterable[InstallationFinding]) -> Lines:
+    """Each finding with its remedy."""
     printed = []
     for finding in found:
         printed.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")

@@ -24,10 +24,10 @@ _LONGEST_WORD = 256
 
 
 class ForeignPart:
-    """What a foreign action printed, and what stands for it in the outline.
+    """What a foreign action printed.
 
-    `text` is what was printed, without the blanks that an indenting function put before it. `stand_in` is the placeholder
-    alone, or the entry or item that a written mapping or list begins with, and `source` the text that it stands for.
+    `text` is what was printed, without the blanks that an indenting function put before it, and `source` the part of it
+    that the outline has something in place of: a placeholder, or the entry or item that a written mapping or list begins with.
     `word` is the text if YAML reads it literally anywhere, `quoted` what is between its quotes if it is in double quotes.
     `kind` is "json", or for YAML "mapping", "list" or "scalar", where the text is the whole of a `tree` that a function
     wrote, else "". Empty mappings and lists count as scalars: they are one word.
@@ -36,10 +36,10 @@ class ForeignPart:
     word: str | None
     quoted: str | None
 
-    __slots__ = ("kind", "quoted", "source", "stand_in", "text", "tree", "word")
+    __slots__ = ("kind", "quoted", "source", "text", "tree", "word")
 
-    def __init__(self, text: str, stand_in: str, kind: str = "", tail: str = "", tree: Any = None) -> None:
-        self.text, self.stand_in, self.kind, self.tree = text, stand_in, kind, tree
+    def __init__(self, text: str, kind: str = "", tail: str = "", tree: Any = None) -> None:
+        self.text, self.kind, self.tree = text, kind, tree
         self.source = text.removesuffix(tail)
         found = _WORD.fullmatch(text) if len(text) <= _LONGEST_WORD else None
         self.word, self.quoted = found.group(1, 2) if found else (None, None)
@@ -66,7 +66,7 @@ class Outline:
             if isinstance(printed, Shaped):
                 parts[place] = self._add(printed, placeholder)
             else:
-                self.parts.append((_part if len(printed) <= _LONGEST_WORD else ForeignPart)(printed, placeholder))
+                self.parts.append((_part if len(printed) <= _LONGEST_WORD else ForeignPart)(printed))
                 parts[place] = placeholder
         self.text = "".join(parts)
 
@@ -83,6 +83,6 @@ class Outline:
                 kind, stand_in = "mapping", f"{placeholder}: {placeholder}"
             elif isinstance(printed.tree, list | tuple) and printed.tree:
                 kind, stand_in = "list", f"- {placeholder}"
-        part = ForeignPart(str(printed[len(printed.lead) :]), stand_in, kind, tail, printed.tree)
+        part = ForeignPart(str(printed[len(printed.lead) :]), kind, tail, printed.tree)
         self.parts.append(part)
         return printed.lead + stand_in + tail if part.text else printed.lead

@@ -1,4 +1,4 @@
-"""Reads everything in a network namespace that decides about packets, as one value: see `reading`.
+"""Read everything in a network namespace that affects packets, as one value: see `reading`.
 
-Each part of the kernel that is asked has a module. Nothing is imported here: a second `apply` asks for legacy tables alone.
+One module for each part of the kernel. Nothing is imported here: a second `apply` needs legacy tables only.
 """

@@ -1,4 +1,4 @@
-"""BPF programs attached to this network namespace and to its devices, asked with bpf(2), BPF_PROG_QUERY (linux/bpf.h)."""
+"""Read BPF programs attached to this network namespace and its devices, with bpf(2), BPF_PROG_QUERY (linux/bpf.h)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SK_LOOKUP, FLOW_DISSECTOR, TCX_INGRESS, TCX_EGRESS, NETKIT_PRIMARY, NETKIT_PEER 
 OF_NAMESPACE = {SK_LOOKUP: "sk_lookup", FLOW_DISSECTOR: "flow_dissector"}
 OF_DEVICES = {TCX_INGRESS: "tcx ingress", TCX_EGRESS: "tcx egress", NETKIT_PRIMARY: "netkit", NETKIT_PEER: "netkit peer"}
 ATTRIBUTE_SIZE, MOST_PROGRAMS = 64, 64
-NOT_KNOWN = (22, 38, 95)  # EINVAL, ENOSYS, EOPNOTSUPP: a kernel without bpf(2), or without this kind of attachment
+NOT_KNOWN = (22, 38, 95)  # EINVAL, ENOSYS, EOPNOTSUPP: a kernel without bpf(2), or without this attachment type
 UNKNOWN_CALL = 38  # ENOSYS
-NO_DEVICE = 19  # ENODEV, of a device that is of another kind
-FORBIDDEN = (1, 13)  # EPERM, EACCES: in another user namespace than the first, or where seccomp filters bpf(2), as in most containers
+NO_DEVICE = 19  # ENODEV, for another kind of device
+FORBIDDEN = (1, 13)  # EPERM, EACCES: not in the initial user namespace, or seccomp filters bpf(2), as in most containers
 NAMESPACE = "/proc/thread-self/ns/net"
 
 
 def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
-    """All programs that are attached where the kernel tells."""
-    from netinit.base.snapshot import AttachedProgram, Unknown  # not what `apply` pays for
+    """Return all attached programs that the kernel reports."""
+    from netinit.base.snapshot import AttachedProgram, Unknown  # not needed by `apply`
 
     found = []
 
@@ -59,9 +59,9 @@ def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedPro
 
 
 def has_any(devices: Collection[int]) -> bool:
-    """Whether any program is attached to this namespace or to one of its devices, by their numbers. OSError.
+    """Whether any program is attached to this namespace or to one of its devices, given by index. Raises OSError.
 
-    False where this process may not ask: most containers may not, and who may not ask cannot attach one either.
+    False if this process may not query: most containers may not, and then cannot attach one either.
     """
     descriptor = posix.open(NAMESPACE, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
@@ -76,9 +76,9 @@ def has_any(devices: Collection[int]) -> bool:
 
 
 def _query(target: int, kind: int) -> tuple[int, ...]:
-    """The programs at one place; none where the kernel knows no such place. OSError.
+    """Return the programs at one attachment point; empty if the kernel lacks it. Raises OSError.
 
-    union bpf_attr.query has the target, the kind, two flags, a pointer and a count.
+    union bpf_attr.query: target, type, two flags, a pointer and a count.
     """
     call = SYSCALLS.get(posix.uname().machine)
     if call is None:

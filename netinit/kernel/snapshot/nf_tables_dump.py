@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posix
 from _struct import pack
 
 from netinit.base.netlink_attributes import (
@@ -192,8 +191,3 @@ def _read_flowtable(family: int, found: dict[int, bytes]) -> NftObject:
     return NftObject(
         family=family, table=name(found[1]), name=name(found[2]), kind="flowtable", priority=signed(hook.get(2)), devices=devices
     )
-
-
-def reason_of(error: OSError) -> str:
-    """The kernel's refusal in words."""
-    return posix.strerror(error.errno or 0)

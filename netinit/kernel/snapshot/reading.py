@@ -1,11 +1,10 @@
-"""Reads a snapshot of this process's network namespace from the kernel: netlink, getsockopt(2), /proc/sys/net and bpf(2).
+"""Read a snapshot of this process's network namespace: netlink, getsockopt(2), /proc/sys/net and bpf(2).
 
-No program is started, no module loaded, no table created, nothing changed. One dump is consistent by itself (NLM_F_DUMP_INTR);
-the dumps of nf_tables are consistent with each other because its generation is the same before and after them, else they
-are read again.
+No program is started, no module loaded, no table created, nothing changed. Each dump is consistent (NLM_F_DUMP_INTR); the
+dumps of nf_tables are repeated until the generation is the same before and after them.
 
-A part that the kernel refuses is an Unknown in the snapshot; only what interception itself is made of (nf_tables, legacy
-tables, devices, routes) raises OSError.
+A part that the kernel refuses is an Unknown in the snapshot; only parts that interception depends on (nf_tables, legacy
+tables, devices, routes) raise OSError.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["read_host", "read_snapshot"]
 
 
 def read_snapshot() -> Snapshot:
-    """Everything here that decides about packets. OSError: EPERM without NET_ADMIN, EFBIG, EINTR where it never stands still."""
+    """Read everything that affects packets. Raises OSError: EPERM without NET_ADMIN, EFBIG, EINTR if it keeps changing."""
     unknown: list[Unknown] = []
     filtering = nf_tables_dump.read(unknown)
     legacy = legacy_tables.read(unknown)
@@ -37,7 +36,7 @@ def read_snapshot() -> Snapshot:
 
 
 def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
-    """The devices, addresses, routes and settings alone, which no privilege is needed for. OSError as of `read_snapshot`."""
+    """Read devices, addresses, routes and settings, which needs no privilege. Raises OSError as `read_snapshot` does."""
     unknown = [] if unknown is None else unknown
     with netlink.Netlink(netlink.NETLINK_ROUTE) as link:
         links = devices.read_links(link, unknown)
@@ -57,7 +56,7 @@ PROTONOSUPPORT = 93
 
 
 def _count_transforms(unknown: list[Unknown]) -> int:
-    """The policies of IPsec, which can drop or encapsulate packets. Most kernels of containers have the code; few pods use it."""
+    """Return the number of IPsec policies, which can drop or encapsulate packets."""
     try:
         return len(netlink.dump(NETLINK_XFRM, XFRM_MSG_GETPOLICY, b"\0" * 4, 1 << 20))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Other meshes' command lines and files as our options: each peer's flags are a table, read by our own reader. Pure.
+"""Convert other meshes' command lines and files to our options; a table of flags for each peer. Pure.
 
-`convert` is the way in; `declare` says how a peer's flag is declared; the other files are a peer each.
+`convert` is the entry point, `declare` defines how a peer's flag is declared, and the other modules are one peer each.
 """

@@ -23,7 +23,7 @@ ITS_API = "nothing here asks Consul"
 
 
 class Consul(PeerOptions):
-    """What redirect-traffic is told."""
+    """The options of redirect-traffic."""
 
     peer: ClassVar = "Consul"
     programs: ClassVar = ("consul connect redirect-traffic",)
@@ -60,7 +60,7 @@ class Consul(PeerOptions):
     partition: str = needless("--partition", TEXT, ITS_API, default="")
 
     def complete(self, draft: Draft) -> None:
-        """All is captured both ways, but what the named users send."""
+        """Capture everything in both directions except traffic of the named users."""
         if not (self.proxy_id or self.inbound_port):
             raise OptionError("-proxy-inbound-port: is missing, as is -proxy-id, and Consul does not start without one; give it")
         draft.fields |= {

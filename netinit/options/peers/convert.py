@@ -1,4 +1,4 @@
-"""A peer's command line, variables and file, as our options."""
+"""Convert a peer's command line, variables and file to our options."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 class Conversion(Record):
-    """Our options, and what is to be said of the way there.
+    """The converted options, and messages about the conversion.
 
-    `lacking`: flags without an equivalent, or without a whole one; `needless`: flags that nothing here needs; `differing`:
-    what both do, and do otherwise, whatever was given.
+    `lacking`: flags without a complete equivalent. `needless`: flags that are not needed here. `differing`: known
+    differences in behaviour, whatever was given.
     """
 
     peer: str
@@ -40,7 +40,7 @@ class Conversion(Record):
 
 
 class CommandLine(Record):
-    """A peer's command line in its parts: `files` are those of its own --config, `program` and `words` what starts it."""
+    """A peer's command line in parts: `files` are those of its --config, `program` and `words` the command itself."""
 
     taken: Taken
     program: tuple[str, ...]
@@ -50,7 +50,7 @@ class CommandLine(Record):
 
 
 def part(peer: str, words: Sequence[str]) -> CommandLine:
-    """The parts of a command line; before the flags may stand variables (`NAME=value`) and the program, as in a shell."""
+    """Split a command line; variables (`NAME=value`) and the program may come before the flags, as in a shell."""
     cls = PEERS[peer]
     rest = list(words)
     variables: dict[str, str] = {}
@@ -71,9 +71,9 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
 
 
 def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ()) -> Conversion:
-    """Our options for what a peer was told; `trees` are its files, each with its name, the later before the earlier.
+    """Convert a peer's options; `trees` are its files with their names, later ones first.
 
-    OptionError lists all that is wrong, each with the peer, the flag, the value and what helps.
+    Raises OptionError with every problem: peer, flag, value and remedy.
     """
     cls = PEERS[peer]
     problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest), *_describe_variables(cls, line.variables)]
@@ -114,7 +114,7 @@ def _label(cls: type[PeerOptions], field: str) -> str:
 
 
 def _part_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
-    """The words that name the peer's program, which may stand there with its path, else its usual name; and those behind it."""
+    """Return the words that name the peer's program (with its path, if given; else its usual name), and the rest."""
     if words and not is_flag(words[0]):
         named = [words[0].rpartition("/")[2], *words[1:]]
         for program in cls.programs:
@@ -125,7 +125,7 @@ def _part_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, 
 
 
 def _join_negative(words: list[str]) -> list[str]:
-    """The words with negative numbers, which Go takes for values, in one with their flags (`-g -1` as `-g=-1`)."""
+    """Join negative numbers, which Go accepts as values, with their flags (`-g -1` as `-g=-1`)."""
     joined: list[str] = []
     for word in words:
         if joined and is_flag(joined[-1]) and word[:1] == "-" and word[1:].isdigit() and "=" not in joined[-1]:
@@ -136,12 +136,12 @@ def _join_negative(words: list[str]) -> list[str]:
 
 
 def _as_spelled(cls: type[PeerOptions], problem: str) -> str:
-    """The problem with the dash that the peer's flags have."""
+    """Return the problem with the dash that the peer's flags use."""
     return problem[1:] if cls.single_dash and problem.startswith("--") else problem
 
 
 def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
-    """A problem for each word that is none of the peer's; the word after an unknown flag is taken for its value."""
+    """Return a problem for each unknown word; the word after an unknown flag counts as its value."""
     known = [f"--{name}" for flag in cls.flags if flag.names for name in (flag.long, *flag.aliases)]
     problems = []
     loose = []

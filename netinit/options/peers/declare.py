@@ -1,7 +1,7 @@
-"""How a peer's flags are declared: one line a flag says what becomes of it here.
+"""Declare a peer's flags: one line for each flag says how it is converted.
 
-`same` has a field of ours with the same meaning, `lacking` has nothing here, `needless` is done here anyway or says
-nothing about packets; of `read` the peer's own class makes something, beside its other flags.
+`same`: a field of ours has the same meaning. `lacking`: no equivalent. `needless`: done here anyway, or irrelevant to
+packets. `read`: the peer's class converts it together with its other flags.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _WORDS_OF_A_KEY = re.compile(r"[A-Z]{2,}s$|[A-Z]+(?=[A-Z][a-z])|[A-Z]+(?![a-z])|
 
 
 class PeerFlag(Flag):
-    """A flag of a peer: as one of ours, and what becomes of it."""
+    """A flag of a peer: its declaration as a flag, and how it is converted."""
 
     fate: str = READ
     to: str = ""  # the field of ours with the same meaning
-    why: str = ""  # what a lacking or needless one means here, or what is made of one that is read
-    key: str = ""  # in the peer's file, with dots
+    why: str = ""  # what a lacking or needless flag means here, or what a read one becomes
+    key: str = ""  # key in the peer's file, with dots
 
 
 def same(names: str, kind: Kind, to: str, **more: Any) -> Any:
-    """A flag that a field of ours is for."""
+    """Declare a flag with the same meaning as a field of ours."""
     return _declare(names, kind, fate=SAME, to=to, **more)
 
 
 def lacking(names: str, kind: Kind, why: str, **more: Any) -> Any:
-    """A flag without an equivalent; `why` is the end of a sentence, with a remedy where there is one."""
+    """Declare a flag without an equivalent; `why` is the end of a sentence, with a remedy if there is one."""
     return _declare(names, kind, fate=LACKING, why=why, **more)
 
 
 def needless(names: str, kind: Kind, why: str, **more: Any) -> Any:
-    """A flag that nothing here needs, and why."""
+    """Declare a flag that is not needed here, and why."""
     return _declare(names, kind, fate=NEEDLESS, why=why, **more)
 
 
 def read(names: str, kind: Kind, why: str, **more: Any) -> Any:
-    """A flag from which, beside others, `complete` makes something; `why` says what, for the documentation."""
+    """Declare a flag that `complete` converts together with others; `why` says into what, for the documentation."""
     return _declare(names, kind, fate=READ, why=why, **more)
 
 
@@ -58,14 +58,14 @@ def _declare(
     names: str, kind: Kind, *, fate: str, default: Any = None, variables: tuple[str, ...] = (), repeated: bool = False,
     **more: Any,
 ) -> PeerFlag:
-    """`default`: the peer's; None for one that only counts when it is given."""
+    """Declare a flag. `default`: the peer's; None if the flag matters only when given."""
     return PeerFlag(
         names=names, variables=variables, kind=kind, default=default, help="", group="", repeated=repeated, fate=fate, **more
     )
 
 
 class Remark(Record):
-    """What is to be said of a flag that was given: its spelling, its value, and a sentence without its subject."""
+    """A message about a given flag: the flag as written, its value, and a sentence without its subject."""
 
     flag: str
     value: str
@@ -76,7 +76,7 @@ class Remark(Record):
 
 
 class Draft:
-    """Our options in the making, and what is to be said about them."""
+    """The options being built, and the messages about them."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -86,62 +86,62 @@ class Draft:
         self.differing: list[str] = []
 
     def say_tunnel(self) -> None:
-        """That the port of Istio's tunnel is left alone here, where the peer captures it."""
+        """Report that the port of Istio's tunnel is not captured here, unlike by the peer."""
         left = self.fields.get("exclude_inbound_ports", ())
         chosen = self.fields.get("inbound_ports", ())
         if chosen and not lists_port(left, TUNNEL_PORT) and (chosen == ALL or lists_port(chosen, TUNNEL_PORT)):
             self.differing.append(f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; -e 0 captures it too")
 
     def say_group(self, user: int) -> None:
-        """That the group of the proxy's number is left alone here too."""
+        """Report that the group with the proxy's number is excluded here too."""
         text = f"netinit leaves what group {user} sends alone too, {self.peer} knows no group; name the proxy's with -g"
         self.differing.append(text)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(same, lacking, needless, read))
 class PeerOptions(DeclaredOptions):
-    """A peer's options as they were given. Its attributes that are no flags describe the peer."""
+    """The options given to a peer. Attributes that are not flags describe the peer."""
 
-    peer: ClassVar[str] = ""  # its name
+    peer: ClassVar[str] = ""  # the peer's name
     programs: ClassVar[tuple[str, ...]] = ()  # how its command lines begin
-    required: ClassVar[tuple[str, ...]] = ()  # fields without which it refuses to run
-    exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()  # fields of which it takes one flag alone
-    root: ClassVar[str] = ""  # the key of its file under which the options may stand
-    prefix: ClassVar[str] = ""  # of variables that have the names of its file's keys
-    variables_of_file: ClassVar[bool] = False  # its variables count only where it reads a file
-    single_dash: ClassVar[bool] = False  # long flags have one dash, as Go's own package has it
+    required: ClassVar[tuple[str, ...]] = ()  # fields that it requires
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()  # fields of which it accepts only one
+    root: ClassVar[str] = ""  # key of its file that may contain the options
+    prefix: ClassVar[str] = ""  # prefix of variables named after its file's keys
+    variables_of_file: ClassVar[bool] = False  # its variables count only if it reads a file
+    single_dash: ClassVar[bool] = False  # long flags have one dash, as in Go's flag package
     same_keys: ClassVar[bool] = False  # the keys of its file are the long names of its flags
-    other_keys: ClassVar[tuple[str, ...]] = ()  # of its file, about something else
+    other_keys: ClassVar[tuple[str, ...]] = ()  # keys of its file that are about something else
 
     def complete(self, draft: Draft) -> None:
-        """Adds what follows from several flags, and what the peer does and netinit does not. OptionError."""
+        """Convert what depends on several flags, and add what the peer does but netinit does not. Raises OptionError."""
 
     @classmethod
     def spell(cls, flag: Flag) -> str:
-        """One flag, as the peer spells it; what has none, as its file or its environment does."""
+        """Return a flag as the peer writes it; without a flag, its key or variable."""
         if flag.names:
             return f"-{flag.long}" if cls.single_dash else f"--{flag.long}"
         return (isinstance(flag, PeerFlag) and flag.key) or flag.variables[0]
 
     def is_given(self, field: str) -> bool:
-        """Whether the flag, its variable or its key was there."""
+        """Whether the flag, its variable or its key was given."""
         return field in self._given
 
     @classmethod
     def keys(cls) -> dict[str, PeerFlag]:
-        """The keys of the peer's file."""
+        """Return the flags by key of the peer's file."""
         flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
         return {name: flag for flag in flags if (name := flag.key or (flag.long if cls.same_keys else ""))}
 
     @classmethod
     def variables(cls) -> dict[str, Flag]:
-        """The variables that set a flag."""
+        """Return the flags by variable."""
         named: dict[str, Flag] = {name: flag for flag in cls.flags for name in flag.variables}
         return named | ({cls.prefix + _upper(key): flag for key, flag in cls.keys().items()} if cls.prefix else {})
 
     @classmethod
     def read_tree(cls, tree: Any, path: str) -> tuple[dict[str, tuple[Text, str]], list[str]]:
-        """The texts in the tree of the peer's file, field -> (text, where it stands), and all that is wrong with its keys."""
+        """Return the texts in the peer's file, field -> (text, location), and every problem with its keys."""
         if tree is None:
             return {}, []
         if cls.root and isinstance(tree, dict) and cls.root in tree:
@@ -166,7 +166,7 @@ class PeerOptions(DeclaredOptions):
 
 
 def draft_of(given: PeerOptions) -> Draft:
-    """What each flag becomes by itself, and then beside the others."""
+    """Convert each flag by itself, then those that depend on each other."""
     draft = Draft(given.peer)
     for flag in type(given).flags:
         if not isinstance(flag, PeerFlag):
@@ -184,7 +184,7 @@ def draft_of(given: PeerOptions) -> Draft:
 
 
 def suggest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """The nearest name, as the end of a sentence."""
+    """Return the most similar known name as the end of a sentence."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(known), 1)
@@ -192,12 +192,12 @@ def suggest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
 
 
 def _upper(key: str) -> str:
-    """The key of a file as a variable has it: redirect.inbound.excludePorts is REDIRECT_INBOUND_EXCLUDE_PORTS."""
+    """Return a file's key as a variable: redirect.inbound.excludePorts is REDIRECT_INBOUND_EXCLUDE_PORTS."""
     return "_".join([word for part in key.split(".") for word in _WORDS_OF_A_KEY.findall(part)]).upper()
 
 
 def _joined(values: tuple[Any, ...]) -> Any:
-    """The items of all times that a repeated flag was given; `*` is one of everything."""
+    """Join the items of a repeated flag; `*` wins over all others."""
     if any(value == ALL for value in values):
         return ALL
     return tuple([item for value in values for item in (value if type(value) is tuple else (value,))])
@@ -210,7 +210,7 @@ def _format_value(flag: Flag, value: Any) -> str:
 
 
 def _flatten(tree: dict[Any, Any], path: str | None = None) -> list[tuple[str, Any]]:
-    """The leaves of a tree with the keys that lead to them."""
+    """Return the leaves of a tree with their full keys."""
     leaves: list[tuple[str, Any]] = []
     for key, value in tree.items():
         name = str(key) if path is None else f"{path}.{key}"

@@ -1,4 +1,4 @@
-"""Istio: our own flags, which are those of istio-iptables, without ours; and those that have no effect here."""
+"""Istio: the flags of istio-iptables that we share, and those without effect here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netinit.options.peers.kinds import TEXT
 
 
 class OlderIstio(PeerOptions):
-    """What istio-iptables is told, beside our own flags."""
+    """The options of istio-iptables in addition to those that we share."""
 
     peer: ClassVar = "Istio"
     programs: ClassVar = ("istio-iptables", "pilot-agent istio-iptables", "istio-iptables.sh")
@@ -19,7 +19,7 @@ class OlderIstio(PeerOptions):
     envoy_user: str = read("", TEXT, "`-u` with the user's number", default="", variables=("ENVOY_USER",))
 
     def complete(self, draft: Draft) -> None:
-        """The proxy's user by name, where its number is not given."""
+        """Use the proxy's user by name if its number is not given."""
         if not self.envoy_user or self.is_given("proxy_uids"):
             return
         try:

@@ -1,4 +1,4 @@
-"""Kinds of values that peers spell otherwise than we do. What they read is of our own types."""
+"""Kinds of values that peers write differently; readers return our own types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECOND = 10**9
 
 
 def read_port_with_colons(text: str) -> Ports:
-    """A port, or a range as iptables spells it (`8080:9000`, `:1023`, `1024:`)."""
+    """Read a port, or a range in iptables syntax (`8080:9000`, `:1023`, `1024:`)."""
     low, colon, high = text.partition(":")
     if colon:
         return kinds.read_ports(f"{low or 0}-{high or MAX_PORT}")
@@ -22,23 +22,23 @@ def read_port_with_colons(text: str) -> Ports:
 
 
 def read_addresses_or_networks(text: str) -> tuple[Network, ...]:
-    """A comma list of CIDRs and of addresses, which are networks of one."""
+    """Read a comma list of CIDRs and addresses; an address is a network with one address."""
     items = kinds.split_list(text)
     return kinds.read_networks(",".join([one if "/" in one else f"{one}/{family_of(one).bits}" for one in items]))
 
 
 def read_owner(text: str) -> int:
-    """A user or a group; 0, -1 and other negative numbers are none."""
+    """Read a user or a group; 0, -1 and other negative numbers mean none."""
     return 0 if text[:1] == "-" and text[1:].isdigit() else kinds.read_number(text, 0, kinds.MAX_ID, "a user or group id")
 
 
 def read_seconds(text: str) -> int:
-    """Whole seconds, as nanoseconds."""
+    """Read whole seconds, as nanoseconds."""
     return kinds.read_number(text, 0, 3600, "a number of seconds") * SECOND
 
 
 def read_exceptions(text: str) -> tuple[Any, ...]:
-    """Ports of users in Kuma's form: several protocols may stand with commas."""
+    """Read ports of users in Kuma's format: several protocols, separated by commas."""
     protocols, colon, rest = text.partition(":")
     if rest.count(":") != 1 or "," not in protocols:
         return kinds.read_ports_of_uids(text)
@@ -46,7 +46,7 @@ def read_exceptions(text: str) -> tuple[Any, ...]:
 
 
 def exceptions_of(protocol: str) -> Kind:
-    """The kind of value that names ports and users of one protocol."""
+    """Return the kind of value with ports and users of one protocol."""
 
     def read(text: str) -> tuple[Any, ...]:
         if text.count(":") > 1:
@@ -57,7 +57,7 @@ def exceptions_of(protocol: str) -> Kind:
 
 
 def read_virtual_network(text: str) -> tuple[str, Network]:
-    """An interface, or the beginning of several with + behind, and its network."""
+    """Read an interface, or a prefix of names with + at the end, and its network."""
     name, colon, network = text.partition(":")
     if not colon or not name:
         raise ValueError("is not interface:CIDR, such as docker0:172.17.0.0/16")
@@ -65,13 +65,13 @@ def read_virtual_network(text: str) -> tuple[str, Network]:
     return name, Network.parse(network)
 
 
-def all_ports_of(user: int, protocol: str = "tcp") -> user_ports.PortsOfUsers:
-    """All ports of one user."""
-    return user_ports.PortsOfUsers(protocol=protocol, ports=(), first=user, last=user)
+def all_ports_of(user: int) -> user_ports.PortsOfUsers:
+    """Return all TCP ports of one user."""
+    return user_ports.PortsOfUsers(protocol="tcp", ports=(), first=user, last=user)
 
 
 def without(ports: Ports, others: Ports) -> Ports:
-    """The ports that are not among the others."""
+    """Return the ports that are not among the others."""
     left: list[tuple[int, int]] = [bounds_of(port) for port in ports]
     for low, high in map(bounds_of, others):
         parts = [part for first, last in left for part in ((first, min(last, low - 1)), (max(first, high + 1), last))]

@@ -25,7 +25,7 @@ OWN_PLACE = "netinit's rules stand where Istio's do, behind foreign ones; `netin
 
 
 class Kuma(PeerOptions):
-    """What the installation of the transparent proxy is told."""
+    """The options of Kuma's transparent proxy."""
 
     peer: ClassVar = "Kuma"
     programs: ClassVar = ("kumactl install transparent-proxy",)
@@ -117,7 +117,7 @@ class Kuma(PeerOptions):
     ebpf_interface: str = needless("--ebpf-tc-attach-iface", TEXT, NO_EBPF, default="")
 
     def complete(self, draft: Draft) -> None:
-        """Ports and users in both directions, DNS, families, virtual networks."""
+        """Convert ports and users in both directions, DNS, address families and virtual networks."""
         user = self.user if self.is_given("user") else self.uid if self.is_given("uid") else DEFAULT_UID
         draft.fields["proxy_uids"] = (user,)
         self._complete_inbound(draft)
@@ -188,7 +188,7 @@ class Kuma(PeerOptions):
             draft.lacking.append(Remark(flag="--exclude-outbound-ports", value="53", text=text))
 
     def _complete_network(self, draft: Draft, name: str, network: Network) -> None:
-        """A network of virtual machines behind the pod, whose traffic is outbound."""
+        """Convert a network of virtual machines behind the pod, whose traffic is outbound."""
         value = f"{name}:{network}"
         if name.endswith("+"):
             text = "interfaces are named one by one here, with --kube-virt-interfaces"

@@ -21,7 +21,7 @@ NO_SYSCTL = "netinit sets no such sysctl; set net.netfilter.nf_conntrack_tcp_tim
 
 
 class Linkerd(PeerOptions):
-    """What proxy-init is told."""
+    """The options of proxy-init."""
 
     peer: ClassVar = "Linkerd"
     programs: ClassVar = ("proxy-init", "linkerd2-proxy-init")
@@ -53,7 +53,7 @@ class Linkerd(PeerOptions):
     ipv6: bool = read("--ipv6", SWITCH, "`--ipv6 on` or `off`", default=True)
 
     def complete(self, draft: Draft) -> None:
-        """Everything outbound is captured, what stays on lo is not; inbound all ports, or those listed."""
+        """Capture everything outbound except traffic on lo; inbound all ports, or those listed."""
         ignored = tuple([port for ports in self.ignored for port in ports])
         listed = tuple([port for ports in self.ports for port in ports])
         fields = draft.fields

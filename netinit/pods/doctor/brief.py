@@ -1,4 +1,4 @@
-"""The short form: what an init container that found no backend says beside its error, in one to three lines."""
+"""The short diagnosis that an init container without a working backend prints with its error, in one to three lines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ LINES = 3
 
 
 def summarise(failure: NetinitError) -> str:
-    """One to three lines on the likeliest cause and its remedy; empty where the failure says it itself.
+    """Return one to three lines on the likeliest cause and its remedy; empty if the failure explains itself.
 
-    Looks at privileges, programs and the kernel only, changes nothing, and never raises: it goes with an error that is
-    being reported and must not replace it.
+    Reads privileges, programs and the kernel only, and never raises: it accompanies an error that must not be replaced.
     """
     if not isinstance(failure, NoBackendError):
         return ""
@@ -26,7 +25,7 @@ def summarise(failure: NetinitError) -> str:
 
 
 def _lines(*, of_kernel: bool) -> list[str]:
-    missing = not detect.has_capability(detect.CAP_NET_RAW)  # NET_ADMIN is there, or the failure says so itself
+    missing = not detect.has_capability(detect.CAP_NET_RAW)  # NET_ADMIN is there, or the failure reports it
     lines = []
     if missing:
         lines.append(
@@ -49,7 +48,7 @@ def _lines(*, of_kernel: bool) -> list[str]:
 
 
 def find_missing_program(options: Options) -> str:
-    """What to install so that the backend can work, in one line; empty when it is there."""
+    """Return what to install for the backend in one line; empty if nothing is missing."""
     wanted = options.wanted_backend
     if wanted != AUTO and not backends.is_installed(wanted):
         return f"--backend {wanted} finds none of its programs: apt-get install iptables"

@@ -1,4 +1,4 @@
-"""The whole examination: what was checked, what was seen, which backend `auto` takes, and whether pods will work."""
+"""The full examination: the checks and their results, the backend that `auto` chooses, and whether pods will work."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """`feature_checks` are empty where none could be made, and `obstacle` says why. `backend` is what apply would take.
+    """The result. `feature_checks` is empty if none was possible, and `obstacle` says why. `backend`: what apply would choose.
 
-    `needed` are the features that these options need, by the family's name. `seen` is False for a person without the rights
-    to look: this says nothing of pods.
+    `needed`: the features that these options need, by family name. `seen`: False for a person without the privileges to
+    read; then nothing is known about pods.
     """
 
     backend: str
@@ -39,21 +39,21 @@ class Examination:
 
     @property
     def good(self) -> bool:
-        """Whether pods with these options will work: a backend does all that is needed, and nothing hinders it."""
+        """Whether pods with these options will work: a backend supports everything needed, and nothing prevents it."""
         return bool(self.backend) and not any(finding.severity == ERROR for finding in self.findings)
 
 
 def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] = ()) -> Examination:
-    """Examines the namespace that the options name (default: this process's) and the machine; leaves no trace.
+    """Examine the namespace that the options name (default: this process's) and the machine, without side effects.
 
-    `uids` and `gids` are the application's. NamespaceError when the namespace cannot be entered.
+    `uids` and `gids` are the application's. Raises NamespaceError if the namespace cannot be entered.
     """
     if not (options.pid or options.netns):
         text = read_text(detect.RESOLV_CONF) if options.redirect_dns else ""
         return HERE.inside(options, lambda meant, warning: _examine_here(meant, uids, gids, warning, text))
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         text, trouble = _read_resolv_conf(pod, options)
-        if options.wants_servers:  # without the file: what needs the same of kernel and programs
+        if options.wants_servers:  # without the file: placeholders that need the same of kernel and programs
             servers = tuple(detect.name_servers(text))
             options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
         found = pod.run_inside(
@@ -64,7 +64,7 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
 
 
 def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
-    """The pod's resolv.conf where it counts, or what is wrong with the file itself."""
+    """Return the pod's resolv.conf if it matters, or what is wrong with the file."""
     if not options.redirect_dns:
         return "", ()
     try:
@@ -85,10 +85,10 @@ def _examine_here(
         found.append(Symptom(WARNING if options.pid or options.netns else NOTE, "namespace", warning))
     seen = tuple(find.find_privileges(lacking=not any(checked.works(needed) for checked in checks)))
     if options.pid or options.netns:
-        confine()  # the feature checks wanted more; from here on it is the pod's data that is read
+        confine()  # only the feature checks needed more privileges; from here on, foreign data is read
     backend = ""
     survey = None
-    if detect.has_capability(detect.CAP_NET_ADMIN):  # without it nothing can be seen, which is a finding of its own
+    if detect.has_capability(detect.CAP_NET_ADMIN):  # without it nothing can be read, which is reported separately
         try:
             survey = Survey(settled.options, families, thorough=False)
             backend = _choose(survey, checks, needed)
@@ -122,7 +122,7 @@ def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Featur
 
 
 def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]) -> str:
-    """The backend that apply would end with: the first candidate that can be read here and whose feature checks were good."""
+    """Return the backend that apply would use: the first readable candidate whose feature checks passed."""
     works = {checked.backend: checked.works(needed) for checked in checks}
     for observed in survey.candidates():
         if works.get(observed.backend.name, True) and (works or _seems_able(observed.backend.name)):
@@ -131,14 +131,14 @@ def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str,
 
 
 def _seems_able(name: str) -> bool:
-    """Whether nothing that can be seen speaks against a backend that was not tried."""
+    """Whether nothing visible rules out a backend that was not tried."""
     return detect.has_capability(detect.CAP_NET_ADMIN) and backends.is_installed(name)
 
 
 def _explain_lack(
     options: Options, survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]
 ) -> list[Symptom]:
-    """Why no backend can be taken, cause by cause."""
+    """Return why no backend works, by cause."""
     found = []
     wanted = options.wanted_backend
     for checked in checks:
@@ -146,7 +146,7 @@ def _explain_lack(
             continue
         problems = checked.problems(needed)
         rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
-        for cause, concerned in (rooted or problems).items():  # where nothing can be programmed, nothing is captured
+        for cause, concerned in (rooted or problems).items():  # if nothing can be programmed, nothing is captured
             more = (
                 f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})"
                 if concerned
@@ -160,7 +160,7 @@ def _explain_lack(
 
 
 def _remedy(backend: str, concerned: list[str]) -> str:
-    """How to load the kernel modules of what does not work; empty where none are known."""
+    """Return how to load the missing kernel modules; empty if none are known."""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0
     modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)

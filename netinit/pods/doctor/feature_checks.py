@@ -1,4 +1,4 @@
-"""Tries every feature that rules need, with the very code that programs pods, in an isolated namespace."""
+"""Test every feature that rules need, with the code that programs pods, in an isolated namespace."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ ROUTING = "policy routing"
 CAPTURE = "a connection captured"
 
 
-_PLAIN: tuple[type, ...] = (Protocol, Return, Drop, TcpFlags, ConnectionDirection)  # whoever has a table or a state has these
+_PLAIN: tuple[type, ...] = (Protocol, Return, Drop, TcpFlags, ConnectionDirection)  # available on every kernel with tables
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that rules need of program and kernel; `kinds` are the matches and targets that need it."""
+    """A feature that rules need from program and kernel; `kinds` are the matches and targets that need it."""
 
     name: str
     table: str
     chain: str
     matches: tuple[Match, ...]
     target: Target
-    modules: str  # of the kernel: for iptables; native nft
+    modules: str  # kernel modules: for iptables; for native nft
 
     def rule(self, family: Family) -> Rule:
-        """A rule that needs it."""
+        """Return a rule that needs it."""
         return Rule(matches=self.matches, target=self.target, comment=self.name, origin=None, families=(family,))
 
     @property
     def kinds(self) -> frozenset[object]:
-        """The matches and targets by which a plan needs it."""
+        """The matches and targets that need it."""
         return kinds_of(self.target, self.matches)
 
 
 def kinds_of(target: Target, matches: tuple[Match, ...]) -> frozenset[object]:
-    """The classes of what kernels may lack, each with whether it asks connection tracking, which is another module."""
+    """Return the classes that kernels may lack, each with whether it uses connection tracking, a separate module."""
     parts: tuple[Match | Target, ...] = (target, *matches)
     return frozenset((type(part), part.tracks) for part in parts if type(part) not in _PLAIN)
 
@@ -103,10 +103,9 @@ SETS_FEATURE = "sets"
 
 @dataclass(frozen=True, slots=True)
 class FeatureChecks:
-    """What became of one backend: by family's name and feature's name, an empty text where it works, else why not.
+    """The results of one backend: by family and feature name, an empty text if it works, else why not.
 
-    `of_kernel` are the causes that modules of the node would help against; `failure` says why, where nothing could be
-    checked at all.
+    `of_kernel`: causes that loading kernel modules on the node would fix. `failure`: why nothing could be checked.
     """
 
     backend: str
@@ -115,7 +114,7 @@ class FeatureChecks:
     of_kernel: frozenset[str] = frozenset()
 
     def works(self, needed: dict[str, frozenset[str]]) -> bool:
-        """Whether all that is needed works, by family's name."""
+        """Whether everything needed works, by family name."""
         return not self.failure and not any(
             self.outcomes.get(family, {}).get(name, "was not tried")
             for family, names in needed.items()
@@ -123,7 +122,7 @@ class FeatureChecks:
         )
 
     def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
-        """Why what is needed does not work: cause -> what it concerns."""
+        """Return why needed features do not work: cause -> what it affects."""
         if self.failure:
             return {self.failure: []}
         found: dict[str, list[str]] = {}
@@ -135,7 +134,7 @@ class FeatureChecks:
 
 
 def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
-    """The features that the plan of settled options needs, by the family's name."""
+    """Return the features that the plan of settled options needs, by family name."""
     plan = plan_for(options)
     capture = {CAPTURE} if can_prove(options) else set()
     found = {}
@@ -163,14 +162,14 @@ def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str,
 
 
 def can_prove(options: Options) -> bool:
-    """Whether a connection can be made that these options must capture, where there is nothing but a loopback device."""
+    """Whether these options must capture a connection that is possible with only a loopback device."""
     return options.layout == CURRENT and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
 
 def check_backends(
     options: Options, families: tuple[Family, ...], names: tuple[str, ...] = backends.AUTO_ORDER
 ) -> tuple[FeatureChecks, ...]:
-    """Each backend's feature checks. NamespaceError when no isolated namespace can be made."""
+    """Run each backend's feature checks. Raises NamespaceError if no isolated namespace can be created."""
     found = attempt_all({name: partial(_check_backend, name, options, families) for name in names}, SECONDS)
     return tuple(
         FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome
@@ -179,7 +178,7 @@ def check_backends(
 
 
 def _check_backend(name: str, options: Options, families: tuple[Family, ...]) -> FeatureChecks:
-    os.environ["XTABLES_LOCKFILE"] = os.devnull  # nobody else is in this namespace, and others may hold the real one
+    os.environ["XTABLES_LOCKFILE"] = os.devnull  # this namespace has no other users, and the real lock may be held
     found: dict[str, dict[str, Exception | None]] = {}
     for family in families:
         found[family.name] = _check_features(name, options, family) | {ROUTING: _check_routing(family)}
@@ -213,7 +212,7 @@ def _set_rule(family: Family) -> Rule:
 
 
 def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> NetinitError | None:
-    """Why these rules cannot be programmed; None when they are in the kernel."""
+    """Return why these rules cannot be programmed; None on success."""
     tables: dict[str, dict[str, list[Rule]]] = {}
     for table, chain, rule in rules:
         tables.setdefault(table, {}).setdefault(chain, []).append(rule)

@@ -1,4 +1,4 @@
-"""What can be seen without trying: privileges, locks, leftovers, settings, users and name servers."""
+"""Problems that are visible without tests: privileges, locks, leftovers, settings, users and name servers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ IN_A_CLUSTER = (
     "Pod Security baseline and restricted forbid it (label the namespace pod-security.kubernetes.io/enforce=privileged, or"
     " use the CNI plugin), OpenShift needs an SCC that allows it"
 )
-STRICT = 1  # of rp_filter: the path back must be the very path in
+STRICT = 1  # of rp_filter: the reverse path must use the same interface
 MOST_SERVERS = 3  # MAXNS of resolv.h
-WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the first one
+WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """Something worth saying. Errors keep pods from working, warnings may; `remedy` is what to do."""
+    """A problem. Errors keep pods from working, warnings may; `remedy` is what to do."""
 
     severity: str
     subject: str
@@ -41,13 +41,13 @@ class Symptom:
 
 
 def remedy_for_privileges() -> str:
-    """What gives this process the privileges that rules need, in its situation."""
+    """Return how to give this process the privileges that rules need."""
     advice = advise("NET_ADMIN", "NET_RAW")
     return f"{advice}; {IN_A_CLUSTER}" if find_situation() == KUBERNETES else advice
 
 
 def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
-    """What this process is missing. NET_RAW is wanted by legacy iptables alone, so it matters where a backend is `lacking`."""
+    """Yield missing privileges. Only legacy iptables needs NET_RAW, so it matters if a backend is `lacking`."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         who = "root, but without NET_ADMIN" if detect.is_root() else f"uid {os.geteuid()} without NET_ADMIN"
         yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
@@ -67,7 +67,7 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
 
 
 def find_locks() -> Iterator[Symptom]:
-    """Who holds the locks that programming takes. A lock is tried for an instant, since /proc/locks hides other containers."""
+    """Yield the holders of locks that programming takes. Tries each lock briefly: /proc/locks hides other containers."""
     named = os.environ.get("XTABLES_LOCKFILE", "")
     for path, what, severity in (
         (named or XTABLES_LOCK, "legacy iptables", WARNING),
@@ -93,7 +93,7 @@ def find_locks() -> Iterator[Symptom]:
 
 
 def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
-    """Rules of Istio or netinit that are here already, above all beside the backend that would be taken."""
+    """Yield existing rules of Istio or netinit, above all those outside the chosen backend."""
     holders = survey.holders()
     names = [observed.backend.name for observed in holders]
     if len(names) > 1:
@@ -113,7 +113,7 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
 
 
 def list_interfaces() -> list[str]:
-    """The interfaces of this namespace but lo."""
+    """Return the interfaces of this namespace except lo."""
     folder = Path("/proc/sys/net/ipv4/conf")
     names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     return [name for name in names if name not in ("all", "default", "lo")]
@@ -122,7 +122,7 @@ def list_interfaces() -> list[str]:
 def find_settings(
     options: Options, read: Read = read_text, interfaces: Callable[[], list[str]] = list_interfaces
 ) -> Iterator[Symptom]:
-    """Kernel settings of this namespace under which captured connections get lost."""
+    """Yield kernel settings of this namespace that lose captured connections."""
 
     def is_on(name: str) -> bool:
         return (read(f"/proc/sys/net/{name}").strip() or "0") != "0"
@@ -141,7 +141,7 @@ def find_settings(
         values = {
             setting: {one: int(read(f"/proc/sys/net/ipv4/conf/{one}/{setting}").strip() or 0) for one in ("all", name)}
             for setting in ("src_valid_mark", "accept_local", "rp_filter")
-        }  # for each the higher of the two counts
+        }  # the higher of the two values
         marked = [one for one, value in values["src_valid_mark"].items() if value]
         accepted = any(values["accept_local"].values()) and max(values["rp_filter"].values()) != STRICT
         if marked and not accepted:
@@ -159,7 +159,7 @@ def find_settings(
 
 
 def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
-    """Connection tracking without room for new connections."""
+    """Yield an error if the connection tracking table is full."""
     count, most = (read(f"/proc/sys/net/netfilter/nf_conntrack_{name}").strip() for name in ("count", "max"))
     if count.isdigit() and most.isdigit() and 0 < int(most) <= int(count):
         yield Symptom(
@@ -169,8 +169,8 @@ def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
 
 
 def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
-    """Users and groups of the application whose traffic bypasses the proxy, because they are the proxy's."""
-    if options.layout == AMBIENT:  # knows the proxy by its mark
+    """Yield users and groups of the application whose traffic bypasses the proxy, because they are the proxy's."""
+    if options.layout == AMBIENT:  # identifies the proxy by its mark
         return
     for kind, number, taken in (
         *(("user", uid, options.proxy_uids) for uid in uids),
@@ -186,7 +186,7 @@ def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ..
 
 
 def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
-    """Pitfalls of a resolv.conf when DNS is captured server by server. `options` are settled."""
+    """Yield pitfalls of a resolv.conf when DNS is captured for each server. `options` are settled."""
     if not options.redirect_dns:
         return
     lines = [line.split() for line in text.splitlines()]

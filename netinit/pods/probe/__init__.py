@@ -1,8 +1,8 @@
-"""Probing: real packets through the live rules of a pod, against what the plan says must become of them.
+"""Send real packets through the live rules of a pod and compare their path with the plan.
 
-Every probe is the first packet of a connection, sent by a user of the matrix or by a peer that exists for a moment.
-Where it went is read from connection tracking, so no port is taken, no program in the pod sees a connection, and the
-proxy may be running. What would leave the pod ends at the first router.
+Each probe is the first packet of a connection, sent by a user of the matrix or by a temporary peer. Its path is read from
+connection tracking, so no port is occupied, no program in the pod receives a connection, and the proxy may be running.
+Packets that would leave the pod stop at the first router.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which connections say something about these options: each rule kind's yes and no."""
+"""Choose the connections to probe for these options: for each kind of rule, one that matches and one that does not."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from netinit.options import AMBIENT, CLASSIC, CURRENT, NONE, Options
 from netinit.options.kinds import ALL
 from netinit.pods.validate import OUTSIDE
 
-NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # for one that is not in /etc/resolv.conf
+NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # used if /etc/resolv.conf has none
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 CANDIDATE_PORTS = (8080, 9080, 18080, 28080, 38080)
 APPLICATIONS = (1000, 65534, 4242)
 DNS = 53
-MOST = 3  # of each list are probed
+MOST = 3  # probes for each list
 OUTBOUND, INBOUND = "outbound", "inbound"
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One connection to begin: by whom, where to. Inbound ones come from the temporary peer."""
+    """A connection to make: its user and destination. Inbound ones come from the temporary peer."""
 
     direction: str
     family: Family
     protocol: str
     who: str
-    target: str  # in words
+    target: str  # description
     destination: str
     port: int
     uid: int = 0
@@ -37,14 +37,14 @@ class Ask:
 
 
 def plan_outbound(options: Options, family: Family, own: str) -> tuple[Ask, ...]:
-    """The connections that are made in the pod; `own` is its address, empty where it has none."""
+    """Return the connections made in the pod; `own` is its address, empty if it has none."""
     return tuple(_outbound(options, family, own))
 
 
 def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
-    """The connections that come from the peer to `own`; `listening` are the ports that programs here listen on.
+    """Return the connections from the peer to `own`; `listening` are the ports that programs here listen on.
 
-    A captured port where nobody listens is preferred: with TPROXY nothing else shows whether the proxy was reached.
+    Prefers a captured port without a listener: with TPROXY only that shows whether the proxy was reached.
     """
     if options.inbound_mode == NONE:
         return ()
@@ -73,7 +73,7 @@ def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
 
     anybody = ("app", app, app)
     yield ask(anybody, "an address outside", outside, port)
-    if options.layout != AMBIENT:  # there the proxy has a mark
+    if options.layout != AMBIENT:  # ambient rules identify the proxy by a mark
         yield ask(("proxy's uid", options.proxy_uids[0], app), "an address outside", outside, port)
         yield ask(("proxy's gid", app, options.proxy_gids[0]), "an address outside", outside, port)
     groups = options.owner_groups if isinstance(options.owner_groups, tuple) else ()
@@ -100,13 +100,13 @@ def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
 
 
 def _choose_application(options: Options) -> int:
-    """A user and group that are not the proxy's."""
+    """Return a user and group that are not the proxy's."""
     taken = {*options.proxy_uids, *options.proxy_gids}
     return next(uid for uid in chain(APPLICATIONS, count(5000)) if uid not in taken)
 
 
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
-    """Connections that stay in the pod: through lo, and in again."""
+    """Yield connections within the pod: through lo, and inbound again."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
     port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))
@@ -123,6 +123,6 @@ def _of_family(networks: tuple[Network, ...], family: Family) -> tuple[Network, 
 
 
 def _host_in(network: Network) -> str:
-    """An address of the network: the last but one, which is seldom anybody's."""
+    """Return the network's last address but one, which is rarely used."""
     number = network.last - 1 if network.last - network.first > 1 else network.first
     return text_of(number, network.family)

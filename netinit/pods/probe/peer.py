@@ -1,4 +1,4 @@
-"""A peer for a moment: a namespace without a name, wired to the pod, gone with the block (or with this process)."""
+"""A temporary peer: an unnamed namespace connected to the pod, deleted with the block or this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEVER_ASLEEP = 0x80  # NUD_PERMANENT
 class Peer:
     """The namespace of a neighbour, connected by a veth pair whose end here is called NAME.
 
-    `here` are the addresses of that end by family. LabError and OSError when it cannot be made.
+    `here`: the addresses of that end by family. Raises LabError and OSError if it cannot be created.
     """
 
     NAME: ClassVar[str] = "netinit-probe"
@@ -53,7 +53,7 @@ class Peer:
         self._stack.close()
 
     def open(self, ask: Ask) -> ProbeSocket:
-        """A socket of the peer's, to probe the pod with."""
+        """Open a socket of the peer to probe the pod with."""
         with self._there.entered():
             return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
 
@@ -78,7 +78,7 @@ class Peer:
 
 
 def _find(link: Any, name: str) -> Any:
-    """The device as the kernel describes it."""
+    """Return the device as the kernel describes it."""
     return link.get_links(link.link_lookup(ifname=name)[0])[0]
 
 
@@ -90,7 +90,7 @@ def _address(link: Any, index: int, addresses: dict[int, str], families: Sequenc
 
 
 def _introduce(link: Any, index: int, hardware: str, addresses: dict[int, str], families: Sequence[Family]) -> None:
-    """Neither end has to ask who the other is, which the pod's rules might refuse."""
+    """Add permanent neighbour entries, because the pod's rules might drop neighbour discovery."""
     for family in families:
         link.neigh("replace", dst=addresses[family.version], lladdr=hardware, ifindex=index, state=NEVER_ASLEEP)
 
@@ -101,7 +101,7 @@ def _unplug(link: Any, name: str) -> None:
 
 
 def can_make_peers() -> str:
-    """Why no peer can be made here; empty when one can."""
+    """Return why no peer can be created here; empty if one can."""
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         return "a peer needs SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
     if importlib.util.find_spec("pyroute2") is None:
@@ -110,7 +110,7 @@ def can_make_peers() -> str:
 
 
 def listening_ports(family: Family) -> frozenset[int]:
-    """The TCP ports that somebody in this namespace listens on (a socket of IPv6 may take IPv4 too)."""
+    """Return the TCP ports with a listener in this namespace (an IPv6 socket may accept IPv4 too)."""
     found = set()
     for name in ("tcp", "tcp6") if family is IPV4 else ("tcp6",):
         path = Path("/proc/thread-self/net") / name
@@ -123,7 +123,7 @@ def listening_ports(family: Family) -> frozenset[int]:
 
 @contextlib.contextmanager
 def open_transparent(family: Family, port: int) -> Iterator[None]:
-    """Inside the block TPROXY finds a socket on the port: the proxy's where it listens, else one of ours."""
+    """Keep a transparent socket open on the port for TPROXY: the proxy's if it listens, else our own."""
     with socket.socket(family.number, socket.SOCK_STREAM) as listener:
         if family is IPV6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -1,4 +1,4 @@
-"""Sends the matrix, reads from connection tracking where each went, and holds that against the simulator."""
+"""Send the probes, read their paths from connection tracking, and compare them with the simulator's prediction."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from netinit.simulate.explain import find_cause
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN, Trace
 
-# Seconds after which a packet has been dropped, and without an event once every probe has one. What then looks wrong is
-# probed again, more slowly: a busy machine may be late.
+# Seconds after which a packet counts as dropped, and seconds without an event after every probe has one. Unexpected results
+# are probed again with the slower values, because a busy machine may be late.
 QUICK, SLOW = (0.4, 0.05), (0.6, 0.2)
 EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """One probe: what must become of it by the plan, what became of it, and whether that is the same.
+    """The result of one probe: the planned and the observed outcome, and whether they agree.
 
-    `right` is None where the probe could not be made, or its end is not known; `observed` says why.
+    `right` is None if the probe could not be sent or its outcome is unknown; `observed` says why.
     """
 
     ask: Ask
     expected: str
     observed: str
     right: bool | None
-    because: str = ""  # what the rule that decides is for
+    because: str = ""  # the purpose of the rule that decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +55,39 @@ class Probes:
 
     @property
     def wrong(self) -> tuple[ProbeResult, ...]:
-        """The rows that are not as the plan says."""
+        """The rows that differ from the plan."""
         return tuple(row for row in self.rows if row.right is False)
 
 
 @dataclass(slots=True)
 class _Sighting:
-    """All that tracking said of one probe."""
+    """All conntrack events of one probe."""
 
     events: list[Event] = field(default_factory=list)
 
     @property
     def target(self) -> tuple[str, int] | None:
-        """Where the connection goes, after translation; None when it was never tracked."""
+        """The connection's destination after translation; None if it was never tracked."""
         return (self.events[0].reply[1], self.events[0].reply[2]) if self.events else None
 
     @property
     def accepted(self) -> bool:
-        """Somebody listens where it arrived."""
+        """Whether a listener accepted it."""
         return any(event.answered for event in self.events)
 
     @property
     def arrived(self) -> bool:
-        """Something answered, if only with a reset."""
+        """Whether anything answered, even with a reset."""
         return self.accepted or any(event.destroyed for event in self.events)
 
 
 def probe(options: Options) -> Probes:
-    """Probes the namespace that the options name (default: this process's) and leaves it as it was.
+    """Probe the namespace that the options name (default: this process's), and leave it unchanged.
 
-    BackendUnavailableError when a privilege is missing; LockedError while the rules are being programmed.
+    Raises BackendUnavailableError if a privilege is missing; LockedError while rules are being programmed.
     """
     notes: list[str] = []
-    with suppress(ImportError):  # `can_make_peers` says so; a child inside a pod may be unable to read its files
+    with suppress(ImportError):  # `can_make_peers` reports it; a child inside a pod may be unable to read the files
         route_library.load()
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
     report = HERE.inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
@@ -156,7 +156,7 @@ def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str
 
 
 def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None) -> list[ProbeResult]:
-    """The rows of one family and direction; what looks wrong was seen twice."""
+    """Return the rows of one family and direction; unexpected ones were probed twice."""
     rows = _attempt(asks, options, around, peer, QUICK)
     wrong = [index for index, row in enumerate(rows) if row.right is False]
     again = _attempt([asks[index] for index in wrong], options, around, peer, SLOW) if wrong else []
@@ -168,7 +168,7 @@ def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer
 def _attempt(
     asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
 ) -> list[ProbeResult]:
-    """The rows, all under way at once."""
+    """Send all probes at the same time and return their rows."""
     ruleset = load_plan(plan_for(options), around.family)
     sockets: list[ProbeSocket | str] = []
     with ExitStack() as stack:
@@ -199,12 +199,12 @@ def _open(ask: Ask) -> ProbeSocket:
 
 
 def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
-    """What tracking said of each; its entries are removed again."""
+    """Return the conntrack events of each probe, and delete its entries."""
     seen = {opened.tuple: _Sighting() for opened in sockets}
     with Watch() as watch:
         try:
             for opened in sockets:
-                with suppress(PermissionError):  # how the kernel says that OUTPUT dropped it; nothing will be seen
+                with suppress(PermissionError):  # OUTPUT dropped it; there will be no event
                     opened.send()
             for event in _read_until_quiet(watch, seen, *patience):
                 seen[event.original].events.append(event)
@@ -244,10 +244,10 @@ def _predict(ask: Ask, opened: ProbeSocket, ruleset: Ruleset, around: Surroundin
 
 
 def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, ambiguous: bool) -> ProbeResult:
-    """Holds what was seen against the prediction.
+    """Compare the observation with the prediction.
 
-    With `transparent`, TPROXY hands connections over as they are: one that is accepted where nobody listens was captured,
-    and `ambiguous` is one that is accepted where somebody does.
+    With `transparent`, TPROXY does not translate connections: one accepted without a listener was captured, and with a
+    listener the result is `ambiguous`.
     """
     cause = find_cause(trace)
     because = cause.rule.purpose if cause and cause.rule else ""
@@ -265,7 +265,7 @@ def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, am
 
 def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:
     untouched = sighting.target == (ask.destination, ask.port)
-    arrived = sighting.arrived or ask.protocol == "udp"  # nobody has to answer a datagram
+    arrived = sighting.arrived or ask.protocol == "udp"  # datagrams need no answer
     if trace.verdict == DROPPED:
         return not sighting.events or (untouched and not sighting.arrived)
     if trace.transparent:

@@ -1,8 +1,8 @@
-"""Probing: the first packet of a connection, sent by a user of one's choice, that nobody has to answer for.
+"""Send the first packet of a connection as a chosen user, without needing an answer.
 
-A TCP segment that asks for a connection is sent through a raw socket. Rules see it as they see any socket's (the owner
-match reads whose socket it is), and so do tracking and NAT. When somebody answers, the kernel finds no socket that
-asked and resets: the program behind the port never learns of it. With UDP it is a datagram without content.
+For TCP a SYN is sent through a raw socket. Rules treat it like any socket's packet (the owner match reads the socket's
+owner), and so do connection tracking and NAT. If a server answers, the kernel finds no matching socket and sends a reset,
+so the server's program never notices. For UDP an empty datagram is sent.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from netinit.base.net import IPV6, Family
 from netinit.kernel.switch_user import creating_as
 
 SYN = 0x02
-HOPS = 1  # whatever is not for this pod ends at the first router
+HOPS = 1  # packets that leave the pod stop at the first router
 CHECKSUM_OFFSET = 16
 IPV6_CHECKSUM = 7  # linux/in6.h
 
 
 class ProbeSocket:
-    """A socket of a user, ready to send the first packet to one address. `source` and `source_port` are its own end.
+    """A socket of a user, ready to send a first packet to one address. `source` and `source_port` are its own end.
 
-    OSError says why the address cannot be reached (no route); NamespaceError that the user cannot be taken on.
+    Raises OSError if the address is unreachable (no route); NamespaceError if it cannot switch to the user.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ProbeSocket:
                 self._raw.bind((source, 0))
             self._raw.connect((self._destination, 0))
             self.source = str(self._raw.getsockname()[0])
-            self._reserved.bind((self.source, 0))  # the port is ours as long as this is open
+            self._reserved.bind((self.source, 0))  # reserves the port while this socket is open
         else:
             if source:
                 self._reserved.bind((source, 0))
@@ -75,19 +75,19 @@ class ProbeSocket:
 
     @property
     def tuple(self) -> tuple[int, str, int, str, int]:
-        """The connection as tracking will name it: protocol, source, port, destination, port."""
+        """The connection as conntrack identifies it: protocol, source, port, destination, port."""
         protocol = socket.IPPROTO_TCP if self.is_tcp else socket.IPPROTO_UDP
         return protocol, self.source, self.source_port, self._destination, self._port
 
     def send(self) -> None:
-        """Sends the packet. OSError where the kernel refuses it at once."""
+        """Send the packet. Raises OSError if the kernel refuses it at once."""
         if self._raw:
             self._raw.send(self._segment())
         else:
             self._reserved.send(b"")
 
     def close(self) -> None:
-        """The sockets are gone; an answer that is late finds nobody."""
+        """Close the sockets; late answers are discarded."""
         self._reserved.close()
         if self._raw:
             self._raw.close()

@@ -1,7 +1,7 @@
-"""Expressions of nf_tables as bytes, each with its attributes in the order in which the kernel dumps them.
+"""Build nf_tables expressions as bytes, with attributes in the order in which the kernel dumps them.
 
-So what is built can be sent to the kernel, and compared with what the kernel holds byte by byte once `settle` has taken out what
-no program chooses: counters' values and the numbers of anonymous sets.
+The result can be sent to the kernel, and compared byte by byte with the kernel's dump after `settle` has removed what no
+program chooses: counter values and ids of anonymous sets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Comparisons of registers, turned into matches."""
+"""Convert comparisons of registers to matches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Range = tuple[bytes, bytes]
 
 
 class RegisterTest(Record):
-    """An operand that lies in one of the ranges (both ends included), or in none of them where it is negated."""
+    """A comparison: the operand is in one of the ranges (both ends included), or if negated in none."""
 
     operand: Operand
     ranges: tuple[Range, ...]
@@ -62,18 +62,18 @@ class RegisterTest(Record):
 
     @property
     def single(self) -> bytes | None:
-        """The one value that is compared with; None where there are more."""
+        """The only value compared with; None if there are several."""
         return self.ranges[0][0] if len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1] else None
 
     def unknown(self) -> list[Match]:
-        """The comparison as a match that is not understood."""
+        """Return the comparison as a match that is not understood."""
         values = ", ".join([low.hex() if low == high else f"{low.hex()}-{high.hex()}" for low, high in self.ranges[:3]])
         mask = f" & {self.operand.mask.hex()}" if self.operand.mask else ""
         return [UnknownMatch(text=f"{self.operand}{mask} {'!=' if self.negated else '=='} {values}")]
 
 
 class Known(Record):
-    """What earlier comparisons of the rule have settled: the families left, and the protocol."""
+    """What earlier comparisons of the rule have determined: the remaining families, and the protocol."""
 
     families: tuple[Family, ...]
     protocol: str = ""
@@ -81,23 +81,23 @@ class Known(Record):
 
     @property
     def family(self) -> Family | None:
-        """The family, where it is one."""
+        """The family, if only one remains."""
         return self.families[0] if len(self.families) == 1 else None
 
 
 def decode_comparison(compared: RegisterTest, known: Known) -> list[Match]:
-    """The matches that a comparison is."""
+    """Return the matches for a comparison."""
     operand = compared.operand
     reader = _READERS.get((operand.source, operand.key[0]))
     try:
         found = reader(compared, known) if reader else None
-    except (ValueError, IndexError, struct.error, OverflowError):  # a value of another length
+    except (ValueError, IndexError, struct.error, OverflowError):  # a value of unexpected length
         found = None
     return compared.unknown() if found is None else found
 
 
 def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
-    """The families whose packets a comparison lets through; None where it is about something else."""
+    """Return the families whose packets a comparison accepts; None if it is not about families."""
     operand, value = compared.operand, compared.single
     if operand.source != META or operand.mask or value is None:
         return None
@@ -137,7 +137,7 @@ def _network_header(compared: RegisterTest, offset: int, family: Family) -> list
 def _split(
     compared: RegisterTest, offset: int, fields: list[tuple[int, int]], family: Family | None, protocol: str = ""
 ) -> list[Match] | None:
-    """Several fields that were loaded and compared at once, one by one."""
+    """Split fields that were loaded and compared together."""
     value = compared.single
     if value is None or compared.negated or len(value) != compared.operand.length:
         return None
@@ -181,7 +181,7 @@ def _address(compared: RegisterTest, family: Family, kind: type[Source | Destina
 
 
 def networks_between(low: int, high: int, family: Family) -> list[Network]:
-    """As few networks as hold exactly the addresses from `low` to `high`."""
+    """Return the fewest networks that contain exactly the addresses from `low` to `high`."""
     found = []
     while low <= high:
         free = min((low & -low).bit_length() - 1 if low else family.bits, (high - low + 1).bit_length() - 1)
@@ -231,7 +231,7 @@ def _interface(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest
             name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
             if compared.operand.mask or not name or b"\0" in low.rstrip(b"\0"):
                 return None
-            if low == high and len(low) < INTERFACE_NAME and not low.endswith(b"\0"):  # only its beginning is compared
+            if low == high and len(low) < INTERFACE_NAME and not low.endswith(b"\0"):  # only a prefix is compared
                 name = f"{name}+"
             elif low != high:
                 if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != INTERFACE_NAME:
@@ -283,7 +283,7 @@ def _owner(kind: str) -> Callable[[RegisterTest, Known], list[Match] | None]:
 
 
 def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
-    """The bits of which one must be set, and whether that is negated; None for any other question about bits."""
+    """Return the bits of which one must be set, and whether that is negated; None for any other test of bits."""
     value = compared.single
     if value is None or compared.operand.swapped or compared.operand.xor.strip(b"\0"):
         return None

@@ -1,4 +1,4 @@
-"""What a rule of nf_tables does, as targets."""
+"""Convert actions of nf_tables rules to targets."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from netinit.rules.xtables.names import UNREACHABLE, WARNING
 from netinit.rules.xtables.targets import decode_target
 
 VERDICTS: dict[int, Target] = {NF_DROP: Drop(), NF_ACCEPT: Accept(), NFT_RETURN: Return()}
-GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: on with the next rule
-HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # what no rule of ours and no route looks at
+GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
+HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
-TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header, in which only DSCP, ECN and the flow label can be set
+TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 Found = dict[int, bytes]
 Reader = Callable[[Found, Registers, "Family | None"], "Target | None"]
 
 
 def decode_verdict(payload: bytes) -> Target | None:
-    """The target of NFTA_DATA_VERDICT; None where the rules simply go on."""
+    """Return the target for NFTA_DATA_VERDICT; None if processing continues."""
     found = attributes_of(payload)
     code = signed(found[1])
     if code in GOES_ON:
@@ -66,7 +66,7 @@ def decode_verdict(payload: bytes) -> Target | None:
 
 
 def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
-    """What an expression does; None for one that does nothing. `family` is None where both can come. MalformedError."""
+    """Return the target for an expression; None if it has no effect. `family` is None for both. Raises MalformedError."""
     reader = _READERS.get(kind)
     if reader is None:
         return UnknownTarget(text=kind)
@@ -119,7 +119,7 @@ def _redirect(found: Found, registers: Registers, _: Family | None) -> Target | 
 
 
 def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | None:
-    """The socket alone; the mark is an expression of its own."""
+    """Return the target for the socket; the mark is an expression of its own."""
     port = _port(registers, found.get(3)) if 3 in found else None  # noqa: PLR2004 - NFTA_TPROXY_REG_PORT
     if not port:
         return None
@@ -165,7 +165,7 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
 
 
 def _set_payload(found: Found, _: Registers, family: Family | None) -> Target | None:
-    """Something written into the packet."""
+    """Return the target for a write into the packet."""
     base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
     if base == NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")

@@ -1,4 +1,4 @@
-"""A rule of nf_tables, walked expression by expression."""
+"""Decode an nf_tables rule, expression by expression."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from netinit.rules.targets import Target
 from netinit.rules.xtables.matches import decode_match
 
 MOST_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
-MOST_VARIANTS = 4096  # rules that one rule with a verdict map may stand for
-LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # of what is loaded, 4 where it is not here
+MOST_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
+LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
 LIMIT_PACKETS = 0
-OTHER_LOADS = ("rt", "hash", "osf", "tunnel", "xfrm")  # what no rule of ours looks at
-ENDING = ("dynset", "quota", "connlimit")  # end a rule where a limit is reached, or a set is full
+OTHER_LOADS = ("rt", "hash", "osf", "tunnel", "xfrm")  # not used by our rules
+ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
 COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT
 
 
 class DecodedRule(Record):
-    """A rule as it decides: `rules` are one, or for a verdict map one for each of its elements, none of which overlap."""
+    """A decoded rule: `rules` has one element, or for a verdict map one for each of its elements, which do not overlap."""
 
     rules: tuple[Rule, ...]
     packets: int | None = None
@@ -42,14 +42,14 @@ class DecodedRule(Record):
 
 
 class References(Record):
-    """What rules refer to: sets by family, table and name; devices by number."""
+    """What rules refer to: sets by family, table and name; devices by index."""
 
     sets: dict[tuple[int, str, str], NftSet]
     devices: dict[int, str]
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> References:
-        """Those of a snapshot."""
+        """Return the references of a snapshot."""
         return cls(
             sets={(one.family, one.table, one.name): one for one in snapshot.sets},
             devices={link.index: link.name for link in snapshot.links},
@@ -57,7 +57,7 @@ class References(Record):
 
 
 class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
-    """The walk came to a place where a rule stands for several: how many."""
+    """The rule expands to several at this place: how many."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -65,7 +65,7 @@ class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
 
 
 def decode_rule(rule: NftRule, around: References) -> DecodedRule:
-    """What a rule means. One that is malformed is an unknown match before an unknown target."""
+    """Decode a rule. A malformed one becomes an unknown match before an unknown target."""
     comment = _read_comment(rule.userdata)
     try:
         expressions = _split(rule.expressions)
@@ -93,7 +93,7 @@ def _split(block: bytes) -> list[tuple[str, dict[int, bytes], bytes]]:
 def _decode_variants(
     rule: NftRule, expressions: list[tuple[str, dict[int, bytes], bytes]], around: References
 ) -> tuple[list[Rule], int | None, str]:
-    """The rule, or those that it stands for: each place with a choice doubles and so on."""
+    """Return the rule, or the rules that it expands to; each place with alternatives multiplies them."""
     done: list[Rule] = []
     waiting: list[tuple[int, ...]] = [()]
     packets, comment = None, ""
@@ -118,7 +118,7 @@ def _families(family: int) -> tuple[Family, ...]:
 
 
 class _Walk:
-    """One way through a rule's expressions; `choices` say which element was taken wherever there are several."""
+    """One way through a rule's expressions; `choices` are the alternatives taken where there are several."""
 
     def __init__(self, rule: NftRule, around: References, choices: tuple[int, ...]) -> None:
         self.families = _families(rule.family)
@@ -130,14 +130,14 @@ class _Walk:
         self._registers = Registers()
         self._protocol = ""
         self._matches: list[Match] = []
-        self._compared: list[tuple[int, int, RegisterTest]] = []  # the last one, and from where to where its matches stand
+        self._compared: list[tuple[int, int, RegisterTest]] = []  # the last comparison, and the range of its matches
         self._targets: list[Target] = []
         self._kept = RegisterCode()
-        self._is_variant = False  # the current expression stands for several rules
+        self._is_variant = False  # the current expression expands to several rules
         self._removed = b""  # expressions of matches that the current one replaced
 
     def go(self, expressions: list[tuple[str, dict[int, bytes], bytes]]) -> None:
-        """Walks all of them. MalformedError, KeyError, _SeveralWays."""
+        """Walk all expressions. Raises MalformedError, KeyError, _SeveralWays."""
         for kind, found, body in expressions:
             handler = getattr(self, f"_on_{kind}", None)
             old, targets, self._removed = [*self._matches], len(self._targets), b""
@@ -151,17 +151,17 @@ class _Walk:
             else:
                 self._act(kind, found)
             code = self._kept.code(kind, found, body)
-            kept = b"" if self._is_variant else self._removed + code  # one of several ways is not the whole expression
+            kept = b"" if self._is_variant else self._removed + code  # one of several alternatives is not the whole expression
             known = {id(one) for one in old}
             self._matches = [one if id(one) in known else keep_match(one, kept) for one in self._matches]
             self._targets[targets:] = [keep_target(one, code) for one in self._targets[targets:]]
             self._kept.note(kind, found, code)
 
     def rule(self) -> Rule:
-        """The rule that was walked."""
+        """Return the decoded rule."""
         implied = {match.protocol for match in self._matches if isinstance(match, Port | TcpFlags)}
         kept = [one for one in self._matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
-        kept.sort(key=lambda match: match.xt().place)  # iptables' order, which says the same: all of them must hold
+        kept.sort(key=lambda match: match.xt().place)  # iptables' order, which is equivalent: all of them must match
         for at, (one, other) in enumerate(pairwise(kept)):
             if isinstance(one, TcpFlags) and isinstance(other, Port):  # iptables lists them in this order
                 kept[at : at + 2] = other, one
@@ -216,7 +216,7 @@ class _Walk:
         if 1 in found:
             self._load_other("exthdr", found[1])
         else:
-            self._targets.append(Observe(text="tcp option set"))  # or removed: no rule of ours looks at any
+            self._targets.append(Observe(text="tcp option set"))  # or removed: no rule of ours depends on one
 
     def _on_numgen(self, found: dict[int, bytes]) -> None:
         if number(found.get(2)) == 1:  # NFTA_NG_MODULUS: one of one
@@ -272,10 +272,10 @@ class _Walk:
         self._compare(RegisterTest(operand=self._registers.load(found[1]), ranges=((ends[0], ends[1]),), negated=negated))
 
     def _compare(self, compared: RegisterTest) -> None:
-        """Adds the matches of a comparison; two of one operand, a range's ends, become one."""
+        """Add the matches of a comparison; two for one operand, the ends of a range, are merged."""
         constant = compared.operand.data if compared.operand.source == CONSTANT and not compared.negated else None
         if constant is not None and all(low <= constant <= high for low, high in compared.ranges):
-            return  # it always holds
+            return  # always true
         families = families_of(compared)
         if families is not None:
             self.families = tuple([one for one in self.families if one in families])
@@ -331,7 +331,7 @@ class _Walk:
         operand = fields[0]
         if found_ranges is None:
             self._unknown(f"in the set {held.name}", found)
-        elif not found_ranges:  # nothing is in it
+        elif not found_ranges:  # the set is empty
             if not negated:
                 self._matches.append(UnknownMatch(text=f"{operand} in the empty set {held.name}"))
         elif operand.source == META and operand.key in ((META_L4PROTO,), (META_PROTOCOL,)) and len(found_ranges) > 1 and not negated:
@@ -349,7 +349,7 @@ class _Walk:
             at += -(-operand.length // 4) * 4
 
     def _look_up_verdict(self, found: dict[int, bytes], held: NftSet) -> None:
-        """A verdict map stands for one rule an element; what is in none of them goes on."""
+        """Expand a verdict map to one rule for each element; other packets continue."""
         fields = self._registers.load_fields(found[2], held.key_length)
         elements = with_ends(held)
         if elements is None or any(element.flags & ELEMENT_CATCHALL for element, _ in elements) or not elements:
@@ -382,13 +382,14 @@ class _Walk:
         self._matches.append(Limit(rate=rate, burst=burst) if plain else UnknownMatch(text="limit"))
 
     def _on_match(self, found: dict[int, bytes]) -> None:
-        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol)
+        family = self.families[0] if len(self.families) == 1 else None
+        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol, family)
         self._matches += matches
         self.comment = comment or self.comment
 
 
 def _read_comment(userdata: bytes) -> str:
-    """The comment that nft keeps beside a rule: type, length and text each."""
+    """Return the comment from nft's userdata: type, length and text each."""
     at = 0
     while at + 2 <= len(userdata):
         kind, length = userdata[at], userdata[at + 1]

@@ -1,4 +1,4 @@
-"""What the registers of a rule hold: not values, which only a packet has, but where each value comes from."""
+"""The contents of a rule's registers: not values, which only a packet has, but the origin of each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ META, PAYLOAD, CT, FIB, SOCKET, CONSTANT, OTHER = "meta", "payload", "ct", "fib"
 
 
 class Operand(Record):
-    """Where a value comes from: `source` and its key (of payload the base and the offset), and what was done to it since.
+    """The origin of a value: `source` and its key (for payload base and offset), and what was applied to it.
 
-    `mask` and `xor` are those of a bitwise expression, empty for none. `swapped`: brought into network byte order.
+    `mask` and `xor`: of a bitwise expression, empty for none. `swapped`: converted to network byte order.
     """
 
     source: str
@@ -35,18 +35,18 @@ class Registers:
         self._held: dict[int, Operand] = {}  # by the first word
 
     def store(self, register: bytes | None, operand: Operand) -> None:
-        """Puts an operand into a register. MalformedError for a register that there is not."""
+        """Store an operand in a register. Raises MalformedError if the register does not exist."""
         first = _word_of(register)
         words = range(first, first + max(1, -(-operand.length // WORD)))
         self._held = {at: held for at, held in self._held.items() if at not in words}
         self._held[first] = operand
 
     def load(self, register: bytes | None) -> Operand:
-        """What a register holds; something unknown where nothing was put there."""
+        """Return a register's content; an unknown operand if nothing was stored."""
         return self._held.get(_word_of(register)) or Operand(source=OTHER, key=("register",), length=WORD)
 
     def load_fields(self, register: bytes | None, length: int) -> list[Operand]:
-        """What stands in `length` bytes of registers, each field in words of its own, as keys of sets have them."""
+        """Return the fields in `length` bytes of registers, each starting at a word, as in keys of sets."""
         at = _word_of(register)
         end = at + -(-length // WORD)
         fields = []

@@ -1,7 +1,7 @@
-"""Matches and targets written as expressions of nf_tables in the form that nft gives them (1.0.6 to 1.1).
+"""Encode matches and targets as nf_tables expressions in nft's format (1.0.6 to 1.1).
 
-Beside each writer of a match stands in `conditions` its reader, beside each of a target that of `effects`; both use the layouts
-in `numbers`. What a match depends on (a family, a protocol) is compared once, before the first that needs it.
+Each writer of a match has its reader in `conditions`, each writer of a target in `effects`; both use the layouts in
+`numbers`.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ EQUAL, UNEQUAL = "==", "!="
 
 
 class NativeWriter(RuleBuilder):
-    """Writes matches and targets. What a match depends on is compared once in a rule."""
+    """Writes matches and targets of a rule. A family or protocol that matches depend on is compared once, before the first."""
 
     def __init__(self, family: int, sets: list[EncodedSet], *, splits_ranges: bool = True) -> None:
         super().__init__(family, sets, splits_ranges=splits_ranges)
         self._only: Family | None = {IPV4.number: IPV4, IPV6.number: IPV6}.get(family)
         self.is_mixed = self._only is None
         self._protocol = ""
-        self._unknown: list[bytes] = []  # what was written of unknown matches
+        self._unknown: list[bytes] = []  # data written for unknown matches
 
     def write(self, condition: Condition) -> None:
-        """A condition. ValueError for one that nft has no expression for."""
+        """Write a condition. Raises ValueError if nft has no expression for it."""
         if isinstance(condition, Family):
             self.limit_family(condition)
             return
@@ -93,7 +93,7 @@ class NativeWriter(RuleBuilder):
         writer(self, condition)
 
     def finish(self, target: Target, part: int, family: Family) -> None:
-        """What a target does; `part` says which of the rules that it takes. ValueError as `write`."""
+        """Write a target; `part` is the index of its rule. Raises ValueError as `write` does."""
         writer = TARGETS.get(type(target))
         if writer is None:
             self._finish_foreign(target, family)
@@ -101,7 +101,7 @@ class NativeWriter(RuleBuilder):
             writer(self, target, part, family)
 
     def _finish_foreign(self, target: Target, family: Family) -> None:
-        """What no plan has: several targets, and what is kept as it was written."""
+        """Write a foreign target: several actions, or one kept as listed."""
         from netinit.rules.foreign_targets import AsWritten, Several
 
         if isinstance(target, Several):
@@ -111,21 +111,21 @@ class NativeWriter(RuleBuilder):
 
                     self.add_struct(b"target", encode_target(one, family))
                 else:
-                    self.finish(one, SOCKET_ALONE, family)  # of TPROXY: its mark and verdict are targets of their own
+                    self.finish(one, SOCKET_ALONE, family)  # of TPROXY: mark and verdict are separate targets
             return
         if isinstance(target, AsWritten):
-            if target.text or not target.only_observes:  # else it only counts
+            if target.text or not target.only_observes:  # otherwise it only counts
                 self.write_kept(b"target", target.kept, target.text)
             return
         if not finish_foreign(self, target):
             raise ValueError(f"{type(target).__name__}: nft has no expression for it")
 
     def write_kept(self, kind: bytes, kept: bytes | tuple[str, int, bytes], text: str) -> None:
-        """What was not decoded, as it was. ValueError where nothing is kept."""
+        """Write the kept data of something that was not decoded. Raises ValueError if there is none."""
         if not kept:
             raise ValueError(f"{text}: not understood, and not kept")
         if isinstance(kept, bytes):
-            if kind == b"match" or kept not in self._unknown:  # a verdict map that is not read is a match and a target
+            if kind == b"match" or kept not in self._unknown:  # an unread verdict map is both a match and a target
                 self.parts.append(kept)
             if kind == b"match":
                 self._unknown.append(kept)
@@ -133,19 +133,19 @@ class NativeWriter(RuleBuilder):
             self.add_struct(kind, kept)
 
     def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
-        """The struct of an extension of iptables, NFTA_MATCH_* or NFTA_TARGET_*."""
+        """Write the struct of an iptables extension, NFTA_MATCH_* or NFTA_TARGET_*."""
         name, revision, info = struct
         self.add(kind, (1, name.encode("utf-8", "surrogateescape") + b"\0"), (2, be32(revision)), (3, info))
 
     def limit_family(self, family: Family) -> None:
-        """Packets of this family alone."""
+        """Match packets of this family only."""
         if self._only is not family:
             self._only, self.is_mixed = family, False
             self.load_meta(META_NFPROTO)
             self.compare(EQUAL, bytes((family.number,)))
 
     def limit_protocol(self, name: str) -> None:
-        """Packets of this protocol alone."""
+        """Match packets of this protocol only."""
         if self._protocol != name:
             self._protocol = name
             self.load_meta(META_L4PROTO)
@@ -181,14 +181,14 @@ def _write_interface(writer: NativeWriter, match: InInterface | OutInterface) ->
     writer.load_meta(META_IIFNAME if isinstance(match, InInterface) else META_OIFNAME)
     ranges = [_name_range(name) for name in dict.fromkeys(match.names)]
     (low, high) = ranges[0]
-    if len(ranges) == 1 and low != high:  # the beginning of a name
+    if len(ranges) == 1 and low != high:  # a prefix of names
         writer.compare(_operator(match.negated), low.rstrip(b"\0"))
     else:
         writer.compare_ranges(ranges, match.negated, TYPE_INTERFACE)
 
 
 def _name_range(name: str) -> tuple[bytes, bytes]:
-    """The names from the first to the last that is meant, `eth+` being all that begin with these letters. ValueError for `+`."""
+    """Return the first and last name of the range; `eth+` means all names with this prefix. Raises ValueError for `+`."""
     packed = name.encode("utf-8", "surrogateescape")
     if packed == b"+":
         raise ValueError("any interface: nft has no expression for it")
@@ -244,7 +244,7 @@ def _write_mark(writer: NativeWriter, match: Mark) -> None:
 
 
 def _write_state(writer: NativeWriter, match: ConnectionState) -> None:
-    """One of the states, or of the translations. ValueError for both: nft has no one expression for them."""
+    """Write a test of states, or of translations. Raises ValueError for both: nft has no single expression."""
     asked = [
         (key, sum([bit for name, bit in known if name in match.states]))
         for key, known in ((CT_STATE, STATES), (CT_STATUS, STATUSES))
@@ -265,7 +265,7 @@ def _write_direction(writer: NativeWriter, match: ConnectionDirection) -> None:
 
 def _write_socket(writer: NativeWriter, _: Socket) -> None:
     writer.load_socket(SOCKET_TRANSPARENT)
-    writer.compare("<=", b"\1")  # of every socket that is found
+    writer.compare("<=", b"\1")  # matches every socket that is found
 
 
 def _write_wildcard(writer: NativeWriter, _: Unless) -> None:

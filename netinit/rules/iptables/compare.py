@@ -1,4 +1,4 @@
-"""Planned rules against listed ones, in order, and what both an operator and the next step need to know of it."""
+"""Compare planned with listed rules, in order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-DOCKER_RULE = "-d 127.0.0.11/32 -j DOCKER_OUTPUT"  # of its resolver, which the rules for DNS come before
+DOCKER_RULE = "-d 127.0.0.11/32 -j DOCKER_OUTPUT"  # Docker's resolver; the rules for DNS come before it
 HARMLESS_TARGETS = frozenset(
     ("", "LOG", "NFLOG", "MARK", "CONNMARK", "COUNTER", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "AUDIT")
 )
 
 
 def compare_listing(written: Written, listing: Listing, owned: Owned, family: Family) -> tuple[Difference, ...]:
-    """Every difference of one family, in the order of tables, chains and rules; empty when the kernel is as planned."""
+    """Return every difference of one family, in the order of tables, chains and rules; empty if the kernel matches the plan."""
     found: list[Difference] = []
     for name in table_names(written, listing):
         if not same_table(name, written, listing, owned, family):
@@ -27,7 +27,7 @@ def compare_listing(written: Written, listing: Listing, owned: Owned, family: Fa
 
 
 def same_table(name: str, written: Written, listing: Listing, owned: Owned, family: Family) -> bool:
-    """Whether a table holds exactly the planned rules of ours, in order."""
+    """Whether our rules in a table are exactly the planned ones, in order."""
     live = live_chains(name, listing.get(name), owned)
     planned = written.get(name, {})
     if set(live) != set(planned):
@@ -36,7 +36,7 @@ def same_table(name: str, written: Written, listing: Listing, owned: Owned, fami
 
 
 def live_chains(name: str, table: ListedTable | None, owned: Owned) -> dict[str, list[str]]:
-    """Our rules of a listed table by chain: all those of our chains, our part of the built-in ones."""
+    """Return our rules of a listed table by chain: all rules in our chains, and ours in built-in chains."""
     if table is None:
         return {}
     chains = {}
@@ -49,12 +49,12 @@ def live_chains(name: str, table: ListedTable | None, owned: Owned) -> dict[str,
 
 
 def table_names(written: Written, listing: Listing) -> list[str]:
-    """The tables of the plan in its order, then the others of the listing."""
+    """Return the plan's tables in order, then the listing's others."""
     return [*written, *[name for name in listing if name not in written]]
 
 
 def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Difference]:
-    """Foreign rules that stand before ours in a built-in chain and may end a packet's path there."""
+    """Yield foreign rules before ours in a built-in chain that may decide about a packet first."""
     for (name, chain), indexes in owned.items():
         texts = listing[name].rules[chain]
         for index in range(indexes[-1]):
@@ -67,7 +67,7 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
 
 
 def find_foreign_jumps(listing: Listing) -> Iterator[tuple[str, str, str]]:
-    """Rules in foreign chains that jump into ours, as (table, chain, rule): ours cannot be removed under them."""
+    """Yield rules in foreign chains that jump to ours, as (table, chain, rule); they prevent deleting our chains."""
     for name, table in listing.items():
         for chain, texts in table.rules.items():
             if chain not in OWNED_CHAINS and chain not in BUILTIN_CHAINS:
@@ -81,7 +81,7 @@ def _same(planned: Sequence[str], live: Sequence[str], family: Family) -> bool:
         return True
     if len(planned) != len(live):
         return False
-    from netinit.rules.iptables.parse import normalise  # only where a version of iptables spells something differently
+    from netinit.rules.iptables.parse import normalise  # only for a version of iptables that lists rules differently
 
     return all(a == b or normalise(a, family) == normalise(b, family) for a, b in zip(planned, live, strict=True))
 
@@ -122,7 +122,7 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
     numbers: Sequence[int],
     family: Family,
 ) -> Iterator[Difference]:
-    """Aligns both sequences; what is missing at one place and extra at another has moved."""
+    """Align both sequences; a rule missing at one place and extra at another has moved."""
     from difflib import SequenceMatcher
 
     from netinit.rules.iptables.parse import normalise
@@ -159,6 +159,6 @@ def _extra_rule(table: str, chain: str, index: int, text: str, family: Family) -
 def _part_comment(text: str) -> tuple[str, str]:
     if "--comment" not in text:
         return str(text), ""
-    from netinit.rules.iptables.parse.quotation import part_comment  # seldom
+    from netinit.rules.iptables.parse.quotation import part_comment  # rarely needed
 
     return part_comment(text)

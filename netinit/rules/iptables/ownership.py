@@ -1,11 +1,11 @@
-"""Which rules in the kernel's own chains are ours, whatever options made them.
+"""Decide which rules in built-in chains are ours, whatever options created them.
 
-Rules in chains of our names are ours. In the built-in chains, which others use too, a rule is ours when it jumps to one
-of our chains, when it is one that the plan has and our chains are there, or when it has the form that a layout gives
-it and the values in it (interface, mark) are confirmed by other rules of ours. Everything else is left alone.
+Rules in our own chains are ours. In built-in chains, which contain foreign rules too, a rule is ours if it jumps to one
+of our chains, if the plan has it and our chains exist, or if it has a layout's pattern and its values (interface, mark)
+are confirmed by other rules of ours. All other rules are foreign and stay.
 
-What the layouts' rules look like is not said here: it is read off them as they are rendered (netinit.rules.rule_patterns), where a
-rule stands that neither jumps to our chains nor is in the plan.
+The patterns are derived from the layouts' rendered rules (netinit.rules.rule_patterns), on demand: only for a rule that
+neither jumps to our chains nor is in the plan.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # in holes
+EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # kinds of placeholders
 
 
 class Form(Record):
-    """A rule of ours in a built-in chain, with holes where options put their values: the text around them, and what is in each."""
+    """The pattern of a rule of ours in a built-in chain: its text around placeholders, and the kind of value in each."""
 
     table: str
     chain: str
     parts: tuple[str, ...]
     holes: tuple[str, ...]
-    inserted: bool = False  # before foreign rules; else behind them
+    inserted: bool = False  # before foreign rules; False: after them
 
     def read(self, text: str) -> tuple[str, ...] | None:
-        """The values that stand in the holes, a word each; None for a text of another form."""
+        """Return the values of the placeholders, one word each; None if the text does not match."""
         if not text.startswith(self.parts[0]):
             return None
         values = []
@@ -44,12 +44,12 @@ class Form(Record):
         return None if rest else tuple(values)
 
     def spell(self, value: str) -> str:
-        """The rule with this value in its holes."""
+        """Return the rule with this value in its placeholders."""
         return value.join(self.parts)
 
 
 class Sign(Record):
-    """Where a rule that is ours by its chain or by its jump names a value: behind this option, in rules with this target."""
+    """Where a rule that is certainly ours names a value: after this option, in rules with this target."""
 
     table: str
     chain: str
@@ -59,17 +59,17 @@ class Sign(Record):
 
 
 class Anchor(Record):
-    """A built-in chain in which, whatever the options, the rules for excluded interfaces stand right before a jump of ours."""
+    """A built-in chain in which the rules for excluded interfaces always come right before a jump to one of our chains."""
 
     table: str
     chain: str
-    chains: frozenset[str]  # of ours, to one of which the jump goes
+    chains: frozenset[str]  # the possible targets of the jump
 
 
 class Forms(Record):
-    """The forms of all rules in built-in chains that do not jump to a chain of ours (netinit.rules.rule_patterns renders them).
+    """The patterns of all rules in built-in chains that do not jump to a chain of ours (see netinit.rules.rule_patterns).
 
-    `runs` are those of a table without a chain of ours, which nothing else confirms: all of them, in order. `signs` and
+    `runs`: complete sequences of rules in a table without a chain of ours, which nothing else confirms. `signs` and
     `anchors` say which values are confirmed.
     """
 
@@ -79,18 +79,18 @@ class Forms(Record):
     anchors: tuple[Anchor, ...]
 
     def excluding(self, table: str, chain: str) -> list[Form]:
-        """The forms of a chain for excluded interfaces."""
+        """Return a chain's patterns for excluded interfaces."""
         return [one for one in self.rules if (one.table, one.chain) == (table, chain) and EXCLUDED in one.holes]
 
 
-Evidence = dict[str, set[str]]  # what is in a hole -> the values that our rules in both families confirm
+Evidence = dict[str, set[str]]  # kind of placeholder -> values that our rules in both families confirm
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
 
 
 def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
-    """What the listings of all families confirm. An empty value, of a sign without its option, stands in no hole."""
+    """Collect the values that the listings of all families confirm; empty values (a sign without its option) never match."""
     found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
-    for listing in listings:  # a table on its own, since a killed run may have changed one and not the other
+    for listing in listings:  # each table separately: a killed run may have changed only one of them
         for sign in forms.signs:
             if sign.table in listing:
                 texts = _plain_rules(listing[sign.table], sign.chain)
@@ -102,9 +102,9 @@ def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
 
 
 def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], forms: Callable[[], Forms]) -> Owned:
-    """The places of our rules in the built-in chains of one family; `listings` are those of all families, this one among them.
+    """Return the positions of our rules in the built-in chains of one family; `listings` are those of all families.
 
-    `forms` are asked for where a rule stands that neither jumps to our chains nor is in the plan.
+    `forms` is called only if a rule neither jumps to our chains nor is in the plan.
     """
     owned: Owned = {}
     evidence: Evidence = {}
@@ -122,7 +122,7 @@ def owned_rules(listing: Listing, written: Written, listings: Collection[Listing
                     found |= _of_our_forms(name, chain, texts, evidence, forms())
                     wanted = _wanted(texts, written, name, chain, found)
                 found |= wanted
-            if name == FILTER and len(found) < len(texts):  # the one table in which a layout has rules and no chain
+            if name == FILTER and len(found) < len(texts):  # the only table in which a layout has rules but no chain
                 for _, _, run in [one for one in forms().runs if one[:2] == (name, chain)]:
                     found |= _find_run(texts, run)
             if found:
@@ -131,7 +131,7 @@ def owned_rules(listing: Listing, written: Written, listings: Collection[Listing
 
 
 def keep_foreign_rules(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
-    """`owned` without what was foreign before: foreign rules that equal ours stay as many as they were."""
+    """Remove from `owned` rules that were foreign before: as many foreign rules equal to ours remain as there were."""
     left: Owned = {}
     for place, indexes in owned.items():
         name, chain = place
@@ -149,12 +149,12 @@ def keep_foreign_rules(owned: Owned, listing: Listing, before: Listing, owned_be
 
 
 def holds_ours(table: ListedTable) -> bool:
-    """Whether a table holds a chain of ours."""
+    """Whether a table contains a chain of ours."""
     return not OWNED_CHAINS.isdisjoint(table.rules)
 
 
 def holds_foreign_rules(listing: Listing, owned: Owned) -> bool:
-    """Whether foreign rules are in the tables; empty tables are nobody's."""
+    """Whether the tables contain foreign rules; empty tables do not count."""
     for name, table in listing.items():
         for chain, texts in table.rules.items():
             if chain in BUILTIN_CHAINS:
@@ -166,8 +166,8 @@ def holds_foreign_rules(listing: Listing, owned: Owned) -> bool:
 
 
 def target_of(text: str) -> str:
-    """The chain or target that a listed rule jumps or goes to; empty when it has none."""
-    if '"' in text:  # what stands in quotes is no option
+    """Return the chain or target of a listed rule; empty if it has none."""
+    if '"' in text:  # quoted text is no option
         text = unquoted(text)
     for option in (" -j ", " -g "):
         _, found, rest = f" {text}".rpartition(option)
@@ -181,7 +181,7 @@ def _plain_rules(table: ListedTable, chain: str) -> list[str]:
 
 
 def without_comment(text: str) -> str:
-    """The rule without its comment: comments change nothing that a rule does."""
+    """Return the rule without its comment, which has no effect."""
     before, found, rest = text.partition("-m comment --comment ")
     if not found:
         return text
@@ -194,7 +194,7 @@ def without_comment(text: str) -> str:
 
 
 def _excluded(table: ListedTable, anchor: Anchor, forms: Forms) -> set[str]:
-    """Interfaces that are excluded right before such a jump, and in another chain as well."""
+    """Return interfaces excluded right before such a jump, and also in another chain."""
     found: set[str] = set()
     texts = _plain_rules(table, anchor.chain)
     ours = forms.excluding(anchor.table, anchor.chain)
@@ -215,9 +215,10 @@ def _excluded(table: ListedTable, anchor: Anchor, forms: Forms) -> set[str]:
 
 
 def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, forms: Forms) -> set[int]:
-    """The rules of our forms with values that were confirmed.
+    """Return the rules that match our patterns with confirmed values.
 
-    Of equal ones for an interface the first is ours where a layout inserts it, else the last; of others each.
+    Of identical rules for an interface only one counts: the first if the layout inserts it, else the last. Of other
+    rules, all.
     """
     found: set[int] = set()
     last = {text: index for index, text in enumerate(texts)}
@@ -231,9 +232,9 @@ def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, 
 
 
 def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
-    """Rules that the plan has and that stand there: the first ones for what it inserts, the last for what it appends.
+    """Return rules that the plan has at this place: the first ones that it inserts, the last that it appends.
 
-    A plan that has no chain in the table does not confirm single rules by the chains that are there, which are another plan's.
+    A plan without a chain in this table does not confirm single rules: the existing chains are from another plan.
     """
     planned = written.get(table, {})
     wanted = planned.get(chain)

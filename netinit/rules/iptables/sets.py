@@ -1,8 +1,8 @@
 """Long lists of networks as address sets of the kernel (ipset(8)), for the iptables backends.
 
-A list of networks costs iptables a rule each, and every new connection walks them all; a set costs one rule and a few
-hash lookups. A set belongs to one backend, use and family and always has the same name. Its content is replaced by
-swapping it with a filled one, so that it is never half there while rules ask it.
+In iptables a list of networks takes a rule for each, and every new connection walks them all; a set takes one rule and a
+few hash lookups. A set belongs to one backend, use and family, and its name is fixed. Its content is replaced by swapping
+it with a filled set, so it is never incomplete while rules use it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.model import Chain, Plan, Rule, Table
 
-USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # the option that made a rule -> in the name
-NEW = "-new"  # the set that is filled before it is swapped in
-OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # with a value each
-MOST_ELEMENTS = 200_000  # of a set that is read
+USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
+NEW = "-new"  # suffix of the set that is filled and then swapped in
+OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # options with a value
+MOST_ELEMENTS = 200_000  # elements read of a set
 UNREAD = "unknown elements: "
-LEAST_SIZE = 65536  # ipset's own limit of elements, raised for longer lists
-# The kernel's least; the size is given, since growing while 10,000 elements are added takes longer than adding them.
+LEAST_SIZE = 65536  # ipset's default limit of elements, raised for longer lists
+# The kernel's minimum; the size is set explicitly, because growing takes longer than adding 10,000 elements.
 LEAST_HASH = 64
 
 Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset lists them
 
 
 class AddressSet(Record):
-    """A set that a plan needs: its name, family, elements as ipset lists them, and the rule that references it."""
+    """A set that a plan needs: name, family, elements as ipset lists them, and the rule that uses it."""
 
     name: str
     family: Family
@@ -40,26 +40,26 @@ class AddressSet(Record):
 
 
 class SetDestination(Destination):
-    """The destination address is in a set that holds the networks (iptables-extensions(8), section set)."""
+    """Matches a destination address in the networks of a set (iptables-extensions(8), section set)."""
 
     name: str
 
     def xt(self) -> XtMatch:
-        """The match in iptables' spelling: one, however many networks there are."""
+        """Return the match in iptables syntax: one, however many networks there are."""
         return XtMatch(place=EXTENSION, alternatives=(_format_question(self.name),))
 
     def describe(self) -> str:
-        """The match in words; the set's name is shown for its networks, which may be thousands."""
+        """Describe the match; the set's name stands for its networks, which may be thousands."""
         return f"it goes to one of the {len(self.networks)} networks in the set {self.name}"
 
 
 def resolve(rule: Rule, contents: Contents) -> Rule:
-    """The listed rule with the networks of the sets that it asks, so that its matches can be tested."""
+    """Return the listed rule with its sets replaced by their networks, so that its matches can be tested."""
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
             if any(element.startswith(UNREAD) for element in elements):
-                continue  # what a packet meets there stays unknown
+                continue  # its result stays unknown
             if match.xt().alternatives == (_format_question(name),):
                 matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
     return rule.replace(matches=tuple(matches))
@@ -74,10 +74,9 @@ def _format_question(name: str) -> str:
 
 
 def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[AddressSet, ...]]:
-    """The plan with lists of more than `threshold` networks as sets whose names begin with `owner`, and these sets.
+    """Replace lists of more than `threshold` networks by sets with the prefix `owner`; return the plan and the sets.
 
-    Only the lists of options that name networks: they alone are long, and their rules need no expansion in step with
-    others.
+    Only for options that name networks: only they are long, and their rules are not expanded in step with others.
     """
     found: dict[str, AddressSet] = {}
     tables = tuple([_use_in_table(table, owner, threshold, found) for table in plan.tables])
@@ -111,9 +110,9 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
 
 
 def spell(network: Network) -> tuple[str, ...]:
-    """The network as ipset lists it: a single address without its length, the whole of a family as its two halves.
+    """Return the network as ipset lists it: an address without a length, a family's whole address space as two halves.
 
-    hash:net takes no prefix length of zero.
+    hash:net does not accept a prefix length of zero.
     """
     if not network.length:
         half = 1 << network.family.bits - 1
@@ -123,11 +122,11 @@ def spell(network: Network) -> tuple[str, ...]:
 
 
 def parse_save(text: str, name: str, size: int) -> frozenset[str]:
-    """The elements of a set of ours in what `ipset save NAME` printed. Their order is that of a hash table.
+    """Parse the elements of a set of ours in the output of `ipset save NAME`, which is in hash order.
 
-    A set of another type or with other options (comments, which ipset prints as they are, timeouts, counters), and one
-    that lists other elements than the kernel counts (`size`), is none that this project made: one element says so,
-    which no plan has, so that the set is replaced.
+    A set with another type, with other options (comments, which ipset prints unescaped, timeouts, counters), or with a
+    number of elements other than the kernel's count (`size`), is not ours. It then gets an element that no plan has, so
+    that it is replaced.
     """
     first, *lines = text.split("\n")
     words = first.split(" ")
@@ -141,12 +140,12 @@ def parse_save(text: str, name: str, size: int) -> frozenset[str]:
 
 
 def unread(why: str) -> frozenset[str]:
-    """The content of a set that cannot be read: an element that no plan has."""
+    """Return the content of an unreadable set: one element that no plan has."""
     return frozenset((f"{UNREAD}{why}",))
 
 
 def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force: bool = False) -> str:
-    """Input for `ipset restore` after which every wanted set is there with its content; others are left alone.
+    """Return input for `ipset restore` that creates or fills every set of the plan; other sets stay.
 
     All sets are filled before the first is swapped.
     """
@@ -156,7 +155,7 @@ def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force:
             fills.append(_render_filled(made.name, made.elements))
         elif force or live[made.name] != made.elements:
             new = made.name + NEW
-            if new in live:  # an earlier run was killed
+            if new in live:  # left by a killed run
                 fills.append(f"destroy {new}\n")
             fills.append(_render_filled(new, made.elements))
             swaps.append(f"swap {made.name} {new}\n")
@@ -164,9 +163,9 @@ def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force:
 
 
 def render_return(before: Contents, now: Contents) -> str:
-    """Input for `ipset restore` after which the sets of before are there again; what cannot be read is left as it is.
+    """Return input for `ipset restore` that restores the previous sets; sets that could not be read stay.
 
-    Sets that were made since stay, since rules may ask them still.
+    Sets created since then stay, because rules may still use them.
     """
     fills, swaps = [], []
     for name, elements in before.items():
@@ -185,13 +184,13 @@ def render_return(before: Contents, now: Contents) -> str:
 
 
 def surplus(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[str, ...]:
-    """The owned sets that are not wanted."""
+    """Return our sets that the plan does not need."""
     names = {made.name for made in wanted}
     return tuple([name for name in live if name not in names])
 
 
 def compare_sets(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[Difference, ...]:
-    """Every element that is missing from or too much in a set, and sets that are; empty when all are as planned."""
+    """Return every missing or extra element, and missing or extra sets; empty if all match."""
     found: list[Difference] = []
     for made in wanted:
         elements = live.get(made.name)

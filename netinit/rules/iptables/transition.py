@@ -1,8 +1,8 @@
-"""From what is listed to what is wanted: input for iptables-restore --noflush, one commit a table.
+"""Write the change from listed rules to a target as input for iptables-restore --noflush, one commit for each table.
 
-Within a commit our chains are flushed, our jumps leave the built-in chains and the wanted ones come in, so there is no
-moment without rules and none in which traffic is dropped. Foreign rules are not named by anything in here, and what
-others put into a rule of ours is not written back: a rule is a line, and a comment may have several.
+One commit flushes our chains, deletes our jumps from built-in chains and inserts the new ones, so there is no moment
+without rules and no dropped traffic. Foreign rules are never named, and foreign additions to our rules are not written
+back: a rule is one line, but a comment may contain several.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 Placed = list[tuple[int, str]]  # position in the chain (0: at its end) and rule
 Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
-_REFUSES = tuple([f"-j {chain}" for chain in (ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT)])  # in filter, what nat would redirect
+_REFUSES = tuple([f"-j {chain}" for chain in (ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT)])  # in filter: rejects what nat would redirect
 
 
 def target_from_plan(written: Written) -> Target:
-    """What the plan asks for: inserted rules at the top of built-in chains, all others behind what is there."""
+    """Return the plan's rules as a target: inserted ones at the top of built-in chains, all others at the end."""
     return {
         name: {
             chain: [(number if number <= planned.inserted else 0, text) for number, text in enumerate(planned.texts, 1)]
@@ -43,10 +43,10 @@ def target_from_plan(written: Written) -> Target:
 
 
 def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[str, ...]]:
-    """What a listing held of ours, every rule at its place among the foreign ones: to go back to it.
+    """Return our rules of a listing as a target to roll back to, each at its place among the foreign ones.
 
-    And the places (table, chain, number) of rules that cannot be written: iptables has no words for them, or more of them than a
-    comment is not printable.
+    Also returns the places (table, chain, number) of rules that cannot be written: iptables has no syntax for them, or
+    more than a comment is not printable.
     """
     target: Target = {}
     lost: list[str] = []
@@ -71,12 +71,12 @@ def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[s
 def write_transition(
     target: Target, listing: Listing, owned: Owned, *, skip: Sequence[str] = (), by_number: bool = False
 ) -> str:
-    """The input that brings our rules from the listed state to the target; tables in `skip` are right already.
+    """Return the input that changes our rules from the listed state to the target; tables in `skip` match already.
 
-    With `by_number` rules are deleted by their places alone: the kernel may have other ones than are listed.
+    `by_number`: delete rules by position only, because the kernel may hold other rules than listed.
 
-    A table that stops capturing comes last, so that traffic is captured by one or the other all the time. What refuses
-    connections that nat has not redirected is taken out first: nat may redirect fewer from its commit on.
+    A table that stops capturing comes last, so that traffic is captured by one or the other at any time. Rules that
+    reject connections that nat has not redirected are deleted first: from its commit on, nat may redirect fewer.
     """
     names = [name for name in (*target, *[n for n in listing if n not in target]) if name not in skip]
     names.sort(key=lambda name: _stops_capturing(target.get(name, {}), listing.get(name)))
@@ -91,12 +91,12 @@ def write_transition(
 
 
 def unchanged_tables(written: Written, listing: Listing, owned: Owned, family: Family) -> list[str]:
-    """The tables that are as planned."""
+    """Return the tables that match the plan."""
     return [name for name in table_names(written, listing) if same_table(name, written, listing, owned, family)]
 
 
 def is_interrupted(written: Written, listing: Listing, owned: Owned, family: Family) -> bool:
-    """Whether this is what a first run leaves when it is killed: the plan's first tables whole, nothing of ours else."""
+    """Whether this is the state after a killed first run: the plan's first tables complete, and nothing else of ours."""
     finished = True
     for name in table_names(written, listing):
         live = live_chains(name, listing.get(name), owned)
@@ -113,7 +113,7 @@ def _stops_capturing(target: dict[str, Placed], table: ListedTable | None) -> bo
 
 
 def _stop_refusing(listing: Listing, owned: Owned, *, by_number: bool) -> tuple[list[str], Listing, Owned]:
-    """A commit that lets go what nat does not redirect; and the listing and our rules as they are then."""
+    """Return a commit that accepts what nat does not redirect, and the listing and our rules after it."""
     table = listing[FILTER]
     rules, left, lines = dict(table.rules), dict(owned), []
     for chain in BUILTIN_CHAINS:
@@ -144,7 +144,7 @@ def _write_table(
 
 
 def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int], *, by_number: bool) -> list[str]:
-    """Deletes by text, but by number, from the end, where an equal foreign rule stands first or the text is no line."""
+    """Delete by text; by number, from the end, if an identical foreign rule comes first or the text is not one line."""
     numbered = [
         index
         for index in indexes

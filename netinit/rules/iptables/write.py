@@ -1,7 +1,7 @@
-"""Rulesets in the dialect of iptables: a plan written as iptables-save lists it, and listings.
+"""Rules in iptables syntax: a plan written as iptables-save lists it, and listings.
 
-The kernel's spelling is the same for iptables-nft and iptables-legacy, so a plan written in it can be compared with a
-listing line by line. Nothing in here comes from a user as text: addresses, ports, ids and checked names only.
+iptables-nft and iptables-legacy list rules identically, so a plan in this format can be compared with a listing line by
+line. No text comes from a user: only addresses, ports, ids and validated names.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 KNOWN_TABLES = frozenset((*TABLES, "security"))
 UNSAFE = "the listing cannot be read safely: "
 _ESCAPED = ('"', "\\", "'")
-MOST_SHOWN = 80  # letters of foreign text in an error
+MOST_SHOWN = 80  # characters of foreign text in an error
 
 
 class WrittenRule(Record):
-    """A rule as iptables-save lists it, without `-A CHAIN`, and the planned rule that it came from."""
+    """A rule as iptables-save lists it, without `-A CHAIN`, and its rule in the plan."""
 
     text: str
     rule: Rule
 
 
 class WrittenChain(Record):
-    """A chain's rules in the kernel's order. In built-in chains the first `inserted` stand before foreign ones."""
+    """A chain's rules in the kernel's order. In built-in chains the first `inserted` come before foreign ones."""
 
     rules: tuple[WrittenRule, ...]
     inserted: int = 0
@@ -49,28 +49,28 @@ Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 
 
 class HeldRule(str):
-    """A rule that the kernel has, in iptables' words, and its meaning, which the words may not tell all of."""
+    """A rule in the kernel, in iptables syntax, and its decoded meaning, which the text may not show completely."""
 
     __slots__ = ("packets", "rule")
     rule: Rule
     packets: int | None
 
     def __new__(cls, text: str, rule: Rule, packets: int | None) -> HeldRule:  # noqa: PYI034 - not subclassed
-        """The text with what it stands for."""
+        """Create the text with its decoded rule."""
         made = super().__new__(cls, text)
         made.rule, made.packets = rule, packets
         return made
 
 
 class ListedTable(Record):
-    """A table of a listing: chains in the listing's order, built-in ones with their policy (others: `-`)."""
+    """A table of a listing: chains in listing order, built-in ones with their policy (others: `-`)."""
 
     policies: dict[str, str]
     rules: dict[str, list[str]]
 
     @property
     def holds_rules(self) -> bool:
-        """Whether it decides about anything: it has a rule, or a policy that does not accept."""
+        """Whether it has a rule, or a policy other than accept."""
         return any(self.rules.values()) or not {"ACCEPT", "-"}.issuperset(self.policies.values())
 
 
@@ -78,7 +78,7 @@ Listing = dict[str, ListedTable]  # table name -> table
 
 
 def write_plan(plan: Plan, family: Family, *, comments: bool = False) -> Written:
-    """The plan's rules of one family, table by table: what iptables-save must list once it is programmed."""
+    """Write the plan's rules of one family, table by table, as iptables-save lists them once programmed."""
     written: Written = {}
     for table in plan.tables:
         chains: dict[str, WrittenChain] = {}
@@ -109,8 +109,8 @@ def _write_rules(rules: Iterable[Rule], family: Family, comments: bool) -> Itera
 
 
 def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[str]:
-    """The rule as iptables-save lists it, a text for every combination of its lists' elements."""
-    words = sorted([match.xt() for match in rule.matches], key=_place)  # stable: extensions keep their order
+    """Write a rule as iptables-save lists it, one text for every combination of its lists' elements."""
+    words = sorted([match.xt() for match in rule.matches], key=_place)  # stable sort: extensions keep their order
     protocols = {word.protocol for word in words if word.protocol}
     if protocols and not any(word.place == PROTOCOL for word in words):
         words.append(XtMatch(place=PROTOCOL, alternatives=tuple([f"-p {protocol}" for protocol in protocols])))
@@ -119,7 +119,7 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
         words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f"-m comment --comment {quote_words(rule.comment)}",)))
     texts = [""]
     for word in words:
-        if len(texts) == 1 and len(word.alternatives) > 1:  # kept quick for lists of thousands
+        if len(texts) == 1 and len(word.alternatives) > 1:  # fast path for lists of thousands
             texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in word.alternatives]
         else:
             texts = [_append(text, alternative) for text in texts for alternative in word.alternatives]
@@ -131,7 +131,7 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
 
 
 def unfold(rules: Iterable[Rule], family: Family) -> Iterator[tuple[tuple[Match, ...], Rule]]:
-    """The matches of each of iptables' rules, in the order of its listing, and the planned rule: one for each text above."""
+    """Yield the matches of each iptables rule in listing order, with its rule in the plan: one for each text above."""
     waiting: list[tuple[Rule, list[tuple[Match, ...]]]] = []
     for rule in rules:
         if family not in rule.families:
@@ -161,7 +161,7 @@ def _first(word: tuple[int, Match]) -> int:
 
 
 def _append(text: str, alternative: str) -> str:
-    """The words of a rule and those of one more match; options of one module stand behind one `-m`, as the kernel lists them."""
+    """Append a match to a rule's text; options of one module follow one `-m`, as the kernel lists them."""
     if alternative.startswith("-m tcp ") and text.rpartition("-m ")[2].startswith("tcp "):
         alternative = alternative.removeprefix("-m tcp ")
     return f"{text}{alternative} " if alternative else text
@@ -172,7 +172,7 @@ def _place(word: XtMatch) -> int:
 
 
 def end_of_quoted(line: str, at: int) -> int:
-    """The place behind the quote that closes what is open at `at`; -1 where none does."""
+    """Return the position after the quote that closes the text at `at`; -1 if there is none."""
     while True:
         end = line.find('"', at)
         slash = line.find("\\", at, end if end >= 0 else None)
@@ -184,7 +184,7 @@ def end_of_quoted(line: str, at: int) -> int:
 
 
 def unquoted(text: str) -> str:
-    """A line of a listing, quotes closed, without what stands between them."""
+    """Return a line of a listing without the text between its quotes."""
     kept, at = [], 0
     while (start := text.find(' "', at)) >= 0:
         kept.append(text[at : start + 2])
@@ -193,17 +193,17 @@ def unquoted(text: str) -> str:
 
 
 def unsafe(what: str, text: str) -> ParseError:
-    """The error of a text that is no listing, or that has two meanings."""
+    """Return the error for a text that is not a listing, or is ambiguous."""
     return ParseError(f"{UNSAFE}{what}: {cut(text)}")
 
 
 def cut(text: str) -> str:
-    """Foreign text for an error: on one line, in ASCII, and short."""
+    """Shorten foreign text for an error: one line, ASCII."""
     return text[:MOST_SHOWN].encode("unicode_escape").decode() + ("..." if len(text) > MOST_SHOWN else "")
 
 
 def render_restore(written: Written) -> str:
-    """Input for iptables-restore --noflush that programs the rules in a namespace without any of ours."""
+    """Return input for iptables-restore --noflush that programs the rules in a namespace without any of ours."""
     lines = []
     for table, chains in written.items():
         lines.append(f"*{table}")
@@ -214,14 +214,14 @@ def render_restore(written: Written) -> str:
 
 
 def miss_all(written: Written, family: Family) -> Iterator[Difference]:
-    """The differences of a namespace without any rule, in the order of tables, chains and rules."""
+    """Yield the differences of a namespace without rules, in the order of tables, chains and rules."""
     for table, chains in written.items():
         for chain, planned in chains.items():
             yield from miss_chain(table, chain, planned, family)
 
 
 def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) -> Iterator[Difference]:
-    """The differences of a planned chain that is not there."""
+    """Yield the differences of a missing chain."""
     if chain not in BUILTIN_CHAINS:
         yield Difference(kind=MISSING, where=family.name, table=table, chain=chain)
     for number, written in enumerate(planned.rules, 1):
@@ -232,7 +232,7 @@ def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) ->
 
 
 def render_listing(written: Written) -> str:
-    """The rules as iptables-save lists them, without the built-in chains' policies."""
+    """Return the rules as iptables-save lists them, without the built-in chains' policies."""
     lines = []
     for table, chains in written.items():
         lines.append(f"*{table}")
@@ -243,7 +243,7 @@ def render_listing(written: Written) -> str:
 
 
 def show_listing(listing: Listing) -> str:
-    """A listing for people, as iptables-save prints it, a rule a line: what stands between a rule's quotes is no line of its own."""
+    """Format a listing for people, one line for each rule, even if a quoted text contains line breaks."""
     lines = []
     for name, table in listing.items():
         lines.append(f"*{name}")
@@ -254,7 +254,7 @@ def show_listing(listing: Listing) -> str:
 
 
 def render_commands(written: Written, family: Family) -> list[str]:
-    """The same as shell lines, for reading and for copying."""
+    """Return the rules as shell commands, to read and to copy."""
     lines = []
     for table, chains in written.items():
         lines += [f"{family.program} -t {table} -N {chain}" for chain in chains if chain not in BUILTIN_CHAINS]

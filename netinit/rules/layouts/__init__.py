@@ -7,10 +7,10 @@ from netinit.rules.model import Plan
 
 
 def plan(options: Interception) -> Plan:
-    """The plan that realises `options`: pure, the same for the same options.
+    """Return the plan for `options`; pure and deterministic.
 
-    `--ipv6 auto` counts as on, and `--dns-servers` that were not given count as none: whoever runs in a pod lets
-    `Options.settle` decide both by the pod's addresses and /etc/resolv.conf first.
+    `--ipv6 auto` counts as on, and missing `--dns-servers` as none. In a pod, call `Options.settle` first: it decides
+    both from the pod's addresses and /etc/resolv.conf.
     """
     if options.layout == CLASSIC:
         from netinit.rules.layouts import classic

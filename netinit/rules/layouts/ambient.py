@@ -1,8 +1,8 @@
-"""The ambient layout: what Istio's node agent programs in a pod that has no sidecar, in its order of emission.
+"""The ambient layout: the rules of Istio's node agent in a pod without a sidecar, in the order Istio emits them.
 
-A proxy of the node (ztunnel) opens its sockets inside of the pod's namespace and marks its packets. Connections that it
-makes to the application are marked as such, and the application's answers are routed back to its sockets, which have
-the peer's address and not one of the pod.
+A proxy on the node (ztunnel) opens its sockets inside the pod's namespace and marks its packets. Its connections to the
+application are marked too, so that the application's answers are routed back to its sockets, which have the peer's
+address instead of the pod's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PROXY_ZONE = 1
 
 
 def plan(options: Interception) -> Plan:
-    """The plan of the ambient layout."""
+    """Return the plan of the ambient layout."""
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     builder = Builder(families)
     for table in (MANGLE, NAT, RAW) if options.redirect_dns else (MANGLE, NAT):
@@ -97,7 +97,7 @@ def _mark_connections(builder: Builder) -> None:
 
 
 def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
-    """What a VM behind the pod sends is outbound traffic; a pair of rules for each interface, as Istio has them."""
+    """Treat traffic from a VM behind the pod as outbound; two rules for each interface, as in Istio."""
     for name in options.virtual_interfaces:
         coming = InInterface(names=(name,))
         builder.append(
@@ -168,7 +168,7 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
 
 
 def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
-    """What is not captured of IPv6, inbound and outbound, as `refuse` leaves it alone."""
+    """Return the IPv6 traffic that is not captured, inbound and outbound, which `refuse` leaves alone too."""
     from netinit.rules.layouts.refuse import Exclusion
 
     proxy = Exclusion(matches=(OF_PROXY,), origin="", why="the node's proxy's own traffic")

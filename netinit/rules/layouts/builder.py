@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Builder:
-    """A ruleset in the making.
+    """Collects the rules of a plan.
 
-    `origin` is the field of the option that a rule follows from; without it all plans have the rule. `names_ipv6` is False
-    where rules that name an IPv6 address are left out, and all others hold for the family.
+    `origin` is the field of the option that a rule follows from; empty for rules of every plan. With `names_ipv6` False,
+    rules that name an IPv6 address are left out; all others still apply to IPv6.
     """
 
     def __init__(self, families: tuple[Family, ...], *, names_ipv6: bool = True) -> None:
@@ -39,7 +39,7 @@ class Builder:
         families: tuple[Family, ...] = FAMILIES,
         paired: bool = False,
     ) -> None:
-        """Adds a rule at the end of a chain; one for a family that is off is left out."""
+        """Add a rule at the end of a chain; skipped for families that are off."""
         self._add(self._appended, table, chain, matches, to, why, origin, families, paired)
 
     def insert(
@@ -52,7 +52,7 @@ class Builder:
         origin: str = "",
         families: tuple[Family, ...] = FAMILIES,
     ) -> None:
-        """Adds a rule before all appended ones of its chain, behind those inserted earlier."""
+        """Add a rule before all appended rules of its chain and after earlier inserted ones."""
         self._add(self._inserted, table, chain, matches, to, why, origin, families, paired=False)
 
     def _add(  # noqa: PLR0917 - what the two above pass on
@@ -76,7 +76,7 @@ class Builder:
             place.setdefault((table, chain), []).append(rule)
 
     def within(self, families: tuple[Family, ...]) -> Builder:
-        """A builder of the same ruleset for other families."""
+        """Return a builder of the same ruleset limited to these families."""
         other = Builder(families, names_ipv6=self._names_ipv6)
         other._appended, other._inserted = self._appended, self._inserted
         return other
@@ -86,11 +86,11 @@ class Builder:
         return made
 
     def rules_of(self, table: str, chain: str) -> tuple[Rule, ...]:
-        """The rules of a chain so far, those inserted before those appended."""
+        """Return the rules of a chain so far: inserted, then appended."""
         return (*self._inserted.get((table, chain), ()), *self._appended.get((table, chain), ()))
 
     def tables(self) -> tuple[Table, ...]:
-        """The tables in the order of programming; a chain exists where a rule is in it or jumps to it."""
+        """Return the tables in the order of programming; a chain exists if it has a rule or a rule jumps to it."""
         places = list(self._appended) + [place for place in self._inserted if place not in self._appended]
         for rules in (self._appended, self._inserted):
             places += [
@@ -115,13 +115,13 @@ class Builder:
             inserted = tuple(self._inserted.get((table, name), ()))
             if name in BUILTIN_CHAINS:
                 chains.append(Chain(name=name, rules=appended, inserted=inserted))
-            else:  # nobody else writes here: the kernel's order is all that counts
+            else:  # no foreign rules here, so the kernel's order decides
                 chains.append(Chain(name=name, rules=inserted + appended))
         return chains
 
 
 def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
-    """The networks of each family that has any."""
+    """Group networks by family, without empty groups."""
     sorted_out = [
         (family, tuple([n for n in networks if isinstance(n, Network) and n[0] == family.version]))
         for family in FAMILIES

@@ -1,4 +1,4 @@
-"""The current layout: what today's istio-iptables programs, in its order of emission."""
+"""The current layout: the rules of today's istio-iptables, in the order it emits them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from netinit.rules.targets import Drop, Jump
 
 
 def plan(options: Interception) -> Plan:
-    """The plan of the current layout."""
+    """Return the plan of the current layout."""
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     captured = FAMILIES if options.ipv6 == INET else families
     warnings: list[str] = []
     builder = Builder(captured, names_ipv6=options.ipv6 != INET)
     capture_dns = False
     if options.redirect_dns:
-        from netinit.rules.layouts import dns  # most pods' start does not pay for it
+        from netinit.rules.layouts import dns  # imported only when needed, to keep a pod's start fast
 
         capture_dns = dns.wanted(options, warnings)
     transparent = options.inbound_mode == TPROXY
     if transparent:
-        from netinit.rules.layouts import tproxy  # most pods' start does not pay for it
+        from netinit.rules.layouts import tproxy  # imported only when needed
     routed = families if transparent and options.inbound_ports else ()
     outbound.exclude_interfaces(builder, options, transparent)
     outbound.exclude_virtual_interfaces(builder, options)
@@ -36,7 +36,7 @@ def plan(options: Interception) -> Plan:
     outbound.exclude_ports(builder, options)
     outbound.exclude_proxy(builder, options, capture_dns)
     if options.exclude_outbound_for_uids or options.exclude_outbound_for_gids:
-        from netinit.rules.layouts import peers  # most pods' start does not pay for it
+        from netinit.rules.layouts import peers  # imported only when needed
 
         peers.exclude_ports_of_users(builder, options)
     outbound.exclude_groups(builder, options)
@@ -65,7 +65,7 @@ def _refuse_and_report(
 ) -> None:
     from netinit.rules.layouts import logs, peers, refuse
 
-    if options.ipv6 == REJECT:  # what TCP is refused to must not be reached by QUIC
+    if options.ipv6 == REJECT:  # otherwise QUIC could reach what TCP cannot
         families = FAMILIES
     refusing = peers.reject_quic(builder.within(families), options, families) if options.reject_quic else ()
     if options.log_rules:

@@ -1,7 +1,7 @@
-"""DNS: queries of the application go to the proxy's resolver, in connection-tracking zones of their own.
+"""DNS capture: the application's queries go to the proxy's resolver, in separate conntrack zones.
 
-The zones separate two connections with the same addresses and ports: the application's query as it sent it, and the
-query that the proxy's resolver makes to the same server (Istio's reason, istio/istio#33469).
+The zones separate two connections with the same addresses and ports: the application's query, and the query of the
+proxy's resolver to the same server (istio/istio#33469).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ORIGIN = "redirect_dns"
 
 
 def wanted(options: Interception, warnings: list[str]) -> bool:
-    """Whether DNS, which was asked for, can be captured; adds a warning where not."""
+    """Whether the requested DNS capture is possible; adds a warning if not."""
     if not options.capture_all_dns and not options.dns_servers:
         warnings.append(f"{options.flag(ORIGIN).label}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
         return False
@@ -28,7 +28,7 @@ def wanted(options: Interception, warnings: list[str]) -> bool:
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Sends queries to the listener and separates the zones."""
+    """Redirect queries to the proxy's listener and separate the zones."""
     scopes = _scopes(options)
     everywhere = options.capture_all_dns or options.ipv6 == INET  # Istio's nft tables jump for both families
     served = FAMILIES if everywhere else tuple([families[0] for families, _, _ in scopes])
@@ -65,10 +65,10 @@ def capture(builder: Builder, options: Interception) -> None:
 
 
 def _come_before_docker(builder: Builder, options: Interception) -> None:
-    """Queries to Docker's resolver are looked at before Docker's own rule, which sends them to the resolver's real port.
+    """Insert the jump for queries to Docker's resolver before Docker's own rule, which redirects to the resolver's real port.
 
-    The proxy's own queries come back from the chain, and meet Docker's rule next. They stay in the common zone, where the
-    resolver's answers are: those come from its real port, and only their connection shows from which one to expect them.
+    The proxy's own queries return from the chain and reach Docker's rule next. They stay in the default zone with the
+    resolver's answers: those come from its real port, and only their connection shows which port to expect.
     """
     resolver = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),))
     for protocol in ("tcp", "udp"):
@@ -84,7 +84,7 @@ def _come_before_docker(builder: Builder, options: Interception) -> None:
 
 
 def queries(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match, ...]]]:
-    """Which queries are captured, by family and protocol."""
+    """Return which queries are captured, by family and protocol."""
     return [
         (families, (*to_server, Port(protocol=protocol, ports=(DNS_PORT,))))
         for families, to_server, _ in _scopes(options)
@@ -93,7 +93,7 @@ def queries(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
 
 
 def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match, ...], tuple[Match, ...]]]:
-    """Which queries, by family: to everybody, or to (and from) the family's servers."""
+    """Return the scope of capture by family: all servers, or to (and from) the family's name servers."""
     if options.capture_all_dns:
         return [(FAMILIES, (), ())]
     servers = [(family, _servers(options, family)) for family in FAMILIES]
@@ -103,7 +103,7 @@ def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
 
 
 def _separate_proxy(builder: Builder, options: Interception) -> None:
-    """The proxy's own queries and its answers to the application, by user and group."""
+    """Put the proxy's own queries, and its answers to the application, into separate zones by user and group."""
     for owner in _owners(options):
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_PORT,)), owner, to=TrackZone(zone=PROXY_ZONE),

@@ -1,4 +1,4 @@
-"""Inbound traffic: which connections to the pod go to the proxy, by REDIRECT or TPROXY."""
+"""Inbound traffic: which connections to the pod are redirected to the proxy, by REDIRECT or TPROXY."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ TCP = Protocol(name="tcp")
 
 
 def loopback(options: Interception, family: Family) -> Network:
-    """The loopback network of the family as the options have it."""
+    """Return the family's loopback network according to the options."""
     return options.loopback_cidr if family is IPV4 else Network.parse(family.loopback)
 
 
 def not_to_loopback(options: Interception, family: Family) -> Destination:
-    """Matches what does not stay on the loopback addresses."""
+    """Return a match for destinations other than loopback."""
     return Destination(networks=(loopback(options, family),), negated=True)
 
 
 def exclude_tunnel(builder: Builder, options: Interception) -> None:
-    """Tunnelled connections reach the proxy's tunnel port as they are; without a tunnel (port 0) there is no rule."""
+    """Let tunnelled connections reach the proxy's tunnel port directly; no rule without a tunnel (port 0)."""
     if not options.tunnel_port:
         return
     port = Port(protocol="tcp", ports=(options.tunnel_port,))
@@ -42,7 +42,7 @@ def exclude_tunnel(builder: Builder, options: Interception) -> None:
 
 
 def define_redirects(builder: Builder, options: Interception) -> None:
-    """The two chains that send connections to the proxy, one for each direction."""
+    """Add the two chains that redirect connections to the proxy, one for each direction."""
     builder.append(
         NAT, ISTIO_REDIRECT, TCP, to=Redirect(port=options.outbound_port),
         why="outbound connections go to the proxy", origin="outbound_port",
@@ -54,7 +54,7 @@ def define_redirects(builder: Builder, options: Interception) -> None:
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Redirects the chosen inbound ports to the proxy."""
+    """Redirect the chosen inbound ports to the proxy."""
     chosen, why = enter(builder, options, NAT)
     builder.append(
         NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT),
@@ -63,7 +63,7 @@ def capture(builder: Builder, options: Interception) -> None:
 
 
 def enter(builder: Builder, options: Interception, table: str) -> tuple[Match, str]:
-    """The way into the inbound chain and the ports that it leaves; the match for what is to be captured, and why it is."""
+    """Add the jump to the inbound chain and its excluded ports; return the match for captured traffic, and its reason."""
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
         why="inbound connections are looked at", origin="inbound_ports",
@@ -81,7 +81,7 @@ def enter(builder: Builder, options: Interception, table: str) -> tuple[Match, s
 def exclude_ports(
     builder: Builder, table: str, ports: tuple[int | tuple[int, int], ...], origin: str
 ) -> None:
-    """Inbound connections to these ports go to the application."""
+    """Let inbound connections to these ports bypass the proxy."""
     port = Port(protocol="tcp", ports=ports)
     builder.append(
         table, ISTIO_INBOUND, port, to=Return(),
@@ -90,7 +90,7 @@ def exclude_ports(
 
 
 def _exclude_sources(builder: Builder, options: Interception, table: str) -> None:
-    """Inbound connections from these networks reach the application as they are."""
+    """Let inbound connections from these networks bypass the proxy."""
     for family, networks in by_family(options.exclude_inbound_cidrs):
         builder.append(
             table, ISTIO_INBOUND, Source(networks=networks), to=Return(),

@@ -1,4 +1,4 @@
-"""Reports of what becomes of new connections, for --log-rules. Each fate has a prefix and its own limit."""
+"""Log rules for --log-rules: report the verdict on new connections. Each verdict has a prefix and a rate limit of its own."""
 
 from __future__ import annotations
 
@@ -26,30 +26,37 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump, LogTarget
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SELDOM = Limit(rate=10, burst=20)
-NEW = ConnectionState(states=("NEW",))  # where a chain sees every packet; nat sees the first of a connection alone
+NEW = ConnectionState(states=("NEW",))  # for chains that see every packet; nat sees only the first of a connection
 ORIGIN = "log_rules"
 
 
 def report(builder: Builder, options: Interception, capture_dns: bool, refusing: tuple[Family, ...]) -> None:
-    """Reports before each rule that decides, and of what no rule has decided about. `refusing`: families in which QUIC is refused."""
-    _insert(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
-    _insert(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
+    """Add a log rule before each rule that decides, and for packets without a decision.
+
+    `refusing`: families in which QUIC is rejected.
+    """
+    add_report(builder.insert, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
+    add_report(builder.insert, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
     for families, matches in queries(options) if capture_dns else ():
-        _insert(builder, options, NAT, ISTIO_OUTPUT_DNS, *matches, fate="dns", families=families)
+        add_report(builder.insert, options, NAT, ISTIO_OUTPUT_DNS, *matches, fate="dns", families=families)
     if options.inbound_mode == TPROXY and options.inbound_ports:
-        _insert(builder, options, MANGLE, ISTIO_TPROXY, TCP, NEW, fate="inbound")
+        add_report(builder.insert, options, MANGLE, ISTIO_TPROXY, TCP, NEW, fate="inbound")
     if options.drop_invalid:
-        _insert(builder, options, MANGLE, ISTIO_DROP, fate="dropped")
+        add_report(builder.insert, options, MANGLE, ISTIO_DROP, fate="dropped")
     if options.inbound_mode == REDIRECT and options.inbound_ports:  # in TPROXY mode nat sees what mangle has captured already
         _enter(builder, NAT, PREROUTING)
     _enter(builder, NAT, OUTPUT, families=tuple([family for family in FAMILIES if family not in refusing]))
-    append_report(builder, options, NAT, ISTIO_LOG, fate="direct")
-    if refusing:  # behind nat, so that what nat lets pass is not the last word on QUIC
+    add_report(builder.append, options, NAT, ISTIO_LOG, fate="direct")
+    if refusing:  # after nat, because QUIC that nat accepts may still be rejected
         _enter(builder, NAT, OUTPUT, Protocol(name="udp", negated=True), families=refusing)
         _enter(builder, NAT, OUTPUT, QUIC.replace(negated=True), families=refusing)
         _enter(builder, FILTER, OUTPUT, QUIC, NEW, families=refusing)
-        append_report(builder, options, FILTER, ISTIO_LOG, fate="direct", families=refusing)
+        add_report(builder.append, options, FILTER, ISTIO_LOG, fate="direct", families=refusing)
 
 
 def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: tuple[Family, ...] = FAMILIES) -> None:
@@ -59,25 +66,13 @@ def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: 
     )  # fmt: skip
 
 
-def append_report(
-    builder: Builder, options: Interception, table: str, chain: str, *matches: Match, fate: str,
+def add_report(
+    add: Callable[..., None], options: Interception, table: str, chain: str, *matches: Match, fate: str,
     families: tuple[Family, ...] = FAMILIES,
 ) -> None:  # fmt: skip
-    """A report at the end of a chain."""
-    builder.append(
-        table, chain, *matches, SELDOM, to=_log(options, fate),
-        why="new connections are reported", origin=ORIGIN, families=families,
-    )  # fmt: skip
-
-
-def _insert(
-    builder: Builder, options: Interception, table: str, chain: str, *matches: Match, fate: str,
-    families: tuple[Family, ...] = FAMILIES,
-) -> None:  # fmt: skip
-    builder.insert(
-        table, chain, *matches, SELDOM, to=_log(options, fate),
-        why="new connections are reported", origin=ORIGIN, families=families,
-    )  # fmt: skip
+    """Add a log rule with `add`: `Builder.append` or `Builder.insert`."""
+    why = "new connections are reported"
+    add(table, chain, *matches, SELDOM, to=_log(options, fate), why=why, origin=ORIGIN, families=families)
 
 
 def _log(options: Interception, fate: str) -> LogTarget:

@@ -1,4 +1,4 @@
-"""Outbound traffic: what the application sends goes to the proxy, what the proxy sends does not."""
+"""Outbound traffic: connections of the application go to the proxy, those of the proxy do not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ON_LOOPBACK = OutInterface(names=("lo",))
 
 
 def exclude_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
-    """Nothing is captured on these interfaces, in any table that captures."""
+    """Exclude these interfaces from capture, in every table that captures."""
     if not options.exclude_interfaces:
         return
     for table in (NAT, MANGLE) if transparent else (NAT,):
@@ -41,9 +41,9 @@ def exclude_interfaces(builder: Builder, options: Interception, transparent: boo
 
 
 def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
-    """What a VM behind the pod sends is outbound traffic, or not captured; never inbound traffic of the pod.
+    """Treat traffic of a VM behind the pod as outbound, or exclude it; it is never inbound traffic of the pod.
 
-    Istio inserts each rule at the top, so the one emitted last stands first.
+    Istio inserts each rule at the top, so the last one emitted comes first.
     """
     names = tuple(reversed(options.virtual_interfaces))
     if not names:
@@ -68,12 +68,12 @@ def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
 
 
 def enter(builder: Builder) -> None:
-    """Everything that leaves a socket of the pod is looked at."""
+    """Add the jump to the outbound chain for everything that sockets of the pod send."""
     builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at")
 
 
 def exclude_ports(builder: Builder, options: Interception) -> None:
-    """Connections and datagrams to these ports go out as they are."""
+    """Let connections and datagrams to these ports bypass the proxy."""
     for protocol in ("tcp", "udp"):
         if options.exclude_outbound_ports:
             builder.append(
@@ -84,7 +84,7 @@ def exclude_ports(builder: Builder, options: Interception) -> None:
 
 
 def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) -> None:
-    """The proxy's own traffic goes out; only what it sends to its own pod is inbound again."""
+    """Let the proxy's own traffic leave; only what it sends to its own pod counts as inbound again."""
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))
         builder.append(
@@ -100,15 +100,15 @@ def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) ->
 
 
 def _is_loopback(network: Network) -> bool:
-    """True for what Go's net.IP.IsLoopback says of the network's address: 127.0.0.0/8 and ::1."""
+    """Whether Go's net.IP.IsLoopback is true for the network's address: 127.0.0.0/8 and ::1."""
     return network.first >> 24 == 127 if network.family is IPV4 else network.first == 1  # noqa: PLR2004
 
 
 def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
     builder: Builder, options: Interception, owner: Owner, flag: str, capture_dns: bool, captures_loopback: bool
 ) -> None:
-    """The three rules for one proxy user or group."""
-    # Istio leaves DNS over TCP alone for uids only: its own resolver runs under the proxy's uid.
+    """Add the three rules for one user or group of the proxy."""
+    # Istio exempts DNS over TCP for uids only: its own resolver runs under the proxy's uid.
     excluded: tuple[int, ...] = (DNS_PORT,) if capture_dns and owner.kind == "uid" else ()
     excluded += (options.tunnel_port,) if options.tunnel_port else ()
     inbound: Match = Port(protocol="tcp", ports=excluded, negated=True) if excluded else TCP
@@ -128,13 +128,13 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
 
 
 def exclude_groups(builder: Builder, options: Interception) -> None:
-    """Traffic of some groups goes out as it is."""
+    """Let traffic of the excluded groups bypass the proxy."""
     for owners, origin, why in excluded_groups(options):
         builder.append(NAT, ISTIO_OUTPUT, *owners, to=Return(), why=why, origin=origin)
 
 
 def excluded_groups(options: Interception) -> list[tuple[tuple[Owner, ...], str, str]]:
-    """The groups of which nothing outbound is captured, each as what must hold, the option that says so, and why."""
+    """Return the groups whose outbound traffic is not captured: matches, option and reason of each."""
     if options.owner_groups == ALL:
         return [
             ((Owner(kind="gid", number=group),), "exclude_owner_groups", "traffic of this group is not captured")
@@ -145,7 +145,7 @@ def excluded_groups(options: Interception) -> list[tuple[tuple[Owner, ...], str,
 
 
 def exclude_networks(builder: Builder, options: Interception) -> None:
-    """Traffic to the loopback and to excluded networks goes out as it is."""
+    """Let traffic to the loopback and to excluded networks bypass the proxy."""
     for family in FAMILIES:
         own = Destination(networks=(loopback(options, family),))
         builder.append(
@@ -161,7 +161,7 @@ def exclude_networks(builder: Builder, options: Interception) -> None:
 
 
 def excluded_networks(options: Interception) -> list[tuple[tuple[Network, ...], str, str]]:
-    """Networks to which nothing outbound is captured, the option that says so, and why."""
+    """Return networks to which outbound traffic is not captured, each with its option and reason."""
     found = [(options.exclude_outbound_cidrs, "exclude_outbound_cidrs", "these networks are not captured")]
     if options.exclude_cloud_metadata:
         from netinit.rules.layouts.clouds import CLOUD_METADATA
@@ -171,7 +171,7 @@ def excluded_networks(options: Interception) -> list[tuple[tuple[Network, ...], 
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """What remains is sent to the proxy, by port or by network."""
+    """Redirect the remaining traffic to the proxy, by port or by network."""
     to_proxy = Jump(chain=ISTIO_REDIRECT)
     if options.outbound_ports:
         builder.append(

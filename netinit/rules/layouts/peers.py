@@ -1,7 +1,4 @@
-"""What other meshes can and Istio cannot: exceptions by user and port, QUIC refused.
-
-Loaded where one of these options is given.
-"""
+"""Features of other meshes that Istio lacks: exclusions by user and port, and rejecting QUIC. Loaded only if an option needs it."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from netinit.rules.targets import Jump, Reject, Return
 
 
 def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
-    """What some users and groups send to some ports goes out as it is.
+    """Let traffic of some users and groups to some ports bypass the proxy.
 
-    The proxy's rules stand before: a range that holds its user takes nothing out of what it sends to its own pod.
+    The proxy's own rules come first, so a range that includes its user does not affect traffic to its own pod.
     """
     for kind, listed, origin in (
         ("uid", options.exclude_outbound_for_uids, "exclude_outbound_for_uids"),
@@ -35,9 +32,9 @@ def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
 
 
 def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
-    """HTTP over UDP is refused wherever HTTP over TCP would be captured: clients take the one that answers.
+    """Reject HTTP over UDP wherever HTTP over TCP would be captured, so that clients fall back to TCP.
 
-    Returns the families in which some is.
+    Returns the families with such a rule.
     """
     chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
     if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
@@ -60,10 +57,10 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
             families=tuple([one for one in both if one in of_these]),
         )  # fmt: skip
     if options.log_rules:
-        from netinit.rules.layouts.logs import append_report
+        from netinit.rules.layouts.logs import add_report
 
         for family, matches in chosen:
-            append_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,))
+            add_report(builder.append, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,))
     for family, matches in chosen:  # the message of each family is another
         builder.append(
             FILTER, ISTIO_QUIC, *matches, to=Reject(),

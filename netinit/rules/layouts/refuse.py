@@ -1,9 +1,8 @@
-"""IPv6 refused: what `--ipv6 on` would capture of TCP is answered with a reset, in both directions.
+"""Reject IPv6: TCP that `--ipv6 on` would capture is answered with a reset, in both directions.
 
-Loaded where that is asked for. Only the packet that begins a connection is refused (SYN without ACK), whatever connection
-tracking says of it: an entry that an earlier connection left must not carry a new one past. Everything else of TCP
-passes, so that connections that were let through, and those from before, work on. A packet whose flags cannot be read, a
-fragment, counts as one that begins a connection.
+Loaded only if requested. Only the first packet of a connection is rejected (SYN without ACK), whatever its conntrack
+state: an entry of an earlier connection must not let a new one pass. All other TCP passes, so that accepted and older
+connections continue. A fragment, whose flags cannot be read, counts as a first packet.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 ORIGIN = "ipv6"
 RESET = Reject(message="tcp-reset")  # clients fail at once, and try IPv4
-SSH_PORT = 22  # which the classic layout never captures
+SSH_PORT = 22  # never captured in the classic layout
 
 
 class Exclusion(Record):
-    """Packets of some families that are not captured, the option that says so (empty: none), and why."""
+    """Packets of some families that are not captured, with the option (empty: none) and the reason."""
 
     matches: tuple[Match, ...]
     origin: str
@@ -45,9 +44,9 @@ def refuse_ipv6(
     builder: Builder, options: Interception, *, capture_dns: bool = False,
     excluded: tuple[list[Exclusion], list[Exclusion]] | None = None,
 ) -> None:
-    """Adds the chains for both directions, where something is captured there.
+    """Add the chains for both directions in which something is captured.
 
-    `excluded` is what the ambient layout does not capture, inbound and outbound; it captures all the rest.
+    `excluded`: what the ambient layout does not capture, inbound and outbound; it captures everything else.
     """
     own = builder.within((IPV6,))
     inbound, outbound = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
@@ -58,7 +57,7 @@ def refuse_ipv6(
         _enter(own, ISTIO_REFUSE_IN, INPUT, FORWARD)
         _exclude(own, ISTIO_REFUSE_IN, [_ITSELF_IN])
         _refuse(own, options, ISTIO_REFUSE_IN, behind)
-        if options.virtual_interfaces and not (options.inbound_mode == TPROXY and options.layout != CLASSIC):  # asked before
+        if options.virtual_interfaces and not (options.inbound_mode == TPROXY and options.layout != CLASSIC):  # already handled
             why = "what a VM behind the pod sends is not inbound traffic"
             _exclude(own, ISTIO_REFUSE_IN, [Exclusion(matches=(vms,), origin="virtual_interfaces", why=why)])
         if inwards:
@@ -70,7 +69,7 @@ def refuse_ipv6(
         _exclude(own, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
         of_networks = [one for one in outbound if any(isinstance(match, Destination) for match in one.matches)]
         _exclude(own, ISTIO_REFUSE_OUT, [one for one in outbound if one not in of_networks])
-        _refuse(own, options, ISTIO_REFUSE_OUT, queries)  # which are captured wherever they go
+        _refuse(own, options, ISTIO_REFUSE_OUT, queries)  # captured for every destination
         _exclude(own, ISTIO_REFUSE_OUT, of_networks)
         _refuse(own, options, ISTIO_REFUSE_OUT, outwards)
 
@@ -96,9 +95,9 @@ def _exclude(builder: Builder, chain: str, excluded: list[Exclusion]) -> None:
 def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tuple[Match, ...]]) -> None:
     for matches in chosen:
         if options.log_rules:
-            from netinit.rules.layouts.logs import append_report
+            from netinit.rules.layouts.logs import add_report
 
-            append_report(builder, options, FILTER, chain, *matches, fate="refused")
+            add_report(builder.append, options, FILTER, chain, *matches, fate="refused")
         _append(builder, chain, matches, RESET, "IPv6 is refused: clients take IPv4, which is captured")
 
 
@@ -107,7 +106,7 @@ def _append(builder: Builder, chain: str, matches: tuple[Match, ...], to: Target
 
 
 def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]:
-    """Whose outbound TCP is not captured, and to where; with a port that to this one, but for what names ports alone."""
+    """Return the outbound TCP that is not captured; with `port`, only exclusions other than by port, limited to this port."""
     found: list[Exclusion] = []
     why = "traffic of these interfaces is not captured"
     if not port and options.exclude_interfaces:
@@ -144,12 +143,12 @@ def _of_users(options: Interception, port: int) -> Iterator[Exclusion]:
 
 
 def owner_of(kind: str, one: PortsOfUsers) -> Owner:
-    """The match of the users or groups of an exception."""
+    """Return the match for the users or groups of an exception."""
     return Owner(kind=kind, number=one.first, last=None if one.first == one.last else one.last)
 
 
 def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
-    """What is captured of outbound TCP, as matches that stand for one set each."""
+    """Return the captured outbound TCP, as one tuple of matches for each part."""
     ports: list[tuple[Match, ...]] = []
     if options.outbound_ports:
         ports.append((Port(protocol="tcp", ports=options.outbound_ports),))
@@ -157,14 +156,14 @@ def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
 
 
 def _to_networks(options: Interception) -> list[tuple[Match, ...]]:
-    """TCP to the networks that are captured."""
+    """Return matches for TCP to the captured networks."""
     if options.outbound_cidrs == ALL or options.layout == AMBIENT:
         return [(TCP,)]
     return [(Destination(networks=found), TCP) for family, found in by_family(options.outbound_cidrs) if family is IPV6]
 
 
 def _queries(options: Interception) -> list[tuple[Match, ...]]:
-    """DNS over TCP, to all servers or to those that are named."""
+    """Return matches for DNS over TCP, to all servers or to the named ones."""
     port = Port(protocol="tcp", ports=(DNS_PORT,))
     if options.capture_all_dns:
         return [(port,)]

@@ -1,4 +1,4 @@
-"""TPROXY mode: marks that bring the proxy's and the application's local packets back to the right socket."""
+"""TPROXY mode: marks that route local packets of the proxy and the application back to the right socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGL
 from netinit.rules.targets import Accept, Jump, RestoreMark, Return, SaveMark, SetMark, Tproxy
 
 ORIGIN = "inbound_mode"
-TRANSLATED = ConnectionState(states=("DNAT",))  # by nat, for a VM or by the rules of REDIRECT mode: it goes where that says
+TRANSLATED = ConnectionState(states=("DNAT",))  # by nat, for a VM or by rules of REDIRECT mode: the translated destination counts
 ANSWERS = ConnectionDirection(direction="REPLY")
 NOT_OPENING = BARE_SYN.replace(negated=True)
 
@@ -22,11 +22,11 @@ NOT_OPENING = BARE_SYN.replace(negated=True)
 def divert(
     builder: Builder, options: Interception, chosen: Match, known: Match, *, paired: bool
 ) -> None:
-    """Packets of connections that the proxy has accepted already skip TPROXY.
+    """Let packets of connections that the proxy has accepted skip TPROXY.
 
-    Only answers to what the pod sends may be such: for packets in the direction of the peer's first one TPROXY itself finds
-    the proxy's socket. What is not the proxy's would reach a socket of the application: a SYN on the conntrack entry of a
-    connection that is over, or for a socket bound to the pod's address, or an ACK that completes a handshake with a SYN cookie.
+    Applies only to replies to what the pod sends: in the original direction TPROXY itself finds the proxy's socket.
+    Otherwise a packet could reach a socket of the application: a SYN on the conntrack entry of a finished connection, or
+    for a socket bound to the pod's address, or an ACK that completes a handshake with a SYN cookie.
     """
     allowed: tuple[tuple[Match, ...], ...] = ((chosen, known),)
     if not options.istio_exact:
@@ -42,7 +42,7 @@ def divert(
 
 
 def define_chains(builder: Builder, options: Interception, port: int, origin: str) -> None:
-    """The chains that hand connections to a transparent socket."""
+    """Add the chains that deliver connections to a transparent socket."""
     mode = "inbound_mode"
     why = "the policy route delivers marked packets here"
     builder.append(
@@ -62,7 +62,7 @@ def define_chains(builder: Builder, options: Interception, port: int, origin: st
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Hands the chosen inbound ports to the proxy, both addresses kept."""
+    """Deliver connections to the chosen inbound ports to the proxy, with both addresses unchanged."""
     define_chains(builder, options, options.inbound_port, "inbound_port")
     chosen, why = enter(builder, options, MANGLE)
     established = ConnectionState(states=("RELATED", "ESTABLISHED"))
@@ -74,7 +74,7 @@ def capture(builder: Builder, options: Interception) -> None:
 
 
 def mark_connections(builder: Builder, options: Interception) -> None:
-    """Istio's rules for packets that pass the loopback interface in TPROXY mode, and for answers."""
+    """Add Istio's rules for packets on the loopback interface in TPROXY mode, and for replies."""
     marked = Mark(value=options.tproxy_mark)
     out, back = OutInterface(names=("lo",)), InInterface(names=("lo",))
     builder.append(

@@ -1,12 +1,12 @@
-"""Refuses TCP connections that nat should have redirected and has not.
+"""Reject TCP connections that nat should have redirected but did not.
 
-The kernel asks nat once for each conntrack entry, and a connection may begin on an entry that is there already, without a
-translation: one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer),
-or one that a packet made on its way through another interface. A SYN on it is in the state NEW, ESTABLISHED or INVALID
-(nf_conntrack_proto_tcp.c), and would go past the proxy. So would segments that belong to no entry, which are INVALID: they open
-a connection where the SYN got no answer from the proxy, and bring data into one that the proxy has. Those that close are left alone.
+The kernel consults nat once per conntrack entry, and a connection may start on an existing entry without a translation:
+one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer), or one
+created by a packet on another interface. A SYN on it has the state NEW, ESTABLISHED or INVALID (nf_conntrack_proto_tcp.c)
+and would bypass the proxy. So would INVALID segments without an entry: they open a connection if the proxy did not answer
+the SYN, and inject data into a connection of the proxy. Segments that close a connection are not rejected.
 
-The chains in the filter table are derived from those of nat, so that exactly what nat would redirect is refused.
+The chains in the filter table are derived from those of nat, so exactly what nat would redirect is rejected.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TCP = Protocol(name="tcp")
-REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; one whose SYN is dropped could be called back
-CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # that the rules here are in, in the filter table
-REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothing else
+REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
+CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # the chains of these rules, in the filter table
+REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # nat chains that only redirect
 ON_LOOPBACK = OutInterface(names=("lo",))
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
 _LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
-WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # nft's status, unlike iptables', says nothing of these
-# What a conntrack helper expects is translated like the connection that announced it, without asking nat (nf_nat_follow_master).
+WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # unlike iptables' state, nft's conntrack status is not set for these
+# Connections that a conntrack helper expects are translated like their parent, without consulting nat (nf_nat_follow_master).
 UNASKED = ConnectionState(states=("RELATED", "UNTRACKED"))
 INVALID = ConnectionState(states=("INVALID",))
-# A FIN whose entry is gone is INVALID too. Both ends of an excluded connection and the proxy must still see it, and no match tells
-# these from a captured one.
+# A FIN without an entry is INVALID too. Both ends of an excluded connection, and the proxy, must still see it, and no match
+# distinguishes these from a captured one.
 NOT_CLOSING = TcpFlags(mask=("FIN", "RST"), flags=())
-SYN_AND_FIN = TcpFlags(mask=("FIN", "SYN"), flags=("FIN", "SYN"))  # closes nothing; a socket that waits for an answer takes it
+SYN_AND_FIN = TcpFlags(mask=("FIN", "SYN"), flags=("FIN", "SYN"))  # closes nothing; a socket that waits for a SYN-ACK accepts it
 NOT_OPENING = BARE_SYN.replace(negated=True)
 NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may answer a client whose port is 53
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
-# nat's hook -> the hook of filter that sees the same packets, and what is left out there: nat is never asked at PREROUTING
+# nat's hook -> the filter hook that sees the same packets, and what is excluded there: nat is never consulted at PREROUTING
 # about what the pod sends to itself.
 _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {
     PREROUTING: (INPUT, (NOT_LO,)),
@@ -68,7 +68,7 @@ _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {
 
 
 def guard(builder: Builder, options: Interception) -> None:
-    """Adds the rules of the filter table that hold what nat and TPROXY leave open; call it when nat's rules are collected."""
+    """Add the filter rules for gaps that nat and TPROXY leave; call it after nat's rules are complete."""
     if options.istio_exact:
         return
     if options.layout == CURRENT:
@@ -97,9 +97,10 @@ def guard(builder: Builder, options: Interception) -> None:
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
-    """Over lo the application talks to itself alone.
+    """On lo, let the application reach only itself.
 
-    Its SYN with another address, of IPv6 also as the source, leaves an entry that the answers of a server outside belong to.
+    A SYN with another destination, for IPv6 also another source, would create an entry that matches replies of an outside
+    server.
     """
     if options.layout == AMBIENT:
         proxy: tuple[Match, ...] = (Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK, negated=True),)
@@ -115,7 +116,7 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
 
 
 def refuse(builder: Builder) -> None:
-    """Adds the filter rules that refuse what the nat rules collected so far would redirect."""
+    """Add the filter rules that reject what the nat rules collected so far would redirect."""
     for hook, (at, beside) in _HOOKS.items():
         decisions = list(_decisions(builder, hook))
         redirecting = [index for index, (_, rule) in enumerate(decisions) if _redirects(rule)]
@@ -153,16 +154,16 @@ def refuse(builder: Builder) -> None:
 def _repeat(
     builder: Builder, chain: str, matches: tuple[Match, ...], rule: Rule, families: tuple[Family, ...], *, refused: bool
 ) -> None:
-    """Adds a decision of nat to a chain of filter: what nat redirects is refused, what it lets go is let go."""
+    """Repeat a decision of nat in a filter chain: reject what nat redirects, accept what it accepts."""
     why = "nat would redirect it" if refused else rule.comment
     origin = rule.origin.option if rule.origin else ""
     own = tuple([one for one in rule.families if one in families])
     if refused and DNS_QUERY in matches:
-        for family in own:  # the message of each family is another
+        for family in own:  # reject messages differ by family
             builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,))
         return
-    tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # what nat redirects
-    if refused:  # a reset would end the connection that a stranger's segment only claims to belong to
+    tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # nat redirects only TCP
+    if refused:  # an outsider may forge a segment that only claims to belong to a connection: a reset would end it
         at = next((number for number, one in enumerate(matches, 1) if isinstance(one, Port)), len(matches))  # one `-m tcp` for both
         builder.append(FILTER, chain, *matches[:at], NOT_OPENING, *matches[at:], to=Drop(), why=why, origin=origin, families=own)
     builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=own)
@@ -171,9 +172,9 @@ def _repeat(
 def _decisions(
     builder: Builder, hook: str, chain: str = "", above: tuple[Match, ...] = ()
 ) -> Iterator[tuple[tuple[Match, ...], Rule]]:
-    """What nat decides about TCP connections and DNS at a hook, in order: all matches that lead to a decision, and its rule.
+    """Yield nat's decisions about TCP and DNS at a hook, in order: all matches that lead to a decision, and its rule.
 
-    At OUTPUT only the proxy's own connections go to its inbound port: rules behind these let them go.
+    At OUTPUT only the proxy's own connections go to its inbound port: the rules after them accept these.
     """
     rules = builder.rules_of(NAT, chain or hook)
     for number, rule in enumerate(rules):
@@ -186,20 +187,20 @@ def _decisions(
         elif rule.target.chain in REDIRECTING:
             if hook != OUTPUT or rule.target.chain == ISTIO_REDIRECT:
                 yield matches, rule
-        elif rule.target not in [later.target for later in rules[number + 1 :]]:  # the later one has fewer matches
+        elif rule.target not in [later.target for later in rules[number + 1 :]]:  # the later rule has fewer matches
             yield from _decisions(builder, hook, rule.target.chain, matches)
 
 
 def _port(builder: Builder, rule: Rule) -> int:
-    """The proxy's port that a rule sends connections to.
+    """Return the proxy's port that a rule redirects to.
 
-    Connections to that port are the proxy's anyway: nat translates them into what they are, and leaves no status.
+    Connections to that port belong to the proxy: nat translates them to the same address and sets no status.
     """
     return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
 
 
 def _protocol(match: Match) -> str:
-    """The transport protocol of the packets that a match may hold for, where it is one alone; else tcp."""
+    """Return the one transport protocol that a match implies; tcp if it implies none."""
     if isinstance(match, Port):
         return match.protocol
     return match.name if isinstance(match, Protocol) else "tcp"

@@ -1,4 +1,4 @@
-"""Matches that a plain sidecar has none of: marks, connection states, sockets, flags of TCP; and unknown ones."""
+"""Matches beyond a plain sidecar: marks, connection states, sockets, TCP flags; and unknown matches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the
 
 
 class Mark(Match):
-    """The firewall mark of the packet, or of its connection, or the bits of it in `mask` (sections mark, connmark)."""
+    """Matches the firewall mark of the packet or its connection, or its bits in `mask` (sections mark, connmark)."""
 
     value: int
     mask: int = FULL_MASK
@@ -35,7 +35,7 @@ class Mark(Match):
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if self.connection and packet.state in ("", "INVALID", "UNTRACKED"):
-            return False  # xt_connmark says no, negated or not
+            return False  # without a connection xt_connmark is false, even if negated
         mark = packet.connection_mark if self.connection else packet.mark
         return (mark & self.mask == self.value) is not self.negated
 
@@ -57,7 +57,7 @@ class Mark(Match):
 
 
 class ConnectionState(Match):
-    """The state of the packet's connection, in the kernel's order of listing (section conntrack; `state` in the classic layout)."""
+    """Matches the state of the packet's connection, in the kernel's listing order (section conntrack; classic: state)."""
 
     states: tuple[str, ...]
     module: str = "conntrack"
@@ -69,7 +69,7 @@ class ConnectionState(Match):
         return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:
-        """ValueError for a state or a translation: nft has no one expression for either of the two."""
+        """Return the nft expression. Raises ValueError for a mix of states and translations, which needs several."""
         states = [state for state in NFT_STATES if state.upper() in self.states]
         translated = [word.lower() for word in ("SNAT", "DNAT") if word in self.states]
         no = "! " if self.negated else ""  # `!=` would compare all bits
@@ -81,7 +81,7 @@ class ConnectionState(Match):
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if not packet.state:
             return None
-        known = packet.state not in ("INVALID", "UNTRACKED")  # there is a connection that may be translated
+        known = packet.state not in ("INVALID", "UNTRACKED")  # a connection exists that may be translated
         truths: list[bool | None] = [packet.state in self.states]
         if "DNAT" in self.states:
             truths.append(packet.destination_translated if known else False)
@@ -109,7 +109,7 @@ class ConnectionState(Match):
 
 
 class ConnectionDirection(Match):
-    """The packet travels in this direction of its connection, ORIGINAL or REPLY (section conntrack)."""
+    """Matches packets in one direction of their connection, ORIGINAL or REPLY (section conntrack)."""
 
     direction: str
 
@@ -137,7 +137,7 @@ class ConnectionDirection(Match):
 
 
 class AddressType(Match):
-    """The kernel's routing calls the address one of these types, LOCAL for one (section addrtype)."""
+    """Matches the routing type of an address, such as LOCAL (section addrtype)."""
 
     side: str  # source or destination
     types: tuple[str, ...]
@@ -171,7 +171,7 @@ class AddressType(Match):
 
 
 class Socket(Match):
-    """A socket of this host is open for the packet (section socket)."""
+    """Matches if a socket of this host is open for the packet (section socket)."""
 
     nft_chain = "socket"
 
@@ -179,10 +179,10 @@ class Socket(Match):
         return XtMatch(place=EXTENSION, alternatives=("-m socket",))
 
     def nft(self) -> str:
-        return "socket transparent <= 1"  # holds for every socket that is found; see nft_unless
+        return "socket transparent <= 1"  # true for every socket that is found; see nft_unless
 
     def nft_unless(self) -> tuple[str, ...]:
-        """Expressions under which the match does not hold though `nft` does: a socket bound to all addresses."""
+        """Return the expression for sockets bound to all addresses, for which `nft` is true but the match is not."""
         return ("socket wildcard 1",)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
@@ -196,7 +196,7 @@ class Socket(Match):
 
 
 class TcpFlags(Match):
-    """Of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
+    """Matches if of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
 
     protocol = "tcp"
     mask: tuple[str, ...]
@@ -235,7 +235,7 @@ BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn:
 
 
 class Limit(Match):
-    """So many packets a second on average, and `burst` at once (section limit): what is more does not match."""
+    """Matches this many packets a second on average, and `burst` at once (section limit)."""
 
     rate: int
     burst: int
@@ -247,7 +247,7 @@ class Limit(Match):
         return f"limit rate {self.rate}/second burst {self.burst} packets"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return None  # it hangs on all packets before
+        return None  # depends on all earlier packets
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.nobody_knows()
@@ -257,9 +257,9 @@ class Limit(Match):
 
 
 class UnknownMatch(Match):
-    """A match that this project does not know, as listed: kept to the letter, never assumed to hold or not to hold.
+    """A match unknown to netinit, kept as listed; whether it matches is always unknown.
 
-    `kept` is what the kernel has of it: expressions, or the name, revision and struct of an extension; two are equal without it.
+    `kept` is the kernel's data: expressions, or name, revision and struct of an extension; ignored in comparisons.
     """
 
     text: str
@@ -285,4 +285,4 @@ class UnknownMatch(Match):
 
     @property
     def tracks(self) -> bool:
-        return True  # it may: nothing is assumed
+        return True  # it may match: nothing is assumed

@@ -1,4 +1,4 @@
-"""Matches that every sidecar needs: addresses, interfaces, protocol, ports, and the user that sends."""
+"""Matches of every sidecar's rules: addresses, interfaces, protocol, ports, and the sending user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
 
 
 class Source(Match):
-    """The source address lies in one of the networks (iptables(8), `-s`)."""
+    """Matches a source address in one of the networks (iptables(8), `-s`)."""
 
     networks: tuple[Network, ...]
     negated: bool = False
@@ -58,7 +58,7 @@ class Source(Match):
 
 
 class Destination(Match):
-    """The destination address lies in one of the networks (iptables(8), `-d`)."""
+    """Matches a destination address in one of the networks (iptables(8), `-d`)."""
 
     networks: tuple[Network, ...]
     negated: bool = False
@@ -85,7 +85,7 @@ class Destination(Match):
 
 
 class InInterface(Match):
-    """The packet came in through one of the interfaces (iptables(8), `-i`)."""
+    """Matches packets received on one of the interfaces (iptables(8), `-i`)."""
 
     names: tuple[str, ...]
     negated: bool = False
@@ -110,7 +110,7 @@ class InInterface(Match):
 
 
 class OutInterface(Match):
-    """The packet leaves through one of the interfaces (iptables(8), `-o`)."""
+    """Matches packets sent through one of the interfaces (iptables(8), `-o`)."""
 
     names: tuple[str, ...]
     negated: bool = False
@@ -135,7 +135,7 @@ class OutInterface(Match):
 
 
 class Protocol(Match):
-    """The transport protocol (iptables(8), `-p`). With `module` the protocol's module is loaded beside it, to no effect."""
+    """Matches the transport protocol (iptables(8), `-p`). `module` also loads the protocol's module, which has no effect."""
 
     name: str
     negated: bool = False
@@ -161,10 +161,10 @@ class Protocol(Match):
 
 
 class Port(Match):
-    """The destination (or source) port is one of `ports`; implies the protocol (sections tcp, udp, multiport).
+    """Matches a destination (or source) port in `ports`; implies the protocol (sections tcp, udp, multiport).
 
-    A port is a number, or a pair of the first and the last of a range. Several single ports are an alternative each, as
-    Istio has them; a negated list is one multiport match, a list with ranges as few as hold it.
+    An element is a port, or a pair of the first and last port of a range. Several single ports are one alternative each,
+    as in Istio; a negated list is one multiport match, a list with ranges as few as possible.
     """
 
     protocol: str
@@ -187,14 +187,14 @@ class Port(Match):
         ])
 
     def _groups(self) -> Sequence[Sequence[int | tuple[int, int]]]:
-        """The ports that stand in one match of iptables."""
+        """The ports by iptables match."""
         if self.negated:
             return [self.ports]
         return _fill_multiports(self.ports) if self.has_ranges else [(port,) for port in self.ports]
 
     @property
     def has_ranges(self) -> bool:
-        """Whether one of the ports is a range."""
+        """Whether any element is a range."""
         return any(isinstance(port, tuple) for port in self.ports)
 
     def nft(self) -> str:
@@ -224,9 +224,9 @@ class Port(Match):
 
 
 class Owner(Match):
-    """The socket belongs to this user or group (section owner; only for packets made in this namespace).
+    """Matches packets of sockets of this user or group (section owner; only for packets sent from this namespace).
 
-    With `last` it is one of a range of them, both ends included.
+    With `last`, of a range of users or groups, both ends included.
     """
 
     kind: str  # uid or gid
@@ -244,7 +244,7 @@ class Owner(Match):
         return format_one_of(f"meta sk{self.kind}", (self._spell("-"),), self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if not packet.has_socket:  # xt_owner says yes to every negated question then
+        if not packet.has_socket:  # without a socket, xt_owner is true for every negated match
             return self.negated
         owner = packet.uid if self.kind == "uid" else packet.gid
         last = self.number if self.last is None else self.last
@@ -263,7 +263,7 @@ class Owner(Match):
 
 
 def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | tuple[int, int]]]:
-    """The ports and ranges in lists that multiport takes: 15 ports, of which a range is two."""
+    """Split ports and ranges into lists that multiport accepts: 15 ports, a range counts as two."""
     lists: list[list[int | tuple[int, int]]] = []
     left = 0
     for port in ports:
@@ -278,7 +278,7 @@ def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | 
 
 
 def _format_addresses(option: str, networks: tuple[Network, ...], negated: bool) -> tuple[str, ...]:
-    """An alternative a network; the whole of a family is listed as no match at all."""
+    """Return one alternative for each network; a family's whole address space is listed without a match."""
     texts = format_each(option, networks, negated)
     if negated or all(network.length for network in networks):
         return texts
@@ -286,19 +286,19 @@ def _format_addresses(option: str, networks: tuple[Network, ...], negated: bool)
 
 
 def _format_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
-    """The nft expression for an address in one of the networks, all of one family."""
+    """Return the nft expression for an address in one of the networks, all of one family."""
     family = networks[0].family
     return format_one_of(f"{family.nft} {field}", format_intervals(merge_networks(networks, family), family), negated)
 
 
 def _format_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:
-    """The nft expression for one of the interfaces, in the order in which nft lists them."""
+    """Return the nft expression for one of the interfaces, in the order in which nft lists them."""
     ordered = sorted(set(names), key=_as_number)
     return format_one_of(field, [f'"{_format_interface(name)}"' for name in ordered], negated)
 
 
 def _format_interface(name: str) -> str:
-    """The name as nft has it: `*` for any ending, with a backslash where it is a letter. ValueError for any name at all."""
+    """Return the name in nft syntax: `*` for any ending, with a backslash before a literal one. Raises ValueError for "any name"."""
     if name == "+":
         raise ValueError("any interface: nft has no expression for it")
     if name.endswith("+"):
@@ -307,7 +307,7 @@ def _format_interface(name: str) -> str:
 
 
 def _as_number(name: str) -> int:
-    """The name as the kernel compares it in a set: a number, here of the byte order of nearly all machines."""
+    """Return the name as the number that the kernel compares in a set; little-endian, as on nearly all machines."""
     return int.from_bytes(name.encode("utf-8", "surrogateescape"), "little")
 
 
@@ -316,5 +316,5 @@ def _lies_in(address: int | None, networks: tuple[Network, ...]) -> bool | None:
 
 
 def is_named(interface: str, names: tuple[str, ...]) -> bool:
-    """Whether one of the names, which may end in `+` for any ending, is the interface's; no interface has no name."""
+    """Whether the interface has one of the names (`+` at the end: a prefix); False without an interface."""
     return any(interface.startswith(name[:-1]) if name.endswith("+") else interface == name for name in names)

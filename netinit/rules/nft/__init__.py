@@ -1,21 +1,20 @@
-"""A plan in the dialect of nft: tables of its own that are replaced whole, one rule a list, both families at once.
+"""Write a plan in nft syntax: own tables that are replaced as a whole, one rule for each list, both families at once.
 
-The text is what `nft --stateless list table` prints for the rules (nft 1.0.6), so that the input for the kernel and
-the expected listing are one and the same, and a second run compares two texts. Tables and chains have the names that
-Istio gives them in its native mode.
+The text is what `nft --stateless list table` prints for the rules (nft 1.0.6), so the input and the expected listing are
+the same, and a second run compares two texts. Tables and chains have Istio's names in native mode.
 
-Where a word of nft means something else than the one of iptables, the rules say more than Istio's:
+Where nft differs from iptables, the rules say more than Istio's:
 
-- An `inet` chain sees both families. A rule for one family alone that names no address says so (meta nfproto), unless
-  its chain can only be entered by that family.
-- TPROXY drops a packet for which no transparent socket is open; nft's tproxy lets it pass by. A rule that drops
-  follows, else connections would bypass a proxy that is not listening.
-- `-m socket` holds for every socket but one bound to all addresses. nft's `socket wildcard` knows nothing of sockets
-  that are not fully open or not fully closed, so the match takes a chain of two rules.
+- An `inet` chain sees both families. A rule for one family that names no address has `meta nfproto`, unless only that family can
+  reach its chain.
+- TPROXY drops a packet for which no transparent socket is open; nft's tproxy continues. A drop rule follows, otherwise connections
+  would bypass a proxy that is not listening.
+- `-m socket` matches every socket except one bound to all addresses. nft's `socket wildcard` does not match sockets that are not
+  fully open or fully closed, so the match takes a chain of two rules.
 
-One difference stays: packets that have no socket with a file (sent by the kernel itself, or for a socket that its
-process closed) match `! --uid-owner` in iptables, and never match `skuid !=` in nft. Only the first packet of a
-connection is looked at in the nat table, and that has its socket unless the connection is older than the rules.
+One difference remains: packets without a socket that has a file (sent by the kernel itself, or for a socket that its
+process closed) match `! --uid-owner` in iptables, but never `skuid !=` in nft. The nat table sees only the first packet
+of a connection, which has its socket unless the connection is older than the rules.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ if TYPE_CHECKING:
     Condition: TypeAlias = "Match | Family | Unless"
 
     class RuleText(Protocol):
-        """A rule with the text that nft has for it."""
+        """A rule with its nft text."""
 
         @property
         def text(self) -> str:
-            """As nft lists it."""
+            """The rule as nft lists it."""
 
     class ChainText(Protocol):
-        """A chain: where it is hooked in (empty: only jumps lead to it), and its rules."""
+        """A chain: its hook (empty: only jumps lead to it), and its rules."""
 
         @property
         def hook(self) -> str:
@@ -69,17 +68,17 @@ if TYPE_CHECKING:
 
         @property
         def rules(self) -> Sequence[RuleText]:
-            """Its rules, in order."""
+            """The rules, in order."""
 
 DIALECT = "nft"
 PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
 TABLE_NAMES = tuple([prefix + name for prefix in PREFIXES for name in TABLES])
 HOOKS = {
-    # iptables' priorities (linux/netfilter_ipv4.h); nft lists them by name where the hook is the name's usual one.
+    # iptables' priorities (linux/netfilter_ipv4.h); nft lists a name at the hook where the name is usual.
     (NAT, PREROUTING): "type nat hook prerouting priority dstnat; policy accept;",
     (NAT, OUTPUT): "type nat hook output priority -100; policy accept;",
     (MANGLE, PREROUTING): "type filter hook prerouting priority mangle; policy accept;",
-    # "route": a packet whose mark was changed is routed again, as iptables' mangle table does.
+    # "route": a packet whose mark was changed is routed again, as in iptables' mangle table.
     (MANGLE, OUTPUT): "type route hook output priority mangle; policy accept;",
     (RAW, PREROUTING): "type filter hook prerouting priority raw; policy accept;",
     (RAW, OUTPUT): "type filter hook output priority raw; policy accept;",
@@ -90,7 +89,7 @@ HOOKS = {
 
 
 class Unless(Record):
-    """One of the expressions under which a match does not hold, see Match.nft_unless."""
+    """An expression that excludes packets from a match, see Match.nft_unless."""
 
     match: Match
     part: int
@@ -101,7 +100,7 @@ class Unless(Record):
 
 
 def format_rule(rule: Rule, *, counter: bool = True) -> str:
-    """A rule that was read from the kernel as nft would list it; what nft writes as several rules is one."""
+    """Format a rule read from the kernel as nft would list it, as one rule even if nft writes several."""
     conditions = [one.nft() for one in rule.matches if isinstance(one, (InInterface, OutInterface))]
     if len(rule.families) == 1 and not any(isinstance(one, (Source, Destination)) for one in rule.matches):
         conditions.append(f"meta nfproto {rule.families[0].name.lower()}")
@@ -110,45 +109,45 @@ def format_rule(rule: Rule, *, counter: bool = True) -> str:
 
 
 class NftStep(Record):
-    """One rule of nft: its conditions in order (a family: its packets alone), then what it does. `rule` is the planned one."""
+    """One nft rule: its conditions in order (a family: only its packets), then its action. `rule` is the plan's."""
 
     conditions: tuple[Condition, ...]
     target: Target
-    part: int = 0  # which of the rules that the target takes, see Target.nft
+    part: int = 0  # index of the target's rule, see Target.nft
     rule: Rule
 
     def text(self, *, comments: bool = False) -> str:
-        """The rule as nft lists it."""
+        """Return the rule as nft lists it."""
         words = [f"meta nfproto {one.name.lower()} " if isinstance(one, Family) else f"{one.nft()} " for one in self.conditions]
         comment = f' comment "{self.rule.comment}"' if comments else ""
         return f"{''.join(words)}counter {self.target.nft(self.rule.families[0])[self.part]}{comment}"
 
 
 class WrittenNftRule(Record):
-    """A rule as nft lists it without counter values, and the planned rule that it came from."""
+    """A rule as nft lists it, without counter values, and its rule in the plan."""
 
     text: str
     rule: Rule
 
 
 class WrittenNftChain(Record):
-    """A chain: where it is hooked in (empty: only jumps lead to it) and its rules."""
+    """A chain: its hook (empty: only jumps lead to it) and its rules."""
 
     hook: str
     rules: tuple[WrittenNftRule, ...]
 
 
 Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
-Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> where it is hooked in, and its rules
+Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook, and its rules
 
 
 def write_plan(plan: Plan, *, comments: bool = False) -> Written:
-    """The plan table by table: what nft must list once it is programmed, ours being the only rules in these tables."""
+    """Write the plan, table by table, as nft lists it once programmed; these tables contain no other rules."""
     return write_steps({plan.nft_prefix + table.name: plan_steps(table) for table in plan.tables}, comments=comments)
 
 
 def write_steps(tables: dict[str, Steps], *, comments: bool = False) -> Written:
-    """The same of the steps of each table."""
+    """Write the steps of each table as nft lists them."""
     return {name: _write_chains(steps, comments) for name, steps in tables.items()}
 
 
@@ -161,7 +160,7 @@ def _write_chains(planned: Steps, comments: bool) -> dict[str, WrittenNftChain]:
 
 
 def plan_steps(table: Table) -> Steps:
-    """The chains of a table as nft has them: where each is hooked in, and its rules."""
+    """Return the chains of a table as nft has them: hook and rules of each."""
     entering = _families_entering(table)
     chains: Steps = {}
     for chain in table.chains:
@@ -181,7 +180,7 @@ def plan_steps(table: Table) -> Steps:
 
 
 def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition, ...]:
-    """The rule's conditions but that of a chain of its own; the interface first, as Istio has it."""
+    """Return the rule's conditions without one tested in a separate chain; the interface first, as in Istio."""
     interfaces = [match for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
     others: list[Condition] = [
         match for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)
@@ -193,7 +192,7 @@ def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition
 
 
 def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
-    """The name of the chain in which a rule is finished whose `last` match is tested there, and that chain's rules."""
+    """Return name and rules of the separate chain in which the rule's `last` match is tested."""
     (target,) = rule.target.nft(rule.families[0])
     exceptions = [Unless(match=last, part=part) for part in range(len(last.nft_unless()))]
     steps = [NftStep(conditions=(unless,), target=Return(), rule=rule) for unless in exceptions]
@@ -202,7 +201,7 @@ def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
-    """The families whose packets can come to each chain: both in a hook, elsewhere those of the jumps there."""
+    """Return the families whose packets can reach each chain: both at a hook, elsewhere those of the jumps to it."""
     entering = {chain.name: frozenset(FAMILIES if chain.builtin else ()) for chain in table.chains}
     jumps = [
         (chain.name, rule.target.chain, frozenset(rule.families))
@@ -221,14 +220,14 @@ def _hook(table: str, chain: str) -> str:
 
 
 def model_table(name: str) -> str:
-    """The name that a table of ours has in the model."""
+    """Return the model's name for a table of ours."""
     for prefix in PREFIXES:
         name = name.removeprefix(prefix)
     return name
 
 
 def model_name(chain: str) -> str:
-    """The name that a chain of ours has in the model."""
+    """Return the model's name for a chain of ours."""
     if chain == format_chain(ISTIO_PRERT):
         return ISTIO_PRERT
     upper = chain.upper()
@@ -236,7 +235,7 @@ def model_name(chain: str) -> str:
 
 
 def render_table(name: str, chains: Mapping[str, ChainText]) -> str:
-    """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
+    """Format a table in nft's format: the input that adds it, and the output of `nft --stateless list table`."""
     blocks = []
     for chain, written in chains.items():
         lines = [f"\tchain {chain} {{"]
@@ -248,25 +247,25 @@ def render_table(name: str, chains: Mapping[str, ChainText]) -> str:
 
 
 def render_tables(written: Mapping[str, Mapping[str, ChainText]]) -> str:
-    """All tables, one after the other."""
+    """Format all tables."""
     return "".join([render_table(name, chains) for name, chains in written.items()])
 
 
 def render_replacement(tables: str, names: Iterable[str]) -> str:
-    """One transaction that puts `tables` in the place of the owned tables called `names`, wherever those exist.
+    """Return one transaction that replaces our tables `names`, those that exist, by `tables`.
 
-    Adding a table before it is deleted makes the deletion succeed whether or not it was there; the kernel commits all
-    of it at once or nothing.
+    Each table is added before it is deleted, so that the deletion succeeds in either case; the kernel commits all or
+    nothing.
     """
     return "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names]) + tables
 
 
 def render_script(plan: Plan, *, comments: bool = False) -> str:
-    """The plan as input for `nft -f -`, whatever of its kind is there: all tables of the prefix are replaced, wanted or not."""
+    """Return the plan as input for `nft -f -`; it deletes every existing table with the plan's prefix."""
     names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
     return render_replacement(render_tables(write_plan(plan, comments=comments)), names)
 
 
 def miss_all(tables: Iterable[str]) -> tuple[Difference, ...]:
-    """The differences of a namespace in which none of the tables exists."""
+    """Return the differences of a namespace in which none of the tables exists."""
     return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in tables])

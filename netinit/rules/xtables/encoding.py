@@ -16,6 +16,7 @@ from netinit.rules.matches.context import (
     TcpFlags,
     UnknownMatch,
 )
+from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
 from netinit.rules.xtables import structs
@@ -68,14 +69,25 @@ def _write_protocol(match: Protocol) -> Struct:
 def _write_port(match: Port, *more: Match) -> Struct:
     if len(match.ports) == 1:
         return _write_tcp(match, *more) if match.protocol == "tcp" else _write_udp(match)
+    return _write_multiport(match, structs.MULTIPORT_SIDES.index(match.source))
+
+
+def _write_multiport(match: Port | EitherPort, side: int) -> Struct:
     numbers, ranges = [], []
     for low, high in map(bounds_of, match.ports):
         numbers += [low, high] if low < high else [low]
         ranges += [1, 0] if low < high else [0]
     rest = 15 - len(numbers)
-    side = structs.MULTIPORT_SIDES.index(match.source)
     packed = pack("=2B15H15BB", side, len(numbers), *numbers, *[0] * rest, *ranges, *[0] * rest, match.negated)
     return "multiport", 1, packed
+
+
+def _write_address_range(match: AddressRange) -> Struct:
+    ends = [end.to_bytes(match.family.bits // 8, "big") for end in (match.first, match.last)]
+    bit = dict(structs.SIDES)["source" if match.source else "destination"]
+    flags = bit | (bit << structs.RANGE_INVERTED if match.negated else 0)
+    nothing = [b"", b""]
+    return "iprange", 1, pack(structs.ADDRESS_RANGE, *(ends + nothing if match.source else nothing + ends), flags)
 
 
 def _write_tcp(*matches: Match) -> Struct:
@@ -136,7 +148,8 @@ def _write_limit(match: Limit) -> Struct:
 _MATCHES: dict[type, Callable[..., Struct]] = {
     Protocol: _write_protocol, Port: _write_port, TcpFlags: _write_tcp, Owner: _write_owner, Mark: _write_mark,
     ConnectionState: _write_state, ConnectionDirection: _write_direction, Socket: lambda _: ("socket", 3, b""),
-    AddressType: _write_address_type, Limit: _write_limit,
+    AddressType: _write_address_type, Limit: _write_limit, AddressRange: _write_address_range,
+    EitherPort: lambda match: _write_multiport(match, structs.MULTIPORT_EITHER),
 }  # fmt: skip
 
 

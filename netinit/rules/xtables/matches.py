@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from struct import unpack_from
 
-from netinit.base.net import FULL_MASK, MAX_PORT
+from netinit.base.net import FULL_MASK, MAX_PORT, Family
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
     AddressType,
@@ -18,6 +18,7 @@ from netinit.rules.matches.context import (
     TcpFlags,
     UnknownMatch,
 )
+from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import MOST_MULTIPORTS, Owner, Port
 from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS
@@ -26,13 +27,16 @@ Ports = tuple[int, int]
 Reader = Callable[[bytes, str], "list[Match] | None"]
 
 
-def decode_match(name: str, revision: int, info: bytes, protocol: str) -> tuple[list[Match], str]:
-    """The matches of an extension's struct, and what it says as a comment; `protocol` is the rule's, which multiport needs."""
+def decode_match(name: str, revision: int, info: bytes, protocol: str, family: Family | None) -> tuple[list[Match], str]:
+    """The matches of an extension's struct, and what it says as a comment; `protocol` and `family` are the rule's."""
     if name == "comment":
         return [], info.partition(b"\0")[0].decode("utf-8", "surrogateescape")
     reader = _READERS.get((name, revision))
     try:
-        found = reader(info, protocol) if reader else None
+        if (name, revision) == ("iprange", 1):
+            found = _read_address_range(info, family)
+        else:
+            found = reader(info, protocol) if reader else None
     except struct.error:  # shorter than the struct
         found = None
     return ([UnknownMatch(text=f"-m {name}", kept=(name, revision, info))] if found is None else found), ""
@@ -74,7 +78,7 @@ def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
     side, count = unpack_from(structs.MULTIPORT, info)
     numbers, flags = unpack_from("=15H", info, structs.MULTIPORT_NUMBERS), unpack_from("=15B", info, structs.MULTIPORT_RANGES)
     inverted = unpack_from("=B", info, structs.MULTIPORT_INVERTED)[0]
-    if side > 1 or not 0 < count <= MOST_MULTIPORTS or protocol not in ("tcp", "udp"):
+    if side > structs.MULTIPORT_EITHER or not 0 < count <= MOST_MULTIPORTS or protocol not in ("tcp", "udp"):
         return None
     ports: list[int | tuple[int, int]] = []
     at = 0
@@ -87,7 +91,26 @@ def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
         else:
             ports.append(numbers[at])
             at += 1
+    if side == structs.MULTIPORT_EITHER:
+        return [EitherPort(protocol=protocol, ports=tuple(ports), negated=bool(inverted))]
     return [Port(protocol=protocol, ports=tuple(ports), source=structs.MULTIPORT_SIDES[side], negated=bool(inverted))]
+
+
+def _read_address_range(info: bytes, family: Family | None) -> list[Match] | None:
+    """Struct xt_iprange_mtinfo: its addresses are as long as the family's."""
+    *ends, flags = unpack_from(structs.ADDRESS_RANGE, info)
+    known = sum([bit | bit << structs.RANGE_INVERTED for _, bit in structs.SIDES])
+    if family is None or flags & ~known or flags >> structs.RANGE_INVERTED & ~flags:
+        return None
+    found: list[Match] = []
+    for at, (side, bit) in enumerate(structs.SIDES):
+        first, last = (int.from_bytes(end[: family.bits // 8], "big") for end in ends[2 * at : 2 * at + 2])
+        negated = bool(flags >> structs.RANGE_INVERTED & bit)
+        if flags & bit and first > last:
+            return None
+        if flags & bit:
+            found.append(AddressRange(family=family, first=first, last=last, source=side == "source", negated=negated))
+    return found or None
 
 
 def _read_owner(info: bytes, _: str) -> list[Match] | None:

@@ -41,10 +41,12 @@ EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target: size, name, rev
 TCP, UDP = "=4H4B", "=4HB"  # ports from and to, of source and destination; option, mask, flags; what is inverted
 SOURCE_INVERTED, DESTINATION_INVERTED, FLAGS_INVERTED = 1, 2, 4
 MULTIPORT, MULTIPORT_NUMBERS, MULTIPORT_RANGES, MULTIPORT_INVERTED = "=2B", 2, 32, 47  # the first two; offsets of the rest
+MULTIPORT_EITHER = 2  # XT_MULTIPORT_EITHER
 MULTIPORT_SIDES = (True, False)  # XT_MULTIPORT_SOURCE, XT_MULTIPORT_DESTINATION
 OWNER = "=4I2B"
 OWNER_BITS = {"uid": 1, "gid": 2}
 OWNER_SOCKET = 4  # XT_OWNER_SOCKET
+ADDRESS_RANGE, RANGE_INVERTED = "=16s16s16s16sB", 4  # first and last source, first and last destination; IPRANGE_*_INV
 MARK = "=2IB"  # mark and connmark: value, mask, whether it is inverted
 CONNTRACK, CONNTRACK_AT = "=3H", 146  # what is asked, what of it is inverted, bits of states
 STATE, DIRECTION, STATE_ALIAS = 1, 1 << 12, 1 << 13  # XT_CONNTRACK_*: inverted, a direction is REPLY; the alias is `-m state`
@@ -80,7 +82,7 @@ LOG = "=2B30s"  # level, flags, prefix
 NFLOG = "=I4H64s"  # length, group, threshold, flags, nothing, prefix
 
 SIZES = {
-    ("comment", 0): 256, ("tcp", 0): 16, ("udp", 0): 16, ("multiport", 1): 48, ("owner", 1): 24, ("mark", 1): 16,
+    ("comment", 0): 256, ("tcp", 0): 16, ("udp", 0): 16, ("multiport", 1): 48, ("iprange", 1): 72, ("owner", 1): 24, ("mark", 1): 16,
     ("connmark", 1): 16, ("conntrack", 3): 168, ("socket", 3): 8, ("addrtype", 1): 8, ("limit", 0): 40,
     ("REDIRECT", 0): 40, ("DNAT", 2): 48, ("MARK", 2): 8, ("CONNMARK", 1): 16, ("CONNMARK", 2): 16, ("CT", 2): 72,
     ("TPROXY", 1): 32, ("REJECT", 0): 8, ("LOG", 0): 32, ("NFLOG", 0): 80,

@@ -125,7 +125,7 @@ class _TableReader:
             if size < EXTENSION_HEADER or place + size > at + target_at:
                 raise IndexError(f"a match of {size} bytes at {place}")
             info = self._entries[place + EXTENSION_HEADER : place + size]
-            more, text = decode_match(self._name_at(place), self._entries[place + 31], info, protocol)
+            more, text = decode_match(self._name_at(place), self._entries[place + 31], info, protocol, form.family)
             matches += more
             comment = text or comment
             place += size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netinit.base.sanitize import quote
 from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
@@ -84,20 +84,24 @@ class Traffic:
 
 
 def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
-    """All traffic, in the order of KINDS. TooManyPartsError."""
+    """All traffic, in the order of KINDS, with what passes the proxy only where the pod's first address is IPv4. TooManyPartsError."""
+    found = _audit(subject)
+    known = {(one.kind, one.directions) for one in found}
+    others = _audit(subject.ipv4_first) if subject.ipv4_first else []
+    for one in bypasses(tuple(others)):
+        if (one.kind, one.directions) not in known:
+            found.append(replace(one, because=tuple(f"{reason}, {kinds.WHERE_IPV4_IS_FIRST}" for reason in one.because)))
+    return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
+
+
+def _audit(subject: AuditSubject) -> list[Traffic]:
     rows: dict[tuple[object, ...], list[Piece]] = {}
     for partition in subject.partitions:
         captured = _captured_at_first(partition)
         for part in partition.parts:
             for piece in _sort(subject, part, captured):
                 rows.setdefault(_row(piece), []).append(piece)
-    found = [_describe(subject, tuple(pieces)) for pieces in rows.values()]
-    return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
-
-
-def bypasses(rows: tuple[Traffic, ...]) -> tuple[Traffic, ...]:
-    """Those that do not go through the proxy, the most dangerous first."""
-    return tuple(row for row in rows if row.kind in kinds.BYPASSES)
+    return [_describe(subject, tuple(pieces)) for pieces in rows.values()]
 
 
 def _row(piece: Piece) -> tuple[object, ...]:
@@ -332,7 +336,8 @@ def _closes(subject: AuditSubject, piece: Piece) -> str:
     if piece.kind is kinds.UNCAPTURED:
         if not piece.label:
             return "capture it: netinit apply"
-        return f"{piece.label} REDIRECT" if piece.option == "inbound_mode" else ADD.format(option=piece.label)
+        value = {"inbound_mode": "REDIRECT", "ipv6": "on"}.get(piece.option)
+        return f"{piece.label} {value}" if value else ADD.format(option=piece.label)
     if piece.kind is kinds.SHARED_OWNER:
         names = ", ".join(map(quote, _sharing(subject, piece.option)))
         return piece.kind.closes.format(owner=OF_THE_PROXY[piece.option][1], containers=names)

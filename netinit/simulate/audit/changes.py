@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
+from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe
 from netinit.simulate.symbolic.compare import Divergence, compare
@@ -36,11 +37,22 @@ class FateChange:
 def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
     """Everything that is treated differently, or that nobody can compare. None at all is a proof that no packet is.
 
-    The host is the same: that of `after`. TooManyPartsError.
+    The host is the same: that of `after`. Where --ipv6 auto depends on the pod's addresses, both cases are compared.
+    TooManyPartsError.
     """
+    found = _find(before, after)
+    if not (before.ipv4_first or after.ipv4_first):
+        return found
+    sides = [replace(one.ipv4_first or one, families=(IPV6,)) for one in (before, after)]
+    known = {(one.direction, one.who, one.before, one.after) for one in found}
+    others = [one for one in _find(sides[0], sides[1]) if (one.direction, one.who, one.before, one.after) not in known]
+    return (*found, *[replace(one, who=tuple(f"{who}, {WHERE_IPV4_IS_FIRST}" for who in one.who)) for one in others])
+
+
+def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
     grouped: dict[tuple[object, ...], list[Divergence]] = {}
-    for space in make_spaces(rulesets, after.surroundings, free=after.free):
+    for space in make_spaces(rulesets, after.hosts, free=after.free):
         for one in _of_note(space, list(compare(before.divide(space), after.divide(space)))):
             words = (_fate(one.before), _fate(one.after))
             key = (space.direction, words, _why(before, one.before), _why(after, one.after), one.known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from netinit.base.net import IPV4
 from netinit.options import Interception
 from netinit.rules.matches.packet import is_named
 from netinit.rules.packet import LOOPBACK_DEVICE
@@ -62,11 +63,24 @@ def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Rul
     names = Names()
     for assertion in assertions:
         names |= assertion.names
-    asked = replace(subject, names=names)
+    other = replace(subject.ipv4_first, names=names) if subject.ipv4_first else None
+    asked = replace(subject, names=names, ipv4_first=other)
     return tuple(_rule(asked, assertion) for assertion in assertions)
 
 
 def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
+    """The ruling; unknown where it depends on whether the pod's first address is IPv4."""
+    found = _rule_on_all(subject, subject, assertion)
+    if subject.ipv4_first is None or assertion.version == IPV4.version:
+        return found
+    other = _rule_on_all(subject.ipv4_first, subject, assertion)
+    if found.holds is other.holds or (found.counterexample and found.counterexample.trace.first.family is IPV4):
+        return found
+    return replace(found if found.counterexample else other, holds=None, packets=found.packets)
+
+
+def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Assertion) -> Ruling:
+    """Judges all packets by the rules of `subject`; `explaining` has the counterexample's path."""
     packets = 0
     doubt: tuple[Region, Part] | None = None
     for partition in subject.partitions:
@@ -77,10 +91,10 @@ def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
             if not region or assertion.allows(part.verdict):
                 continue
             if part.verdict != UNKNOWN:
-                return _refuted(subject, assertion, packets, (region, part), holds=False)
+                return _refuted(explaining, assertion, packets, (region, part), holds=False)
             doubt = doubt or (region, part)
     if doubt:
-        return _refuted(subject, assertion, packets, doubt, holds=None)
+        return _refuted(explaining, assertion, packets, doubt, holds=None)
     return Ruling(assertion, holds=True, packets=packets)
 
 

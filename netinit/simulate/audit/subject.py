@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from netinit.base.net import Family, number_of
+from netinit.base.net import FAMILIES, IPV6, Family, number_of
 from netinit.options import Interception
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import EPHEMERAL_PORT, SOMEBODY
@@ -41,7 +41,8 @@ class AuditSubject:
 
     `options` made a place's rules, as far as is known; `wanted` should have made them; `origins` say where an option was
     given that is no flag. `has_tunnel`: the pod's environment shows that its proxy listens on the tunnel's port (HBONE).
-    `shared_owners`: the containers that run as the proxy, as (name, `uid N` or `gid N`).
+    `shared_owners`: the containers that run as the proxy, as (name, `uid N` or `gid N`). `families` are those whose packets are
+    looked at. `ipv4_first` has the rules of a pod whose first address is IPv4, where --ipv6 auto would decide otherwise there.
     """
 
     name: str
@@ -53,12 +54,19 @@ class AuditSubject:
     free: bool = True
     has_tunnel: bool = False
     shared_owners: tuple[tuple[str, str], ...] = ()
+    families: tuple[Family, ...] = FAMILIES
+    ipv4_first: AuditSubject | None = None
     names: Names = Names()  # noqa: RUF009 - immutable: what is asked about, beside what rules mention
+
+    @property
+    def hosts(self) -> Mapping[Family, Surroundings]:
+        """The surroundings of the families whose packets are looked at."""
+        return {family: one for family, one in self.surroundings.items() if family in self.families}
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """All packets of both families and directions, in parts."""
-        spaces = make_spaces(tuple(self.rulesets.values()), self.surroundings, free=self.free, names=self.names)
+        spaces = make_spaces(tuple(self.rulesets.values()), self.hosts, free=self.free, names=self.names)
         return tuple(self.divide(space) for space in spaces)
 
     def divide(self, space: Space) -> Partition:
@@ -80,7 +88,15 @@ class AuditSubject:
         packet, around = example_of(region)
         ruleset = self.join(packet.family) or Ruleset(packet.family)
         made = next(iter(self.options.values()), None)
-        return explain(packet, ruleset, around, options=made, wanted=self.wanted, origins=self.origins)
+        found = explain(packet, ruleset, around, options=made, wanted=self.wanted, origins=self.origins)
+        if self.ipv4_first and packet.family is IPV6:
+            return found.unless_ipv4_is_first(self.ipv4_first.explain(region))
+        return found
+
+    def on_host(self, surroundings: Mapping[Family, Surroundings], *, free: bool) -> AuditSubject:
+        """The same rules on another host."""
+        other = self.ipv4_first.on_host(surroundings, free=free) if self.ipv4_first else None
+        return replace(self, surroundings=surroundings, free=free, ipv4_first=other)
 
 
 def example_of(region: Region) -> tuple[Packet, Surroundings]:

@@ -16,8 +16,9 @@ LINES = {
     "convert": "netinit convert --from istio --format json -- -p 15001",
     "node-status": "netinit node status --json --cniConfFolder /nowhere/net.d --cniBinFolder /nowhere/bin --socket /nowhere/cni.sock",
     "doctor": "netinit doctor --json",
+    "installation": "netinit webhook lint --json -f /dev/null",
 }
-ELSEWHERE = {"assertions", "config", "plan", "verify", "trace", "watch", "check-inject", "kubectl", "kubectl-check"}  # files, or tested where they are made
+ELSEWHERE = {"assertions", "compare", "config", "plan", "verify", "trace", "watch", "check-inject", "kubectl", "kubectl-check"}  # files, or tested where they are made
 
 
 @pytest.mark.parametrize("name", LINES)

@@ -35,6 +35,17 @@ def test_the_examples_pass_by_nothing_that_is_not_by_design_but_their_health_por
     assert [(row["kind"], row["who"]) for row in pod["traffic"] if row["by"] != "design"] == [("inbound-port", ["TCP in on port 15021"])]
 
 
+def test_what_closes_ipv6_that_the_classic_layout_leaves_out_does_close_it(run):
+    """The remedy is a value of --ipv6, not a network; with it no IPv6 is uncaptured."""
+
+    def find_uncaptured(ipv6):
+        _, tree = ask(run, "-i", "*", "-b", "*", "--layout", "classic", "--ipv6", ipv6, "--json")
+        return [row["closes"] for row in tree["pods"][0]["traffic"] if row["kind"] == "uncaptured"]
+
+    assert find_uncaptured("off") == ["--ipv6 on"]
+    assert find_uncaptured("on") == []
+
+
 @pytest.mark.parametrize("more", [[], ["--full"], ["--full", "-m", "TPROXY", "--redirect-dns", "--dns-servers", "9.9.9.9"]])
 def test_json_is_as_its_schema_says(run, more):
     _, tree = ask(run, *SIDECAR, *more, "--json", "--assert", "tcp is captured", "--assert", "inbound tcp port 80 to pod is captured")

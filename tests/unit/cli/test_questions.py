@@ -94,7 +94,54 @@ def test_ipv6_of_a_manifest_s_pod_is_decided_by_its_first_address_as_apply_does(
         assert done.out.startswith(f"{verdict}: "), done.out + done.err
         told = "the pod's first address is IPv4, and fd00::9 is here too" in done.err
         assert told == (first == "10.44.0.9" and extra in {"", ", --native-nftables"}), done.err
+    assert ("warning NI203: --ipv6: IPv6 is not captured" in run(f"netinit lint --pod {path}").out) == told
     assert run(f"netinit audit --pod {path} --fail-on bypass:ipv6").code == (4 if verdict == "direct" else 0)
+
+
+DEPENDS = "depends on the pod's addresses (--ipv6 auto): captured where the first is IPv6, direct where it is IPv4"
+IPV4_FIRST = "where the pod's first address is IPv4 (--ipv6 auto)"
+CAPTURED_OUT = "tcp not by proxy not to pod is captured"
+
+
+def test_ipv6_auto_is_answered_for_both_cases_where_no_address_is_known(run):
+    rules = ["-b", "*", "-i", "*"]
+    for words in (["--to", "[2a00::1]:443"], ["--from", "2a00::1", "--to-port", "80"]):
+        done = run(["netinit", "explain", *rules, *words])
+        assert done.out.splitlines()[0] == f"unknown: {DEPENDS}"
+        assert "--ipv6 on: captured" in done.out
+    assert run(["netinit", "explain", *rules, "--to", "1.2.3.4:443"]).out.startswith("captured: ")
+    for family, code in (("ipv4 ", 0), ("ipv6 ", 4), ("", 4)):
+        done = run(["netinit", "audit", *rules, "--assert", f"outbound {family}{CAPTURED_OUT}"])
+        assert (done.code, DEPENDS in done.out) == (code, bool(code)), done.out
+        assert f"because: no rule captures IPv6, {IPV4_FIRST}" in done.out
+    for decided in (["--ipv6", "on"], ["--dual-stack"], ["--pod-ip", "10.1.1.1"], ["--pod-ip", "fd00::7"]):
+        done = run(["netinit", "audit", *rules, *decided, "--assert", f"outbound {CAPTURED_OUT}", "--fail-on", "bypass:ipv6"])
+        assert (done.code, IPV4_FIRST in done.out) == (0, False), done.out
+
+
+def test_an_assertion_holds_or_is_refuted_where_the_pod_s_addresses_make_no_difference(run):
+    rules = ["audit", "-b", "*", "-i", "*", "-o", "99"]
+    for assertion, ruling in (
+        ("outbound ipv6 tcp not by proxy is captured or direct or dropped", "proved"),
+        ("outbound ipv6 tcp port 99 not by proxy not to pod is captured", "refuted"),
+        ("outbound ipv6 tcp port 99 not by proxy not to pod is direct", "proved"),
+        ("outbound tcp port 99 not by proxy not to pod is captured", "refuted"),
+        ("outbound ipv6 tcp port 98 not by proxy not to pod is direct", "unknown"),
+    ):
+        done = run(["netinit", *rules, "--assert", assertion])
+        assert f"{ruling}: {assertion}" in done.out, done.out
+
+
+def test_diff_compares_both_cases_of_ipv6_auto(run):
+    done = run(["netinit", "diff", "apply -b * -i *", "apply -b * -i * --dual-stack"])
+    assert done.code == 3
+    assert next(line for line in done.out.splitlines() if line.startswith("  IPv6: TCP out")).endswith(f", {IPV4_FIRST}")
+    assert "IPv4: " not in done.out
+    assert run(["netinit", "diff", "apply -b * -i *", "apply -i * -b *"]).code == 0
+    done = run(["netinit", "diff", "apply -b * -i *", "apply -b * -i * --ipv6 on"])
+    assert IPV4_FIRST in done.out
+    done = run(["netinit", "diff", "apply -b * -i * --ipv6 off", "apply -b * -i *"])
+    assert (done.code, IPV4_FIRST in done.out) == (3, False)  # it differs where the first address is IPv6
 
 
 def test_a_pod_with_a_proxy_and_no_init_container_is_read_as_the_cni_plugin_reads_it(run, tmp_path):

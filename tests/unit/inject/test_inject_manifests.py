@@ -11,7 +11,7 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.manifests import Joined, split, workloads
-from netinit.inject.stream import inject_stream
+from streams import inject_stream
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"

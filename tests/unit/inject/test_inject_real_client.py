@@ -40,6 +40,17 @@ ANSWERS = {
         "items": [WEBHOOK],
     },
 }
+CONTROLLED = {"name": "store-x-y", "namespace": "shop", "ownerReferences": [{"kind": "ReplicaSet", "name": "store-x", "controller": True}]}
+SPEC = {"containers": [{"name": "c", "image": "i"}]}
+WORKLOADS = {
+    "/apis/apps/v1/deployments": [{"metadata": {"name": "store", "namespace": "shop"}, "spec": {"template": {"metadata": {}, "spec": SPEC}}}],
+    "/apis/apps/v1/statefulsets": [],
+    "/apis/apps/v1/daemonsets": [],
+    "/apis/batch/v1/cronjobs": [],
+    "/apis/batch/v1/jobs": [],
+    "/api/v1/pods": [{"metadata": CONTROLLED, "spec": SPEC}, {"metadata": {"name": "web", "namespace": "shop"}, "spec": SPEC}],
+}
+ANSWERS |= {path: {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items} for path, items in WORKLOADS.items()}
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: c, image: i}]}\n"
 
 
@@ -102,6 +113,24 @@ def test_check_inject_asks_for_namespaces_and_webhooks(tmp_path):
         done = netinit("check-inject", "-f", "-", "--kubeconfig", kubeconfig, "--json")
     (verdict,) = json.loads(done.stdout)["objects"]
     assert (verdict["injected"], verdict["webhook"]) == (True, "namespace"), done.stdout
+
+
+def test_compare_asks_about_the_clusters_workloads_with_the_clusters_configuration(tmp_path):
+    pytest.importorskip("cryptography", reason="a webhook is served over TLS")
+    from webhook_server import Server
+
+    mesh = tmp_path / "mesh"
+    mesh.write_text("trustDomain: td")
+    config = json.loads(INJECTOR["config"])
+    with serve(tmp_path / "kube") as kubeconfig, Server(tmp_path, "--meshConfig", mesh, config=config, values='{"v": "w"}') as server:
+        words = ["--url", f"https://localhost:{server.port}/inject", "--ca", str(tmp_path / "ca.crt"), "--kubeconfig", kubeconfig, "--json"]
+        alike, changed = [netinit("webhook", "compare", *words, *more) for more in ([], ["--set", "v=new"])]
+    assert alike.returncode == 0, alike.stderr
+    assert json.loads(alike.stdout)["pods"] == 2  # the pod of a ReplicaSet is asked about as its Deployment's
+    assert changed.returncode == 3, changed.stderr
+    (group,) = json.loads(changed.stdout)["groups"]
+    assert [one["subject"] for one in group["examples"]] == ["Deployment shop/store"]
+    assert (group["pods"], group["examples"][0]["left"], group["examples"][0]["right"]) == (2, "td w", "td new")
 
 
 @pytest.mark.parametrize(

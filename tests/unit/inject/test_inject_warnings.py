@@ -122,6 +122,21 @@ def test_an_application_with_the_proxys_group_is_found():
     assert "runAsGroup" in str(pod_findings(tree)[0])
 
 
+@pytest.mark.parametrize(
+    ("containers", "found"),
+    [
+        ([container("app", 1337)], ["app"]),
+        ([container("app", 1337), container("logs", 1337)], ["app", "logs"]),
+        ([container("app", 1337), container("istio-proxy", 1337)], ["app"]),
+        ([container("app", 1337), container("istio-proxy", 2102)], []),
+        ([container("app", 2102), container("istio-proxy", 2102)], ["app"]),
+    ],
+)
+def test_the_proxys_user_is_found_before_an_injector_or_plugin_programs_the_pod(containers, found):
+    expected = [(WARNING, "no-init-container", ""), *[(WARNING, "proxy-owner", name) for name in found]]
+    assert kinds(pod(inits=[container("setup")], containers=containers)) == expected
+
+
 def test_the_users_of_the_options_count():
     tree = pod(inits=[init("-b * -i * -u 77")], containers=[container("app", 77), container("istio-proxy", 77)])
     assert kinds(tree) == [(WARNING, "proxy-owner", "app")]

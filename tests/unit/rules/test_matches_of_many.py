@@ -13,7 +13,8 @@ from netinit.simulate.ruleset import load_listing
 ROUTED = around(IPV4, routes=((Network.parse("10.0.0.0/8"), "eth1"), (Network.parse("10.1.0.0/16"), "eth2")), forwards=True)
 MATCHES = (
     "-p tcp", "! -p tcp", "-p udp -m udp --dport 53", "-p tcp -m tcp ! --dport 80", "-p tcp -m tcp --sport 1:1023",
-    "-p tcp -m multiport --dports 80,1000:2000", "-s 10.0.0.0/8", "! -s 10.0.0.0/8", "-d 192.0.2.10/32", "! -d 198.51.100.0/24",
+    "-m iprange --dst-range 10.0.0.5-10.2.3.4", "-m iprange ! --src-range 0.0.0.0-192.0.2.99", "-p tcp -m multiport --ports 53,1000:2000",
+    "-p tcp -m multiport ! --ports 80,40000", "-p tcp -m multiport --dports 80,1000:2000", "-s 10.0.0.0/8", "! -s 10.0.0.0/8", "-d 192.0.2.10/32", "! -d 198.51.100.0/24",
     "-i eth0", "! -i lo", "-o eth+", "! -o eth1", "-m owner --uid-owner 1000", "-m owner --uid-owner 1000-2000",
     "-m owner ! --gid-owner 5", "-m owner --gid-owner 5-6", "-m mark --mark 0x1/0x3", "-m mark ! --mark 0x539", "-m connmark --mark 0x10/0x10",
     "-m connmark ! --mark 0x0", "-m conntrack --ctstate NEW", "-m conntrack ! --ctstate INVALID,UNTRACKED",

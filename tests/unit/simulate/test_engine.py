@@ -40,7 +40,7 @@ def rules(text, family=IPV4, policies=(), marks=()):
             listing += f":{chain} {policy} [0:0]\n"
         listing += "".join(f"-A {chain} {rule}\n" for chain, found in chains.items() for rule in found if rule)
         listing += "COMMIT\n"
-    return load_listing(parse_listing(listing), family, local_marks=frozenset([(mark, FULL_MASK) for mark in marks]))
+    return replace(load_listing(parse_listing(listing), family), local_marks=frozenset([(mark, FULL_MASK) for mark in marks]))
 
 
 def outbound(text, to="1.2.3.4", port=80, around=POD, uid=1000, policies=(), marks=(), **more):
@@ -435,14 +435,16 @@ def test_a_packet_for_another_host_is_forwarded_where_the_host_forwards():
 
 HOLDING = [
     "-p tcp", "! -p udp", "-p tcp --dport 80", "-p tcp ! --dport 81", "-p tcp --dport 79:81", "-p tcp -m multiport --dports 1,80",
-    "-p tcp -m multiport ! --dports 1,2", "-p tcp --sport 40000", "-d 1.2.3.4", "-d 1.2.0.0/16", "! -d 1.2.3.5", "-s 10.0.0.0/24",
+    "-p tcp -m multiport ! --dports 1,2", "-p tcp -m multiport --ports 1,80", "-p tcp -m multiport --ports 40000", "-p tcp -m multiport ! --ports 1,2",
+    "-m iprange --dst-range 1.2.3.4-1.2.3.4", "-m iprange --dst-range 0.0.0.0-1.2.3.5", "-m iprange ! --dst-range 1.2.3.5-1.2.3.9", "-p tcp --sport 40000", "-d 1.2.3.4", "-d 1.2.0.0/16", "! -d 1.2.3.5", "-s 10.0.0.0/24",
     "-o eth0", "-o eth+", "! -o lo", "-m owner --uid-owner 1000", "-m owner ! --uid-owner 1", "-m owner --uid-owner 999-1001",
     "-m owner --gid-owner 1000 --uid-owner 1000", "-m mark --mark 0", "-m mark ! --mark 1", "-m mark --mark 0/0xff",
     "-m conntrack --ctstate NEW", "-m conntrack ! --ctstate INVALID,ESTABLISHED", "-m state --state NEW,RELATED",
     "-m addrtype ! --dst-type LOCAL", "-m addrtype --src-type LOCAL", "-m connmark --mark 0", "-p tcp --syn", "! -i eth0",
 ]  # fmt: skip
 FAILING = [
-    "-p udp", "! -p tcp", "-p tcp --dport 81", "-p tcp ! --dport 80", "-p udp --dport 80", "-p tcp --dport 81:", "-d 1.2.3.5", "! -d 1.0.0.0/8",
+    "-p tcp -m multiport --ports 1,2", "-p udp -m multiport --ports 80", "-p tcp -m multiport ! --ports 80,1",
+    "-m iprange --src-range 1.2.3.4-1.2.3.4", "-m iprange ! --dst-range 1.2.3.3-1.2.3.5", "-p udp", "! -p tcp", "-p tcp --dport 81", "-p tcp ! --dport 80", "-p udp --dport 80", "-p tcp --dport 81:", "-d 1.2.3.5", "! -d 1.0.0.0/8",
     "-s 1.1.1.1", "-o lo", "! -o eth+", "-i eth0", "-m owner --uid-owner 1", "-m owner ! --gid-owner 1000", "-m owner --uid-owner 1000 --gid-owner 1",
     "-m mark --mark 1", "-m mark ! --mark 0/1", "-m conntrack --ctstate ESTABLISHED", "-m conntrack ! --ctstate NEW",
     "-m addrtype --dst-type LOCAL", "-m connmark ! --mark 0", "-p tcp ! --syn", "-m socket",

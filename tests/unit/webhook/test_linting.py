@@ -286,7 +286,7 @@ def test_the_command_tells_findings_with_their_remedies(tmp_path):
         "remedy: add to namespaceSelector: {key: kubernetes.io/metadata.name, operator: NotIn, values: [mesh]}"
         in done.stdout
     )
-    found = json.loads(run("-f", tmp_path / "all.json", "--json").stdout)
+    found = json.loads(run("-f", tmp_path / "all.json", "--json").stdout)["findings"]
     assert {"severity", "kind", "subject", "message", "remedy"} == set(found[0])
 
 

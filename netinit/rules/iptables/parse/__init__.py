@@ -1,8 +1,8 @@
-"""Rules in iptables' dialect read into typed matches and targets, so that two spellings of one rule can be compared.
+"""Parse rules in iptables syntax into typed matches and targets, so that different notations of one rule compare equal.
 
-Read is what iptables-save lists and what people and Istio write: `--dport 80` without `-m tcp`, decimal or hexadecimal
-marks, addresses without a mask, `--to-port`. A word that is not known keeps its letters as `UnknownMatch` or
-`UnknownTarget`; its meaning is never guessed.
+Accepts what iptables-save lists and what people and Istio write: `--dport 80` without `-m tcp`, decimal or hexadecimal
+marks, addresses without a mask, `--to-port`. Unknown words are kept as `UnknownMatch` or `UnknownTarget`; their meaning
+is never guessed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BLANKS = " \t"
 
 
 class Word(Record):
-    """One word of a rule: its meaning, its letters, and whether it stood in quotes (then it is never an option)."""
+    """A word of a rule: its value, its original text, and whether it was quoted (then it is never an option)."""
 
     text: str
     raw: str
@@ -47,15 +47,15 @@ class Module:
 
     @property
     def text(self) -> str:
-        """The module's part of the rule, to the letter."""
+        """The module's part of the rule, unchanged."""
         return " ".join([f"-m {self.name}", *[word.raw for word in self.words]])
 
 
 def parse_rule(spec: str, family: Family) -> Rule:
-    """The rule that `spec` (a rule of iptables-save without `-A CHAIN`, or as people write it) means in this family.
+    """Parse `spec` (a rule of iptables-save without `-A CHAIN`, or as people write it) for this family.
 
-    Its comment is what `-m comment` says, it has no origin. What the kernel holds was decoded already.
-    ParseError where quotes do not close or a word is missing.
+    The result has the comment of `-m comment` and no origin. Raises ParseError if quotes do not close or a word is
+    missing.
     """
     if isinstance(spec, HeldRule):
         return spec.rule
@@ -76,7 +76,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
 
 
 def has_words(text: str) -> bool:
-    """Whether iptables reads the words of a listed rule as this rule."""
+    """Whether parsing the rule's text yields this rule."""
     if not isinstance(text, HeldRule):
         return True
     try:
@@ -86,12 +86,12 @@ def has_words(text: str) -> bool:
 
 
 def normalise(spec: str, family: Family) -> tuple[object, ...]:
-    """What every spelling of one rule has in common, usable as a key of dictionaries."""
+    """Return a hashable key that every notation of one rule shares."""
     return normalise_rule(parse_rule(spec, family))
 
 
 def normalise_rule(rule: Rule) -> tuple[object, ...]:
-    """The same for a rule that was read already. A match on every address or interface is no match."""
+    """Return a parsed rule's key. A match on every address or interface counts as no match."""
     return (*[_order(match) for match in rule.matches if not _always_holds(match)], rule.target)
 
 
@@ -112,8 +112,8 @@ def _order(match: Match) -> Match:
 
 
 def split_words(spec: str) -> list[Word]:
-    """The words of a rule. In double quotes a backslash protects the next character, as iptables-save writes them."""
-    if '"' not in spec and "'" not in spec:  # nearly all rules; a listing has a hundred thousand
+    """Split a rule into words. In double quotes a backslash escapes the next character, as iptables-save writes them."""
+    if '"' not in spec and "'" not in spec:  # the usual case: a listing has up to a hundred thousand rules
         return [Word(text=word, raw=word) for word in spec.replace("\t", " ").split(" ") if word]
     words = []
     at, end = 0, len(spec)
@@ -150,12 +150,12 @@ class _Reader:
         self._modules: list[Module] = []
         self.built_in: tuple[list[Match], ...] = ([], [], [], [], [])  # source, destination, in, out, protocol
         self.extensions: list[Match] = []
-        self.goes = False  # -g instead of -j
+        self.goes = False  # whether it was -g instead of -j
         self.target: list[Word] = []
         self.comment = ""
 
     def read(self, words: Sequence[Word]) -> None:
-        """Fills the attributes."""
+        """Parse the words into the attributes."""
         loose: list[Match] = []
         at = 0
         while at < len(words):
@@ -186,7 +186,7 @@ class _Reader:
         self.extensions += loose
 
     def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:
-        """Reads one of iptables' own options; the place after it."""
+        """Parse one of iptables' built-in options; return the position after it."""
         at = first + negated
         if option == "-f":
             loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 1]])))
@@ -215,7 +215,7 @@ class _Reader:
         return at + 2
 
     def _read_option(self, option: str, words: Sequence[Word], first: int, at: int, loose: list[Match]) -> int:
-        """Gives an option of a module, with its values, to the module that it belongs to; the place after it."""
+        """Assign an option with its values to its module; return the position after it."""
         end = at + 1
         while end < len(words) and not _begins_option(words[end]):
             end += 1
@@ -240,7 +240,7 @@ def _begins_option(word: Word) -> bool:
 
 
 def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
-    """The networks of a comma list, with a prefix length, a netmask or neither; None for names and odd masks."""
+    """Parse a comma list of networks with a prefix length, a netmask or neither; None for names and non-contiguous masks."""
     networks = []
     for item in text.split(","):
         address, slash, mask = item.partition("/")

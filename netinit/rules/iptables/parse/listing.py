@@ -1,4 +1,4 @@
-"""What iptables-save prints, read as a listing: for files that people give. Live rules are read from the kernel."""
+"""Parse the output of iptables-save, for files given by users. Live rules are read from the kernel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 def parse_listing(text: str, *, counted: bool = False) -> Listing:
-    """The tables of an iptables-save listing; with `counted`, of one with counters (-c), which then begin each rule.
+    """Parse an iptables-save listing; with `counted`, one with counters (-c) before each rule.
 
-    ParseError for whatever is not of the grammar that iptables-save writes: comments between tables alone, a table once,
-    chains before rules and once, rules of declared chains, COMMIT at every end; quotes that close, and nothing that is
-    not printable outside of them.
+    Raises ParseError for anything that iptables-save does not write: comments only between tables, each table once,
+    chains once and before rules, rules of declared chains only, COMMIT at each end; quotes must close, and unprintable
+    characters may only occur in them.
     """
     listing: Listing = {}
     rules: dict[str, list[str]] = {}
-    policies: dict[str, str] | None = None  # of the table at hand
+    policies: dict[str, str] | None = None  # of the current table
     declaring = False
     for line in _logical_lines(text):
         if line.startswith("-A " if not counted else "[") and policies is not None:
@@ -49,9 +49,9 @@ def parse_listing(text: str, *, counted: bool = False) -> Listing:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """The lines of a listing. What stands between double quotes belongs to its line, whatever characters it has.
+    """Split a listing into lines. Text between double quotes belongs to its line, including line breaks.
 
-    A quote opens where a word begins and closes where one ends; in between a backslash stands before quotes and
+    A quote opens at the beginning of a word and closes at the end of one; in between a backslash precedes quotes and
     backslashes (xtables_save_string of iptables).
     """
     lines = text.split("\n")
@@ -82,7 +82,7 @@ def _join_quoted(lines: list[str]) -> Iterator[str]:
 
 
 def _closes(line: str, *, quoted: bool) -> bool:
-    """Whether no quote is open at the end of a line that began inside of one, or outside."""
+    """Whether no quote is open at the end of the line; `quoted`: one is open at its beginning."""
     at = 0
     while quoted or (at := line.find('"', at)) >= 0:
         if not quoted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netinit.base.net import FULL_MASK, MAX_PORT
+from netinit.base.net import FULL_MASK, MAX_PORT, family_of, number_of
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
     BARE_SYN,
@@ -17,6 +17,7 @@ from netinit.rules.matches.context import (
     Socket,
     TcpFlags,
 )
+from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Owner, Port
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
@@ -27,6 +28,7 @@ KNOWN_OPTIONS: dict[str, tuple[str, ...]] = {
     "tcp": (*_PORT_OPTIONS, "--tcp-flags", "--syn", "--tcp-option"),
     "udp": _PORT_OPTIONS,
     "multiport": ("--sports", "--source-ports", "--dports", "--destination-ports", "--ports"),
+    "iprange": ("--src-range", "--dst-range"),
     "owner": ("--uid-owner", "--gid-owner", "--socket-exists", "--suppl-groups"),
     "mark": ("--mark",),
     "connmark": ("--mark",),
@@ -112,7 +114,7 @@ def _read_port_range(text: str) -> tuple[int, int] | None:
     return first, last
 
 
-def _make_ports(protocol: str, texts: list[str], source: bool, negated: bool) -> Match | None:
+def _make_ports(protocol: str, texts: list[str], source: bool, negated: bool) -> Port | None:
     ranges = [_read_port_range(text) for text in texts]
     known = tuple([found for found in ranges if found is not None])
     if len(known) != len(texts) or not known or protocol not in ("tcp", "udp"):
@@ -144,9 +146,24 @@ def _read_port(option: str, values: list[str], negated: bool, protocol: str) -> 
 
 
 def _read_multiport(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
-    if option not in KNOWN_OPTIONS["multiport"] or option == "--ports" or len(values) != 1:
+    if option not in KNOWN_OPTIONS["multiport"] or len(values) != 1:
         return None
-    return _make_ports(protocol, values[0].split(","), option in ("--sports", "--source-ports"), negated)
+    found = _make_ports(protocol, values[0].split(","), option in ("--sports", "--source-ports"), negated)
+    if found and option == "--ports":
+        return EitherPort(protocol=protocol, ports=found.ports, negated=negated)
+    return found
+
+
+def _read_address_range(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    low, dash, high = values[0].partition("-") if len(values) == 1 else ("", "", "")
+    if option not in KNOWN_OPTIONS["iprange"] or not dash or family_of(low) is not family_of(high):
+        return None
+    try:
+        first, last = number_of(low), number_of(high)
+    except (OSError, ValueError):
+        return None
+    source = option == "--src-range"
+    return AddressRange(family=family_of(low), first=first, last=last, source=source, negated=negated) if first <= last else None
 
 
 def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match | None:
@@ -207,6 +224,7 @@ _READERS: dict[str, Callable[[str, list[str], bool, str], Match | None]] = {
     "tcp": _read_tcp,
     "udp": _read_port,
     "multiport": _read_multiport,
+    "iprange": _read_address_range,
     "owner": _read_owner,
     "mark": _read_mark,
     "connmark": _read_connmark,

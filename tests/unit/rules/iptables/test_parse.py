@@ -11,6 +11,7 @@ from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, 
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
+from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.targets import (
     Accept,
@@ -243,6 +244,9 @@ MATCHED = [
     ("-p tcp ! --syn", TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",), negated=True)),
     ("-p tcp --tcp-flags ALL NONE", TcpFlags(mask=ALL_FLAGS, flags=())),
     ("-p tcp --tcp-flags ACK,SYN ACK", TcpFlags(mask=("SYN", "ACK"), flags=("ACK",))),
+    ("-p udp -m multiport ! --ports 1,5:7", EitherPort(protocol="udp", ports=(1, (5, 7)), negated=True)),
+    ("-m iprange --src-range 1.2.3.4-1.2.3.9", AddressRange(family=IPV4, first=0x01020304, last=0x01020309, source=True)),
+    ("-m iprange ! --dst-range 0.0.0.0-1.2.3.9", AddressRange(family=IPV4, first=0, last=0x01020309, negated=True)),
     ("-m owner --gid-owner 5-7", Owner(kind="gid", number=5, last=7)),
     ("-m owner --uid-owner 5-5", Owner(kind="uid", number=5)),
     ("-m mark ! --mark 0x5/7", Mark(value=5, mask=7, negated=True)),
@@ -265,7 +269,7 @@ def test_an_option_is_read_as_the_match_it_means(text, match):
 UNREAD = [
     "-m tcp --tcp-option 5", "-m tcp --syn now", "-m tcp --tcp-flags SYN", "-m tcp --tcp-flags SYN,XXX SYN", "-m tcp --tcp-flags SYN ECE",
     "-m tcp --dport 80 90", "-m tcp --dport 90:80", "-m tcp --dport 65536", "-m tcp --dport 1:65536", "-m tcp --dport x:1", "-m tcp --dport 1:x",
-    "-m tcp --sport 1,2", "-m multiport --ports 1,2", "-m multiport --dports 1,,2", "-m multiport --dports 1 2", "-m multiport --dports 1,x",
+    "-m tcp --sport 1,2", "-m iprange --dst-range 1.2.3.4", "-m iprange --dst-range 1.2.3.4-1.2.3.3", "-m iprange --src-range 1.2.3.4-::1", "-m iprange --src-range 1-x", "-m multiport --dports 1,,2", "-m multiport --dports 1 2", "-m multiport --dports 1,x",
     "-m owner --uid-owner 7-5", "-m owner --uid-owner 5-", "-m owner --uid-owner -5", "-m owner --uid-owner 5 6",
     "-m mark --mark x", "-m mark --mark 1 2", "-m mark --mark 1/x", "-m connmark --mark x",
     "-m conntrack --ctstate NEW,OTHER", "-m conntrack --ctstate NEW OLD", "-m conntrack --ctdir OTHER", "-m state --state SOME",

@@ -10,12 +10,17 @@ from allpackets import around
 from audits import SIDECAR, subject_of
 from core import FAMILIES, IPV4, IPV6, Options, load_plan, parse_listing, plan
 from netinit.simulate.audit import kinds
-from netinit.simulate.audit.bypasses import audit, bypasses
+from netinit.simulate.audit.bypasses import audit
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.ruleset import load_listing
 
 BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "local"]
 MOST_LINES = 15
+
+
+def bypasses(rows):
+    """Those that do not go through the proxy, the most dangerous first."""
+    return tuple(row for row in rows if row.kind in kinds.BYPASSES)
 
 
 def named(rows):

@@ -1,0 +1,133 @@
+"""`kubectl netinit preflight`: what of a cluster stands in the way of an installation, before it is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from netinit.base.errors import ClusterError
+from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.cli.console import answer
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.common_options import find_kubectl
+from netinit.cli.kubectl.program import Kubectl, describe_failure
+from netinit.cli.webhook.lint import render_findings
+from netinit.cli.webhook.manifests import objects
+from netinit.webhook.linting import ERROR, WARNING, InstallationFinding
+from netinit.webhook.preflight import ClusterState, find_pods, name_resource, preflight, tell_platform
+from netinit.webhook.prerequisites import CA_CONFIG_MAP
+
+JSON, TEXT = "json", "text"
+READ = {  # kind -> as kubectl is asked for them
+    "Namespace": ("namespaces",),
+    "Node": ("nodes",),
+    "MutatingWebhookConfiguration": ("mutatingwebhookconfigurations",),
+    "ConfigMap": ("configmaps", "-A", "--field-selector", f"metadata.name={CA_CONFIG_MAP}"),
+}
+
+
+@click.command("preflight", context_settings=HELP_NAMES)
+@click.option("-n", "--namespace", default="netinit-system", show_default=True, metavar="NAME", help="The installation's namespace.")
+@click.option("--name", default="netinit", show_default=True, metavar="NAME", help="The name of the installation (Helm's release).")
+@click.option("-f", "--values", "files", multiple=True, metavar="FILE", help="The chart's values in YAML. May be repeated.")
+@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as node.enabled=true.")
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig.")
+@click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig.")
+@click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")
+def command(
+    *, namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...], context: str, kubeconfig: str, form: str
+) -> int:  # fmt: skip
+    """Find what would stop an installation, before it is made; changes nothing.
+
+    Takes the values that helm install will be given, and compares the objects that they make with the cluster: the version of
+    Kubernetes, PodSecurity levels, other injectors that take the same pods, images without a registry, the control plane's
+    ConfigMap, the nodes' kernels and folders of CNI, and your rights to create the objects. What you may not read is a warning.
+
+      kubectl netinit preflight --set image.repository=REGISTRY/mesh/netinit-webhook
+
+    Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
+    """
+    kubectl = find_kubectl(context, kubeconfig)
+    planned = objects(namespace, name, files, given)
+    version = _read_version(kubectl)
+    by_kind, unread = _read(kubectl)
+    found = [
+        *preflight(planned, ClusterState(version=version, by_kind=by_kind), namespace),
+        *_compare_platforms(planned, by_kind.get("Node", []), lambda more: objects(namespace, name, files, (*given, more))),
+        *_ask_rights(kubectl, planned, namespace),
+        *unread,
+    ]
+    found.sort(key=lambda finding: finding.severity != ERROR)
+    if form == JSON:
+        show_artefact(to_json(with_version({"findings": [asdict(finding) for finding in found]})))
+    else:
+        answer(render_findings(found))
+    return 1 if any(finding.severity == ERROR for finding in found) else 0
+
+
+def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
+    return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
+
+
+def _read_version(kubectl: Kubectl) -> str:
+    """The API server's. ClusterError: without it there is no cluster to look at."""
+    done = kubectl.ask("version", "-o", "json")
+    if done.status:
+        raise ClusterError(f"kubectl version: {describe_failure(done)}")
+    try:
+        tree = json.loads(done.output)
+    except (ValueError, RecursionError):
+        tree = None
+    version = string(mapping(mapping(tree).get("serverVersion")).get("gitVersion"))
+    if not version:
+        raise ClusterError("kubectl version: the answer names no version of the API server")
+    return version
+
+
+def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFinding]]:
+    """The cluster's objects by kind, and a finding for each kind that could not be read."""
+    by_kind: dict[str, list[Tree]] = {}
+    unread = []
+    for kind, words in READ.items():
+        try:
+            by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
+        except ClusterError as error:
+            said = f"not read, so nothing is known about them: {error}"
+            unread.append(_finding(WARNING, "not-read", f"{kind}s", said, "ask somebody who may list them"))
+    return by_kind, unread
+
+
+def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: Any) -> Iterator[InstallationFinding]:
+    """Whether the agent's folders are those of the nodes' platform."""
+    folders = _find_host_paths(planned)
+    for platform, node in tell_platform(nodes).items() if folders else ():
+        expected = _find_host_paths(render(f"node.platform={platform}"))
+        if folders != expected:
+            said = f"{node} looks like {platform}, whose runtime looks into {', '.join(sorted(expected - folders))}"
+            yield _finding(ERROR, "platform", "DaemonSet", said, f"set node.platform={platform}")
+
+
+def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
+    """The node's folders that the DaemonSet mounts."""
+    volumes = [one for pod in find_pods(planned, "DaemonSet") for one in sequence(pod.get("volumes"))]
+    paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
+    return {string(one.get("path")) for one in paths if one}
+
+
+def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> Iterator[InstallationFinding]:
+    """Whether the user may create each kind of object."""
+    scopes = {name_resource(tree): ("-n", namespace) if mapping(tree["metadata"]).get("namespace") else () for tree in planned}
+    done = kubectl.ask_all([(("auth", "can-i", "create", resource, *scope), "") for resource, scope in scopes.items()])
+    answers = dict(zip(scopes, done, strict=True))
+    refused = [resource for resource, one in answers.items() if one.output.strip().startswith("no")]
+    failed = [describe_failure(one) for resource, one in answers.items() if one.status and resource not in refused]
+    if refused:
+        said = f"you may not create {', '.join(refused)}"
+        yield _finding(ERROR, "no-right", "RBAC", said, "install with an account that may, such as cluster-admin")
+    if failed:
+        yield _finding(WARNING, "not-read", "RBAC", f"your rights are not known: {failed[0]}", "kubectl auth can-i --list")

@@ -1,0 +1,230 @@
+"""`netinit webhook compare`: what two injectors make of the same pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from netinit.base.errors import ConfigError, NetinitError, OptionError, ParseError
+from netinit.base.output import show, show_artefact, to_json, with_version
+from netinit.base.sanitize import Lines, lines, shorten
+from netinit.base.tree import Tree, shown
+from netinit.cli.flags import FlagCommand
+from netinit.cli.inject import inputs
+from netinit.cli.inject.flags import CheckFlags
+from netinit.golang import goyaml
+from netinit.inject.manifests import Selection, split
+from netinit.inject.unread_annotations import known_to
+from netinit.inject.webhooks import DEFAULT_REVISION
+from netinit.webhook.bounds import LARGEST
+from netinit.webhook.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
+from netinit.webhook.configuration import Served
+from netinit.webhook.review import answer
+
+EQUAL, DIFFERENT = 0, 3
+_SIDES = 2
+_SECONDS = 10.0  # for an answer, as the API server gives a webhook by default
+_LARGEST_ANSWER = 4 * LARGEST  # bytes: a patch may hold a pod of the largest size again, in base64, and more
+_DOCS = "docs/differences.md"
+
+Ask = Callable[[Review], ReviewOutcome]
+
+
+class CompareFlags(CheckFlags):
+    """What compare is asked."""
+
+    def _check(self) -> list[str]:
+        problems = [] if self.filenames or self.context or self.kubeconfig else [
+            "-f: no pods are given; name reviews or manifests, or a cluster with --context or --kubeconfig"
+        ]  # fmt: skip
+        if self.labels is not None:
+            problems.append("--namespace-labels: goes with check-inject; a webhook is asked whatever the labels are")
+        return problems
+
+
+@click.command("compare", cls=FlagCommand, settings=CompareFlags, hides=("labels",))
+@click.option(
+    "--url", "urls", multiple=True, metavar="URL", help="A running webhook, such as https://localhost:15017/inject. Once or twice."
+)
+@click.option(
+    "--ca", "authorities", multiple=True, metavar="FILE",
+    help="The authority of its certificate, PEM: one for each --url, or one for both (default: those of the system).",
+)  # fmt: skip
+@click.option(
+    "--server-name", "names", multiple=True, metavar="NAME", help="The name in its certificate: one for each --url, or one for both."
+)
+def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str, ...], names: tuple[str, ...]) -> int:
+    """Ask two injectors the same reviews, and show where the resulting pods differ.
+
+    The pods: recorded AdmissionReviews, pods and workloads of files (-f), or the workloads of the cluster of --context or
+    --kubeconfig. Every review is a dry run; nothing is created.
+
+    The sides: two webhooks that run (--url twice), or one and this netinit in process, with the configuration of
+    --injectConfigFile, --meshConfigFile and --valuesFile, or of the cluster's ConfigMaps.
+
+    Differences are grouped; those between Istio and netinit that docs/differences.md explains are marked.
+
+    \b
+    netinit webhook compare -f reviews/ --url https://localhost:15017/inject --ca root-cert.pem --server-name istiod.istio-system.svc
+
+    Exit codes: 0 all pods are equal, 1 something cannot be read, 2 wrong options, 3 pods differ.
+    """  # noqa: D301 - click wants the character \b before lines that it must not wrap
+    compared = PodComparison()
+    with ExitStack() as connections:
+        sides = _sides(options, urls, authorities, names, connections)
+        for review in _reviews(options):
+            compared.add(review, *[ask(review) for _, ask in sides])
+    if not compared.pods:
+        raise ParseError("-f: there are no pods, workloads or AdmissionReviews to compare")
+    titles = [title for title, _ in sides]
+    if options.as_json:
+        show_artefact(to_json(_to_tree(compared, titles)))
+    else:
+        show(_render(compared, titles))
+    return DIFFERENT if compared.different else EQUAL
+
+
+# ---- the sides --------------------------------------------------------------------------------------------------------
+
+
+def _sides(
+    flags: CompareFlags, urls: tuple[str, ...], authorities: tuple[str, ...], names: tuple[str, ...], connections: ExitStack
+) -> list[tuple[str, Ask]]:
+    if not 1 <= len(urls) <= _SIDES:
+        raise OptionError("--url: give the URL of one webhook, to compare it with this netinit, or of two")
+    for label, given in (("--ca", authorities), ("--server-name", names)):
+        if len(given) not in {0, 1, len(urls)}:
+            raise OptionError(f"{label}: is given {len(given)} times for {len(urls)} --url; give one for each, or one for both")
+    sides = [(url, _remote(url, _at(authorities, number), _at(names, number), connections)) for number, url in enumerate(urls)]
+    return sides if len(sides) == _SIDES else [*sides, ("this netinit", _in_process(flags))]
+
+
+def _at(given: tuple[str, ...], number: int) -> str:
+    return given[min(number, len(given) - 1)] if given else ""
+
+
+def _in_process(flags: CompareFlags) -> Ask:
+    config = inputs.read_config(flags)
+    inputs.warn([f"warning: {line}" for line in config.warnings])
+    settings = inputs.settings_of(flags.replace(revision=flags.revision or DEFAULT_REVISION))  # as `webhook serve` has it
+    served = Served(config=config, settings=settings, version="", known=known_to(config), origin="")
+
+    def ask(review: Review) -> ReviewOutcome:
+        return _read(review, answer(json.dumps(review.tree).encode(), served).body)
+
+    return ask
+
+
+def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
+    if not url.startswith("https://"):
+        raise OptionError(f"--url: {shown(url)} must begin with https://, as webhooks are served")
+    try:
+        import httpx2
+
+        from netinit.kube.access import Access
+        from netinit.kube.credentials import make_context
+    except ImportError as error:
+        raise NetinitError(f"asking a webhook needs a package that is not installed ({error.name}): pip install httpx2") from error
+    pem = inputs.read_text(authority) if authority else ""
+    context = make_context(Access(server=url, certificate_authority=pem, origin=f"--ca {authority}"))
+    client = connections.enter_context(httpx2.Client(verify=context, timeout=_SECONDS, trust_env=False))
+    extensions = {"sni_hostname": name} if name else {}
+
+    def ask(review: Review) -> ReviewOutcome:
+        try:
+            with client.stream("POST", url, json=review.tree, extensions=extensions) as response:
+                body = b""
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > _LARGEST_ANSWER:
+                        return ReviewOutcome(failure=f"no answer: it is longer than {_LARGEST_ANSWER >> 20} MiB")
+        except httpx2.ConnectError as error:
+            raise NetinitError(
+                f"--url: {url} cannot be reached: {error}; check that it is forwarded, and --ca and --server-name"
+            ) from error
+        except httpx2.InvalidURL as error:
+            raise OptionError(f"--url: {shown(url)} is no URL: {error}") from error
+        except httpx2.HTTPError as error:
+            return ReviewOutcome(failure=f"no answer: {type(error).__name__}: {error}")
+        if response.status_code != httpx2.codes.OK:
+            return ReviewOutcome(failure=f"no answer: status {response.status_code}: {shorten(body.decode(errors='replace').strip())}")
+        return _read(review, body)
+
+    return ask
+
+
+def _read(review: Review, body: bytes) -> ReviewOutcome:
+    try:
+        return read_outcome(review, body)
+    except ParseError as error:
+        return ReviewOutcome(failure=f"no answer: {error}")
+
+
+# ---- the pods ---------------------------------------------------------------------------------------------------------
+
+
+def _reviews(flags: CompareFlags) -> Iterator[Review]:
+    selection = Selection(flags.select)
+    for name, tree in _of_files(flags) if flags.filenames else _of_cluster(flags):
+        try:
+            yield from make_reviews(tree, flags.namespace or "default", selection.takes)
+        except ParseError as error:
+            raise ParseError(inputs.in_file(name, error)) from error
+    selection.check("the input")
+
+
+def _of_files(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
+    for name, text in inputs.read_manifests(flags.filenames, recursive=flags.recursive):
+        for document in split(text):
+            try:
+                yield name, goyaml.load(document.separator + document.text)
+            except ParseError as error:
+                raise ParseError(inputs.in_file(name, error)) from error
+
+
+def _of_cluster(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
+    try:
+        from netinit.webhook.survey import find_workloads
+    except ImportError as error:
+        raise ConfigError(f"reading a cluster needs a package that is not installed ({error.name}): pip install httpx2") from error
+    for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace):
+        yield "the cluster", tree
+
+
+# ---- the answer -------------------------------------------------------------------------------------------------------
+
+
+def _render(compared: PodComparison, titles: list[str]) -> Lines:
+    printed = []
+    for group in compared.groups():
+        printed.append(f"{group.path}: {group.pods} of {compared.pods} pods")
+        if group.documented:
+            printed.append(f"  documented: {group.documented.row} ({_DOCS}#{group.documented.section})")
+        for title, one in group.examples:
+            printed.append(f"  {title}")
+            values = ["nothing" if value is None else shown(value) for value in (one.left, one.right)]
+            printed += [f"    {side}: {value}" for side, value in zip(titles, values, strict=True)]
+    others = compared.different - compared.undocumented
+    equal = compared.pods - compared.different
+    printed.append(f"{compared.pods} pods: {equal} equal, {compared.undocumented} differ, {others} differ as documented")
+    return lines(printed)
+
+
+def _to_tree(compared: PodComparison, titles: list[str]) -> Tree:
+    """The comparison as netinit/data/compare.schema.json describes it."""
+    groups = [
+        {
+            "path": group.path,
+            "documented": f"{_DOCS}#{group.documented.section}" if group.documented else None,
+            "reason": group.documented.row if group.documented else None,
+            "pods": group.pods,
+            "examples": [{"subject": title, "left": one.left, "right": one.right} for title, one in group.examples],
+        }
+        for group in compared.groups()
+    ]
+    counts = {"pods": compared.pods, "different": compared.different, "undocumented": compared.undocumented}
+    return with_version({"left": titles[0], "right": titles[1], **counts, "groups": groups})

@@ -1,0 +1,343 @@
+"""What two injectors make of the same pods: reviews of workloads, the pods that their answers lead to, and the differences. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from netinit.base.errors import ParseError
+from netinit.base.tree import Tree, clone, mapping, same, sequence, string
+from netinit.inject.annotations import NATIVE_SIDECAR
+from netinit.inject.kubernetes_types import json_of
+from netinit.inject.manifests import Workload, workloads
+from netinit.inject.patch import apply_patch
+
+__all__ = ["ANSWER", "DOCUMENTED", "PodComparison", "PodDifference", "Review", "ReviewOutcome", "make_reviews", "read_outcome"]
+
+ANSWER = "the answer"
+"""The path of a difference between the answers themselves: one side refuses the pod, or gives no answer."""
+
+_DEEPEST = 200  # levels, as of YAML documents: what is compared recursively
+_MOST_EXAMPLES = 3  # of a group: further ones say what these do
+_HASH = "5c6f7d8b9"  # in the place of the one that a Deployment gives its ReplicaSet
+_MINUTES = "28000000"  # in the place of the time that a CronJob gives its Job
+
+
+class Review(NamedTuple):
+    """An AdmissionReview and how messages name its pod."""
+
+    title: str
+    tree: Tree
+
+    @property
+    def pod(self) -> Tree:
+        """The pod as it was sent."""
+        return mapping(mapping(self.tree.get("request")).get("object"))
+
+
+class ReviewOutcome(NamedTuple):
+    """What became of a pod: the pod, or why there is none."""
+
+    pod: Tree | None = None
+    refusal: str = ""
+    failure: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The answer without the pod."""
+        return self.failure or (f"refused: {self.refusal}" if self.pod is None else "allowed")
+
+
+# ---- reviews ----------------------------------------------------------------------------------------------------------
+
+
+def make_reviews(tree: Any, namespace: str, takes: Callable[[Workload], bool] = lambda _: True) -> Iterator[Review]:
+    """The reviews of a document: a recorded one as a dry run, or one for each workload in it that `takes` chooses.
+
+    `namespace` is that of workloads that name none. Raises ParseError where an AdmissionReview holds no pod.
+    """
+    if isinstance(tree, dict) and tree.get("kind") == "AdmissionReview":
+        yield _recorded(tree)
+        return
+    for one in workloads(tree):
+        if not one.bare and takes(one):
+            yield _of_workload(one, one.namespace or namespace)
+
+
+def _recorded(tree: Tree) -> Review:
+    request = tree.get("request")
+    pod = mapping(request).get("object")
+    if not isinstance(request, dict) or not isinstance(pod, dict) or not isinstance(request.get("uid"), str):
+        raise ParseError("the AdmissionReview has no request with a uid and a pod in its object; record what the API server sends")
+    metadata = mapping(pod.get("metadata"))
+    name = string(metadata.get("name")) or string(metadata.get("generateName")) or string(request.get("name"))
+    review = {key: tree[key] for key in ("kind", "apiVersion") if key in tree} | {"request": {**request, "dryRun": True}}
+    return Review(f"Pod {string(request.get('namespace'))}/{name}", review)
+
+
+def _of_workload(one: Workload, namespace: str) -> Review:
+    """The review of a pod that the workload's controller creates."""
+    title = f"{one.kind} {namespace}/{one.name}"
+    request = {
+        "uid": hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest(),
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": namespace,
+        "operation": "CREATE",
+        "userInfo": {},
+        "object": _created_pod(one, namespace),
+        "oldObject": None,
+        "dryRun": True,
+        "options": None,
+    }
+    return Review(title, {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+
+
+def _created_pod(one: Workload, namespace: str) -> Tree:
+    pod = {"kind": "Pod", "apiVersion": "v1", **one.created_pod()}
+    metadata = pod["metadata"]
+    for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"):
+        metadata.pop(key, None)  # of a pod that exists: one that is being created has none
+    if one.kind == "Pod":
+        pod["spec"].pop("nodeName", None)
+        return {**pod, "metadata": {**metadata, "namespace": namespace}}
+    kind, version, name = one.kind, string(one.tree.get("apiVersion")), one.name
+    if kind == "Deployment":
+        kind, name = "ReplicaSet", f"{name}-{_HASH}"
+        metadata["labels"] = {**mapping(metadata.get("labels")), "pod-template-hash": _HASH}
+    elif kind == "CronJob":
+        kind, name = "Job", f"{name}-{_MINUTES}"
+    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": "0", "controller": True, "blockOwnerDeletion": True}
+    return {**pod, "metadata": {**metadata, "namespace": namespace, "generateName": f"{name}-", "ownerReferences": [owner]}}
+
+
+# ---- answers ----------------------------------------------------------------------------------------------------------
+
+
+def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
+    """The pod that an answer leads to. Raises ParseError for what is no answer to this review."""
+    try:
+        tree = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"the answer is not JSON: {error}") from error
+    response = mapping(mapping(tree).get("response"))
+    uid = review.tree["request"]["uid"]
+    if mapping(tree).get("kind") != "AdmissionReview" or response.get("uid") != uid:
+        raise ParseError("the answer is no AdmissionReview with a response to this uid")
+    if response.get("allowed") is not True:
+        return ReviewOutcome(refusal=string(mapping(response.get("status")).get("message")) or "without a message")
+    if not response.get("patch"):
+        return ReviewOutcome(pod=review.pod)
+    if response.get("patchType") != "JSONPatch":
+        raise ParseError(f"the answer's patchType is {string(response.get('patchType'))!r}; an API server takes JSONPatch alone")
+    try:
+        operations = json.loads(base64.b64decode(string(response["patch"]), validate=True))
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"the answer's patch cannot be read: {error}") from error
+    pod = None if _is_too_deep(operations) else apply_patch(review.pod, operations)
+    if not isinstance(pod, dict) or _is_too_deep(pod):
+        raise ParseError(f"the answer's patch leaves no pod of at most {_DEEPEST} levels")
+    return ReviewOutcome(pod=pod)
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [item for one in level for item in (one.values() if isinstance(one, dict) else sequence(one))]
+        if not level:
+            return False
+    return True
+
+
+# ---- differences ------------------------------------------------------------------------------------------------------
+
+
+class PodDifference(NamedTuple):
+    """Where two pods differ, and what each has there; None where it has nothing."""
+
+    path: str
+    left: Any
+    right: Any
+
+
+def find_differences(pod: Tree, left: ReviewOutcome, right: ReviewOutcome) -> list[PodDifference]:
+    """How the outcomes for a pod differ. The messages of two refusals may, but an answer that failed always counts."""
+    if left.failure or right.failure or (left.pod is None) != (right.pod is None):
+        return [PodDifference(ANSWER, left.summary, right.summary)]
+    if left.pod is None or right.pod is None:
+        return []
+    return list(_walk("", _canonical(pod), _canonical(left.pod), _canonical(right.pod)))
+
+
+def _canonical(pod: Tree) -> Tree:
+    """The pod as the API server reads it: zeros of Go left out or written, quantities in one spelling."""
+    read = {"metadata": json_of("v1.ObjectMeta", pod.get("metadata")), "spec": json_of("v1.PodSpec", pod.get("spec"))}
+    return {**{key: value for key, value in pod.items() if value is not None}, **read}
+
+
+def _walk(path: str, before: Any, left: Any, right: Any) -> Iterator[PodDifference]:
+    if same(left, right):
+        return
+    left, right = _parsed(left, right)
+    if same(left, right):
+        return
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted(left.keys() | right.keys()):
+            yield from _walk(_step(path, key), mapping(before).get(key), left.get(key), right.get(key))
+        return
+    named = [_by_name(value) for value in (left, right)]
+    ours, theirs = named
+    if ours is None or theirs is None:
+        yield PodDifference(path, left, right)
+        return
+    own = _by_name(before) or {}
+    for name in sorted(ours.keys() | theirs.keys()):
+        label = "*" if name in own else name  # the pod's own containers and volumes have other names in each pod
+        yield from _walk(f"{path}[{label}]", own.get(name), ours.get(name), theirs.get(name))
+    order = [[name for name in names if name in ours and name in theirs] for names in named if names is not None]
+    if order[0] != order[1]:
+        yield PodDifference(f"{path} (order)", *order)
+
+
+def _parsed(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two texts that are objects of JSON both, such as the status annotation, as these objects; anything else as it is."""
+    if isinstance(left, str) and isinstance(right, str) and left.startswith("{") and right.startswith("{"):
+        try:
+            parsed = json.loads(left), json.loads(right)
+        except (ValueError, RecursionError):
+            return left, right
+        return (left, right) if any(map(_is_too_deep, parsed)) else parsed
+    return left, right
+
+
+def _step(path: str, key: str) -> str:
+    return f"{path}[{key}]" if "." in key or "/" in key else f"{path}.{key}".lstrip(".")
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    """The items of a list by their names, or by their mountPath; None where they are not distinguished by them."""
+    items = sequence(value)
+    if not isinstance(value, list | None) or not all(isinstance(item, dict) for item in items):
+        return None
+    for key in ("mountPath", "name"):
+        names = [item.get(key) for item in items]
+        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            return dict(zip(names, items, strict=True))
+    return None
+
+
+# ---- groups -----------------------------------------------------------------------------------------------------------
+
+
+class Documented(NamedTuple):
+    """A difference between Istio and netinit that docs/differences.md has: its section, its row, and how it is recognized."""
+
+    section: str
+    row: str
+    applies: Callable[[Tree, PodDifference], bool]
+
+
+def _annotation(pod: Tree, name: str) -> str:
+    return string(mapping(mapping(pod.get("metadata")).get("annotations")).get(name))
+
+
+def _is_of_proxy(one: PodDifference) -> bool:
+    places = [f"spec.{key}[{name}]" for key in ("containers", "initContainers") for name in ("istio-proxy", "*")]
+    return one.path.startswith(tuple(places))
+
+
+def _has_text(one: PodDifference, text: str) -> bool:
+    return any(text in str(value) for value in (one.left, one.right))
+
+
+_GIVEN = "what-it-is-given"
+DOCUMENTED = (
+    Documented(
+        "the-port-of-the-tunnel", "netinit's own, `sidecar`",
+        lambda _, one: one.path.startswith("spec.initContainers[istio-") and _has_text(one, "--inbound-tunnel-port"),
+    ),
+    Documented(
+        _GIVEN, "`traffic.sidecar.istio.io/includeOutboundPorts`",
+        lambda pod, one: one.path == ANSWER and bool(_annotation(pod, "traffic.sidecar.istio.io/includeOutboundPorts"))
+        and _has_text(one, "includeOutboundPorts"),
+    ),
+    Documented(
+        _GIVEN, "`statusPort` in `proxy.istio.io/config`",
+        lambda pod, one: "statusPort" in _annotation(pod, "proxy.istio.io/config")
+        and (one.path == "metadata.annotations[prometheus.io/port]" or "Probe" in one.path),
+    ),
+    Documented(
+        _GIVEN, '`status.sidecar.istio.io/port: " 80"`',
+        lambda pod, one: (text := _annotation(pod, "status.sidecar.istio.io/port")) != text.strip() and one.path != ANSWER,
+    ),
+    Documented(
+        _GIVEN, '`sidecar.istio.io/nativeSidecar: "yes"`',
+        lambda pod, one: _annotation(pod, NATIVE_SIDECAR) not in {"", "true", "false"} and _is_of_proxy(one),
+    ),
+    Documented(
+        _GIVEN, "`connectTimeout`, `parentShutdownDuration` in a proxy's configuration",
+        lambda _, one: "[PROXY_CONFIG]" in one.path and one.path.endswith((".connectTimeout", ".parentShutdownDuration")),
+    ),
+    Documented(
+        _GIVEN, "second injection of a pod whose owner changed `istio-proxy`",
+        lambda pod, one: bool(_annotation(pod, "sidecar.istio.io/status")) and _is_of_proxy(one),
+    ),
+    Documented(
+        _GIVEN, "overrides in the annotation alone, with another `runAsUser`",
+        lambda pod, one: "runAsUser" in _annotation(pod, "proxy.istio.io/overrides")
+        and one.path.startswith("spec.initContainers[istio-init]"),
+    ),
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Group:
+    """Pods that differ in one place; `examples` are titles with differences, of other values each."""
+
+    path: str
+    documented: Documented | None
+    pods: int = 0
+    examples: list[tuple[str, PodDifference]] = field(default_factory=list)
+
+    def add(self, title: str, one: PodDifference) -> None:
+        """Counts another pod."""
+        self.pods += 1
+        known = any(same([one.left, one.right], [seen.left, seen.right]) for _, seen in self.examples)
+        if len(self.examples) < _MOST_EXAMPLES and not known:
+            self.examples.append((title, PodDifference(one.path, clone(one.left), clone(one.right))))
+
+
+class PodComparison:
+    """The differences of many pods, grouped by place and by whether they are documented."""
+
+    def __init__(self) -> None:
+        self.pods = 0
+        self.different = 0
+        self.undocumented = 0  # pods with a difference that is not documented
+        self._groups: dict[tuple[str, str], Group] = {}
+
+    def add(self, review: Review, left: ReviewOutcome, right: ReviewOutcome) -> None:
+        """Compares the two outcomes of a review."""
+        found = [(one, _find_documented(review.pod, one)) for one in find_differences(review.pod, left, right)]
+        self.pods += 1
+        self.different += bool(found)
+        self.undocumented += any(reason is None for _, reason in found)
+        counted = set()
+        for one, reason in found:
+            key = (one.path, reason.row if reason else "")
+            if key not in counted:  # two containers of one pod can differ in the same way
+                counted.add(key)
+                self._groups.setdefault(key, Group(one.path, reason)).add(review.title, one)
+
+    def groups(self) -> list[Group]:
+        """Those that are not documented first, of each the ones with most pods."""
+        return sorted(self._groups.values(), key=lambda group: (group.documented is not None, -group.pods, group.path))
+
+
+def _find_documented(pod: Tree, one: PodDifference) -> Documented | None:
+    candidates: Iterable[Documented] = (reason for reason in DOCUMENTED if reason.applies(pod, one))
+    return next(iter(candidates), None)
