@@ -39,7 +39,9 @@ REDIRECT_ONLY = {("REDIRECT", version): PAST for version in (4, 6)}
 TPROXY_ONLY = {("TPROXY", version): PAST for version in (4, 6)}
 # The proxy's address replaces the server's, but the packet still leaves over the socket's device, to the next hop.
 MISROUTED = dict.fromkeys(EVERYWHERE, LEAKED)
-IPV6 = {("REDIRECT", 6): PAST, ("TPROXY", 6): LEAKED}
+# Istio's native rules have no drop behind tproxy: without a socket of the proxy's, the packet reaches the application's.
+NATIVE_TPROXY = {("TPROXY", version, "nftables"): PAST for version in (4, 6)}
+IPV6 = {("REDIRECT", 6): PAST, ("TPROXY", 6): LEAKED, **NATIVE_TPROXY}
 
 
 def device(name: str) -> tuple[int, int, bytes]:
@@ -268,7 +270,7 @@ ATTEMPTS = (
     Attempt("a call back to the port of a proxy's reset connection", answer_on_port_of_reset_proxy, SAFE, istio=REDIRECT_ONLY),
     Attempt("a call back to the port of a proxy's unanswered connection", answer_on_port_of_unanswered_proxy, SAFE, istio=EVERYWHERE),
     Attempt("an entry from a SYN of the server that nobody answers", dial_after_call_of_the_server(SYN, options=MD5_OPTION), SAFE, istio=TPROXY_ONLY),
-    Attempt("an entry from a SYN of the server that it resets", dial_after_call_of_the_server(SYN, then=RST), SAFE, istio={("TPROXY", 4): LEAKED, ("TPROXY", 6): LEAKED}),
+    Attempt("an entry from a SYN of the server that it resets", dial_after_call_of_the_server(SYN, then=RST), SAFE, istio={("TPROXY", 4): LEAKED, ("TPROXY", 6): LEAKED, **NATIVE_TPROXY}),
     Attempt("an entry from an ACK of the server", dial_after_call_of_the_server(ACK), SAFE),
     Attempt("an entry from a SYN and ACK of the server", dial_after_call_of_the_server(SYN | ACK), SAFE),
     Attempt("the port of a connection that the proxy reset", dial_again_after_reset),

@@ -78,14 +78,19 @@ DEFAULT_IS_EXACT = not _knows_exact()
 class Attempt:
     """One way to try. `run` returns the verdict, which must be one of `expected` in each mode and backend.
 
-    `istio` has the verdict with Istio's own rules for each mode and IP version in which these let something past.
+    `istio` has the verdict with Istio's own rules for each mode and IP version in which these let something past; with a backend
+    behind them, that backend's.
     """
 
     what: str
     run: Callable[[World, int], str]
     expected: tuple[str, ...] = (CAPTURED,)
     versions: tuple[int, ...] = (4, 6)
-    istio: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    istio: Mapping[tuple[str, int] | tuple[str, int, str], str] = field(default_factory=dict)
+
+    def with_istio(self, mode: str, version: int, backend: str) -> str:
+        """The verdict with Istio's own rules, where they let something past."""
+        return self.istio.get((mode, version, backend), self.istio[mode, version])
 
 
 class World(contextlib.ExitStack):

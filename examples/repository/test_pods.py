@@ -8,7 +8,7 @@ MANIFESTS = Path(__file__).parent / "manifests"
 
 
 def test_what_applications_send_goes_through_the_proxy():
-    assert_captured(MANIFESTS, "outbound tcp not by proxy not to pod not on port 5432")
+    assert_captured(MANIFESTS, "outbound ipv4 tcp not by proxy not to pod not on port 5432")
 
 
 def test_the_shop_reaches_its_database_directly():

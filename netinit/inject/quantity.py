@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from fractions import Fraction
 from typing import Any
 
 from netinit.base.tree import string
@@ -50,6 +49,8 @@ def round_up(value: Any) -> int | None:
     found = re.match(_QUANTITY, string(value))
     if found is None:
         return None
+    from fractions import Fraction  # takes 3 ms, and few templates need it
+
     suffix = found[3] or ""
     if suffix.endswith("i"):
         factor = Fraction(_KIBI) ** _BINARY.index(suffix)

@@ -257,7 +257,7 @@ def _has_text(one: PodDifference, text: str) -> bool:
 _GIVEN = "what-it-is-given"
 DOCUMENTED = (
     Documented(
-        "the-port-of-the-tunnel", "netinit's own, `sidecar`",
+        "the-port-of-the-tunnel", "netinit's `sidecar`",
         lambda _, one: one.path.startswith("spec.initContainers[istio-") and _has_text(one, "--inbound-tunnel-port"),
     ),
     Documented(
@@ -287,7 +287,7 @@ DOCUMENTED = (
         lambda pod, one: bool(_annotation(pod, "sidecar.istio.io/status")) and _is_of_proxy(one),
     ),
     Documented(
-        _GIVEN, "overrides in the annotation alone, with another `runAsUser`",
+        _GIVEN, "overrides only in the annotation, with another `runAsUser`",
         lambda pod, one: "runAsUser" in _annotation(pod, "proxy.istio.io/overrides")
         and one.path.startswith("spec.initContainers[istio-init]"),
     ),

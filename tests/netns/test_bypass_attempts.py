@@ -60,12 +60,11 @@ def cases(attempts: tuple[Attempt, ...], *, exact: bool) -> list:
                 open_with_istio = (mode, version) in attempt.istio
                 if exact and not open_with_istio:
                     continue
-                expected = (attempt.istio[mode, version],) if exact else attempt.expected
                 marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason="no rule stops it yet")] if open_with_istio and not exact and DEFAULT_IS_EXACT else []
-                found += [
-                    pytest.param(attempt, mode, backend, version, expected, id=f"{attempt.what}-{mode}-{backend}-ipv{version}", marks=marks)
-                    for backend in BACKENDS
-                ]
+                for backend in BACKENDS:
+                    named = f"{attempt.what}-{mode}-{backend}-ipv{version}"
+                    expected = (attempt.with_istio(mode, version, backend),) if exact else attempt.expected
+                    found.append(pytest.param(attempt, mode, backend, version, expected, id=named, marks=marks))
     return found
 
 

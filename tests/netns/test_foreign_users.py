@@ -262,7 +262,7 @@ try:
     pod.read_resolv_conf()
 except NamespaceError as error:
     print("refused:", error)
-print(pod.visit(lambda: os.stat("/proc/self/ns/net").st_ino) == inode, os.stat(f"/proc/{{second}}/ns/net").st_ino == inode)
+print(pod.run_inside(lambda: os.stat("/proc/self/ns/net").st_ino) == inode, os.stat(f"/proc/{{second}}/ns/net").st_ino == inode)
 os.kill(second, 9)
 """
     done = subprocess.run(

@@ -75,16 +75,16 @@ def test_no_command_lets_a_pod_command_the_terminal(attacked):
 
 
 @second
-def test_a_rule_whose_interface_commands_the_terminal_is_refused_in_words_that_do_not(attacked, request):
+def test_a_rule_whose_interface_commands_the_terminal_is_named_in_words_that_do_not(attacked, request):
     program = request.node.callspec.params["attacked"]
     attacked.run([program, "-w", "-t", "nat", "-I", "PREROUTING", "-i", INTERFACE, "-j", "RETURN"], check=True)
-    refusals = 0
+    named = 0
     for name in SPOKEN:
         done = speak(attacked, name)
         assert not commands(done.stdout), name
         assert not commands(done.stderr, "\n\t"), name
-        refusals += done.returncode == 1 and "cannot be read safely" in done.stdout + done.stderr
-    assert refusals > len(SPOKEN) / 2
+        named += r"\x1b" in done.stdout + done.stderr or r"\u001b" in done.stdout
+    assert named > 1, "the rule is there, and no command names it"
 
 
 def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):

@@ -160,12 +160,10 @@ def hang(folder, *names):
     return {"PATH": f"{folder}:{FOLDERS}"}
 
 
-@pytest.mark.parametrize("name", ["iptables-nft-save", "iptables-nft-restore", "iptables-legacy-restore"])
+@pytest.mark.parametrize("name", ["iptables-nft-restore", "iptables-legacy-restore"])
 def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, monkeypatch, name):
     variant = name.rpartition("-")[0]
     needs(variant)
-    if name.endswith("save"):
-        apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant]))
     before = state(pod)
     monkeypatch.setattr(run, "SECONDS", 0.3)
     monkeypatch.setitem(posix.environ, b"PATH", hang(tmp_path, name)["PATH"].encode())

@@ -156,7 +156,7 @@ def test_quic_is_refused_at_once_where_tcp_is_captured_and_nowhere_else(pod, bac
         assert arrivals(pod, *others) == [("outside", 53), ("outside", 443), ("outside", 443)]
     explained = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:443", "--udp")
     assert explained.stdout.startswith("dropped: it is refused, and its sender is told"), explained.stdout
-    assert "without --reject-quic: direct" in explained.stdout
+    assert "--reject-quic=false: direct" in explained.stdout
 
 
 @backends

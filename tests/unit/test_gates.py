@@ -86,10 +86,10 @@ def test_the_example_repository_passes_its_own_gates(tmp_path):
 
 def test_an_assertion_of_a_test_names_the_packet_that_refutes_it(tmp_path):
     (tmp_path / "out.yaml").write_text(SHARED)
-    assert_captured(tmp_path / "out.yaml", "outbound tcp not by proxy not to pod")
+    assert_captured(tmp_path / "out.yaml", "outbound ipv4 tcp not by proxy not to pod")
     assert_holds(yaml.safe_load(SHARED), "outbound tcp by proxy not to pod is direct")
     with pytest.raises(AssertionError, match=r'(?s)does not hold\nPod "out": TCP from .* sent by uid 1337, .*direct'):
-        assert_captured(tmp_path, "outbound tcp not to pod")
+        assert_captured(tmp_path, "outbound ipv4 tcp not to pod")
 
 
 def test_an_assertion_that_cannot_be_read_or_is_about_no_pod_is_an_error(tmp_path):

@@ -48,12 +48,12 @@ def test_an_event_can_be_a_json_object(logged):
         ("error", ["error"]),
         ("warn", ["error", "warn"]),
         ("info", ["error", "warn", "info"]),
-        ("debug", ["error", "warn", "info", "debug"]),
+        ("debug", ["error", "warn", "info"]),
     ],
 )
 def test_a_level_shows_itself_and_what_is_graver(level, written, logged):
     events, stream = logged(level)
-    for one in ("error", "warn", "info", "debug"):
+    for one in ("error", "warn", "info"):
         getattr(events, one)("message")
         assert events.wants(one) is (one in written)
     events.info("title", "text")
@@ -61,7 +61,7 @@ def test_a_level_shows_itself_and_what_is_graver(level, written, logged):
     assert ("title" in stream.getvalue()) is events.wants("info")
 
 
-@pytest.mark.parametrize("level", ["info", "warn", "debug"])
+@pytest.mark.parametrize("level", ["info", "warn"])
 def test_no_value_can_forge_a_line(level, logged):
     events, stream = logged("debug")
     getattr(events, level)(FORGERY)

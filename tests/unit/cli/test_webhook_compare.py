@@ -227,7 +227,7 @@ def test_a_documented_difference_is_marked():
     assert groups(make_pod(), with_containers(make_pod(), {"name": "istio-proxy"}), make_pod()) == {"spec.containers[istio-proxy]": ""}
     init = [[{"name": "istio-init", "args": args}] for args in (["-p", "15001"], ["-p", "15001", "--inbound-tunnel-port", "0"])]
     sides = [with_containers(make_pod(), initContainers=containers) for containers in init]
-    assert groups(make_pod(), *sides) == {"spec.initContainers[istio-init].args": "netinit's own, `sidecar`"}
+    assert groups(make_pod(), *sides) == {"spec.initContainers[istio-init].args": "netinit's `sidecar`"}
 
 
 @pytest.mark.parametrize("one", DOCUMENTED, ids=lambda one: one.row)
