@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import BackendUnavailableError, ParseError
+from netinit.base.errors import BackendUnavailableError, NetinitError, ParseError
 from netinit.base.output import answers_a_terminal, show_artefact, with_version
 from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
 from netinit.cli.rule_sources import RuleSource, find_ground
-from netinit.kernel.run import await_input
+from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
 from netinit.simulate.counter_rates import CounterReading, CounterSnapshot, FateRate, RateCounter
 from netinit.simulate.trace import CAPTURED
@@ -26,6 +26,7 @@ from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
 MOST_FAILURES = 5  # looks one after the other that cannot be understood: rules that change meanwhile are no listing
+_SLICE = 0.1  # seconds between two looks at the signals that have come
 _LEFT_FREE = 2  # lines of the terminal that the table does not take
 
 
@@ -57,16 +58,24 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     """
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
     writer = CounterSnapshotWriter(form, everything=everything)
+    signals = Signals()
+    signals.listen()  # a flag, not an exception: Python may discard what a handler raises
     try:
-        for sight, head, said in _look(options, interval, count, until_input=until_input):
+        for sight, head, said in _look(options, interval, count, signals, until_input=until_input):
             writer.show(sight, f"{where}, {head}", said=said)
+        signals.hand_back()
     except KeyboardInterrupt:
         return 0
+    except NetinitError:
+        if not signals.heard:
+            raise
     return 0
 
 
-def _look(options: Options, interval: float, count: int, *, until_input: bool) -> Iterator[tuple[CounterSnapshot, str, bool]]:
-    """Looks every `interval` seconds; the first look is for comparison.
+def _look(
+    options: Options, interval: float, count: int, signals: Signals, *, until_input: bool
+) -> Iterator[tuple[CounterSnapshot, str, bool]]:
+    """Looks every `interval` seconds until a signal comes; the first look is for comparison.
 
     Each time what was seen, by which backends, and whether something had to be said since the last time.
     """
@@ -74,7 +83,7 @@ def _look(options: Options, interval: float, count: int, *, until_input: bool) -
     meter = None
     looks = failures = 0
     due = time.monotonic()
-    while not count or looks < count:
+    while (not count or looks < count) and not signals.heard:
         try:
             ground = find_ground(options, (), "", (), live=True)
         except (ParseError, BackendUnavailableError):
@@ -96,7 +105,8 @@ def _look(options: Options, interval: float, count: int, *, until_input: bool) -
         due = max(due + interval, time.monotonic())
         if not count or looks < count:
             if not until_input:
-                time.sleep(max(0.0, due - time.monotonic()))
+                while (left := due - time.monotonic()) > 0 and not signals.heard:
+                    time.sleep(min(left, _SLICE))
             elif await_input(STDIN, int(due * 10**9)):
                 return
 
