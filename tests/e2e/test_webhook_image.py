@@ -106,6 +106,7 @@ LINES = {  # words behind `webhook`, exit code, and what is said
     ("manifests",): (0, "MutatingWebhookConfiguration"),
     ("lint", "-f", "/pod/installation.yaml"): (0, ""),
     ("probe", "--probe-path", "/pod/none"): (1, "cannot be read"),
+    ("compare", "--help"): (0, "two injectors"),
 }
 
 

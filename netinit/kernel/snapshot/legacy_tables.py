@@ -38,7 +38,8 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
     for family in FAMILIES:
         names = detect.legacy_tables(family)
         if names is None:
-            unknown.append(Unknown(place=f"legacy tables of {family.name}", reason="the kernel does not name them to this user"))
+            reason = "the kernel names them to root alone"
+            unknown.append(Unknown(place=f"legacy tables of {family.name}", reason=reason, is_forbidden=True))
         found += [read_table(family, table) for table in names or ()]
     return tuple(found)
 
