@@ -62,7 +62,8 @@ def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple
 
 def read_chart() -> dict[str, str]:
     """The chart's files by their path in it."""
-    found = sorted(path for path in CHART.rglob("*") if path.is_file())
+    # pip and the image compile the chart's test, too
+    found = sorted(path for path in CHART.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     return {str(path.relative_to(CHART)): path.read_text() for path in found}
 
 

@@ -442,3 +442,13 @@ def test_the_chart_has_the_packages_version():
     chart = goyaml.load(read_chart()["Chart.yaml"])
     assert (chart["version"], chart["appVersion"]) == (netinit.__version__, netinit.__version__)
     assert (CHART.parents[2] / "charts" / "netinit").resolve() == CHART.resolve()
+
+
+def test_a_compiled_file_beside_the_chart_s_test_is_no_file_of_the_chart(tmp_path, monkeypatch):
+    """pip compiles every Python file of a wheel."""
+    shutil.copytree(CHART, tmp_path / "chart")
+    (tmp_path / "chart" / "tests" / "__pycache__").mkdir(exist_ok=True)
+    (tmp_path / "chart" / "tests" / "__pycache__" / "capture.cpython-311.pyc").write_bytes(b"\xa7\r\r\n")
+    before = read_chart()
+    monkeypatch.setattr("netinit.cli.webhook.manifests.CHART", tmp_path / "chart")
+    assert read_chart() == before
