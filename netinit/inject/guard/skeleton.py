@@ -75,10 +75,12 @@ def _parse_alone(source: str, context: _Context) -> Any:
         found = list(events.scan(text))
     except ParseError:
         return None
-    event: Any = found[context.number] if len(found) == context.total else None
+    event = found[context.number] if len(found) == context.total else None
     if event.__class__ is not yaml.ScalarEvent:
         return None
-    first, last, start = event.start_mark.index, event.end_mark.index, len(context.before)
+    begin: Any = event.start_mark
+    end: Any = event.end_mark
+    first, last, start = begin.index, end.index, len(context.before)
     if context.after == ": x\n" and first > start:  # a key of a block stands in the column of its mapping
         return None
     around = text[start:first] + text[last : start + len(source)]
