@@ -13,7 +13,9 @@ COMMANDS = {  # name -> module under netinit.cli, which has it or makes it, what
     "verify": ("kubectl.pod_command", "Compare a pod's live rules with those that its manifest asks for."),
     "draw": ("kubectl.pod_command", "Draw the path of packets through a pod's rules."),
     "doctor": ("kubectl.pod_command", "Find out whether the rules work where a pod runs."),
-    "watch": ("kubectl.stream_command", "Show how much of a pod's traffic is captured, passes by the proxy or is dropped, as it happens."),
+    "watch": (
+        "kubectl.stream_command", "Show how much of a pod's traffic is captured, passes by the proxy or is dropped, as it happens.",
+    ),
     "trace": ("kubectl.stream_command", "Follow real packets of a pod through its rules, and compare with what explain predicts."),
     "fix": ("kubectl.fix", "Bring a pod's rules back to those that its manifest asks for."),
     "report": ("kubectl.report", "Write all that a bug report needs about a pod, redacted."),
