@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.inject.pod import Settings
@@ -43,8 +45,14 @@ class ConfigLoader:
         self._publish(served)
         return True
 
+    def change_settings(self, **changes: Any) -> None:
+        """Injects with other settings from now on, such as what the cluster's objects say."""
+        self._settings = self._settings.replace(**changes)
+        if self._state.served:
+            self._state.served = dataclasses.replace(self._state.served, settings=self._settings)
+
     def _publish(self, served: Served) -> None:
-        self._state.served = served
+        self._state.served = dataclasses.replace(served, settings=self._settings)  # which may have changed since it was tried
         self._state.configuration_problem = ""
         if served.generation == 1:
             gc.freeze()  # what a start has made stays: collections need not look at it

@@ -41,17 +41,7 @@ class Served:
 
     def settings_with(self, environment: Mapping[str, str]) -> Settings:
         """The settings with the variables that a request's path asks for."""
-        return _with(self.settings, environment) if environment else self.settings
-
-
-def _with(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    return Settings(
-        revision=settings.revision,
-        native_sidecars=settings.native_sidecars,
-        compliance_policy=settings.compliance_policy,
-        environment={**settings.environment, **environment},
-        proxy_metadata=settings.proxy_metadata,
-    )
+        return self.settings.replace(environment={**self.settings.environment, **environment}) if environment else self.settings
 
 
 def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool = True) -> Served:

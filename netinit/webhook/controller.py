@@ -10,6 +10,8 @@ from typing import Any
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree
+from netinit.inject.kubelets import Kubelets
+from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.serving.events import EventLog
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.certificates import make_pair, service_names
@@ -25,6 +27,7 @@ __all__ = ["Controller"]
 _POLL_SECONDS = 0.5  # between two looks at files that change; what two looks find alike is complete
 _RESYNC_SECONDS = 10.0  # between two looks at files that do not, for file systems that notify of nothing
 _RETRY_SECONDS = 1.0
+_CONFIGS, _NODES = "ProxyConfig resources", "nodes"  # what is watched
 
 
 class Controller:
@@ -37,6 +40,8 @@ class Controller:
         self._log = log
         self._config = ConfigLoader(settings.injection, state, log.event)
         self._refused: asyncio.Queue[str] = asyncio.Queue()  # why files are not taken, for events
+        watched = {_CONFIGS: settings.watch_proxy_configs, _NODES: settings.watches_nodes}
+        state.awaited |= {kind for kind, is_watched in watched.items() if is_watched}
 
     async def run(self) -> None:
         """Runs all tasks."""
@@ -135,6 +140,10 @@ class Controller:
         if settings.watch_namespaces:
             self._state.namespaces_source = "a watch of the API"
             found.append(cluster.follow_namespaces(self._set_namespaces))
+        if settings.watch_proxy_configs:
+            found.append(cluster.follow_proxy_configs(self._set_proxy_configs))
+        if settings.watches_nodes:
+            found.append(cluster.follow_nodes(self._set_kubelets))
         if settings.certificate_secret:
             names = service_names(settings.service, cluster.namespace)
             plan = RenewalPlan(
@@ -170,6 +179,21 @@ class Controller:
 
     def _set_namespaces(self, found: dict[str, Any]) -> None:
         self._state.namespaces = found
+
+    def _set_proxy_configs(self, found: list[ProxyConfigResource]) -> None:
+        self._config.change_settings(proxy_configs=ProxyConfigs.of(found, self._settings.revision))
+        self._note_read(_CONFIGS, f"{len(found)} ProxyConfig resources")
+
+    def _set_kubelets(self, found: dict[str, bool]) -> None:
+        kubelets = Kubelets(by_node=found)
+        self._config.change_settings(kubelets=kubelets)
+        older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
+        use = "native sidecars" if kubelets.run_native_sidecars() else older
+        self._note_read(_NODES, f"{len(found)} nodes: {use}")
+
+    def _note_read(self, kind: str, message: str) -> None:
+        self._state.awaited.discard(kind)
+        self._log.event("info", message)
 
     def _serve_kept(self, kept: Kept) -> None:
         clients = self._certificates.read("--clientCAFile", self._settings.client_ca_file)

@@ -312,13 +312,16 @@ class Replica:
         return self
 
     def ready(self):
-        url = f"http://{self.address}:15014/readyz"
+        return self.health().endswith("\nready\n")
+
+    def health(self):
+        """What it says of itself, all of it."""
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status == 200
+            with urllib.request.urlopen(f"http://{self.address}:15014/readyz?verbose", timeout=5) as answer:
+                return answer.read().decode()
         except urllib.error.HTTPError as error:
-            error.close()
-            return False
+            with error:
+                return error.read().decode()
 
     def wait(self):
         self.plane.until(self.ready, f"the replica at {self.address} is ready: {self.log}")
