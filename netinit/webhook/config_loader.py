@@ -45,6 +45,17 @@ class ConfigLoader:
         self._publish(served)
         return True
 
+    async def restore(self, texts: Texts) -> None:
+        """Uses a configuration from before a restart until there is a valid one; the problem with the newest one stays noted."""
+        problem = self._state.configuration_problem
+        try:
+            served = await asyncio.to_thread(load, texts, self._settings, 1)
+        except ConfigError as error:
+            self._log("error", f"the last good configuration cannot be used any more: {error}")
+            return
+        self._publish(dataclasses.replace(served, is_restored=True))
+        self._state.configuration_problem = problem
+
     def change_settings(self, **changes: Any) -> None:
         """Injects with other settings from now on, such as what the cluster's objects say."""
         self._settings = self._settings.replace(**changes)

@@ -29,13 +29,18 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A configuration in use: it is replaced whole. `version` distinguishes configurations, `known` are annotations."""
+    """A configuration in use: it is replaced whole. `version` distinguishes configurations, `known` are annotations.
+
+    `texts` are those that it was made of; `is_restored`: from before a restart, since the newest ones are invalid.
+    """
 
     config: InjectionConfig
     settings: Settings
     version: str
     known: frozenset[str]
     origin: str
+    texts: Texts = Texts()
+    is_restored: bool = False
     generation: int = 0
     warnings: tuple[str, ...] = field(default=())
 
@@ -56,6 +61,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
         version=_version(texts, config),
         known=known_to(config),
         origin=texts.origin,
+        texts=texts,
         generation=generation,
         warnings=(*config.warnings, *doubts),
     )

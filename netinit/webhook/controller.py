@@ -158,9 +158,19 @@ class Controller:
         return found
 
     def _offering(self, cluster: Any) -> Callable[[Texts | str, list[Tree]], Awaitable[None]]:
+        from netinit.webhook.last_good import LastGoodConfig
+
+        name = self._settings.last_good_map
+        kept = LastGoodConfig(cluster.client, cluster.namespace, name, self._state.cluster_problems) if name else None
+
         async def offer(texts: Texts | str, about: list[Tree]) -> None:
             is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
             problem = self._state.configuration_problem
+            if kept and problem and not self._state.served and (last := await kept.read()):
+                await self._config.restore(last)
+            served = self._state.served
+            if kept and served and not served.is_restored:
+                await kept.write(served.texts)
             if is_new and problem:
                 for tree in about:
                     await cluster.write_event(tree, self._describe(problem))
@@ -174,7 +184,10 @@ class Controller:
             await cluster.write_event(await cluster.find_config_map(self._settings.values_map), self._describe(problem))
 
     def _describe(self, problem: str) -> str:
-        stays = "the webhook goes on with the one before" if self._state.served else "this replica has none yet, and is not ready"
+        served = self._state.served
+        stays = "the webhook goes on with the one before" if served else "this replica has none yet, and is not ready"
+        if served and served.is_restored:
+            stays = f"the webhook was restarted, and goes on with {served.origin}"
         return f"{stays}: {problem}"
 
     def _set_namespaces(self, found: dict[str, Any]) -> None:

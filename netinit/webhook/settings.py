@@ -81,6 +81,10 @@ class ServeSettings(DeclaredOptions):
     mesh_map: str = plain(
         "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, in the place of a file.",
     )
+    last_good_map: str = plain(
+        "--lastGoodConfigMapName", _TEXT, default="",
+        help_text="Keep in this ConfigMap, which must exist, what was last in use of the watched ones; a restart uses it where "
+        "they are invalid.")
     namespace: str = plain(
         "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",),
         help_text="The namespace of these ConfigMaps, of the Secret and of the Service (default: this pod's own).")
@@ -187,6 +191,8 @@ class ServeSettings(DeclaredOptions):
         ):
             if file and in_cluster:
                 problems.append(f"{name}: contradicts {other}; give one of the two")
+        if self.last_good_map and not (self.config_map or self.mesh_map):
+            problems.append("--lastGoodConfigMapName: goes with --injectConfigMapName or --meshConfigMapName; files are read anew")
         if self.dual_stack and self.ipv6 != AUTO:
             problems.append("--dual-stack: counts only with --ipv6 auto; give one of the two")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):

@@ -275,7 +275,7 @@ class ControlPlane:
 
 def mount_values(trees, folder):
     """The ConfigMap of values for the templates, as a kubelet mounts it, and the flag that leads there."""
-    found = [tree for tree in trees if tree["kind"] == "ConfigMap" and "values" in tree["data"]]
+    found = [tree for tree in trees if tree["kind"] == "ConfigMap" and "values" in tree.get("data", {})]
     for tree in found:
         (Path(folder) / "values").write_text(tree["data"]["values"])
     return [f"--valuesFile={Path(folder) / 'values'}" for _ in found]
@@ -316,8 +316,14 @@ class Replica:
 
     def health(self):
         """What it says of itself, all of it."""
+        return self.look("readyz?verbose")
+
+    def metrics(self):
+        return self.look("metrics")
+
+    def look(self, path):
         try:
-            with urllib.request.urlopen(f"http://{self.address}:15014/readyz?verbose", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.address}:15014/{path}", timeout=5) as answer:
                 return answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from control_plane import ADDRESSES, ApiError, Replica
-from test_installation import bare, fresh, installed, reaches
+from control_plane import ADDRESSES, NAME, NAMESPACE, ApiError, Replica
+from installation import bare, fresh, installed, reaches
+from webhook_server import CONFIG
 
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "proxyconfigs.networking.istio.io"},
@@ -127,3 +128,45 @@ def test_the_nodes_decide_about_native_sidecars(clean, tmp_path):
             assert not is_native(annotations={"sidecar.istio.io/nativeSidecar": "false"})
     finally:
         clean.ask("DELETE", "/api/v1/nodes")
+
+
+def test_after_a_restart_with_an_invalid_configuration_the_last_good_one_is_in_use(clean, tmp_path):
+    def put(**data):
+        clean.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "istio-sidecar-injector", "namespace": NAMESPACE}, "data": data})
+
+    def release():
+        return clean.pod(namespace, bare())["metadata"]["annotations"]["release"]
+
+    def metric(replica):
+        return re.search("(?m)^netinit_webhook_configuration_restored (.*)", replica.metrics())[1]
+
+    last_good = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}-last-good"
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    put(config=json.dumps(CONFIG), values='{"release": "one"}')
+    _, trees = clean.install("injection.configMap=istio-sidecar-injector")
+    clean.endpoints(ADDRESSES[0])
+    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path) as replica:
+        replica.wait()
+        reaches(clean, namespace)
+        assert release() == "one"
+        clean.until(lambda: clean.ask("GET", last_good).get("data"), "it is kept")
+        assert metric(replica) == "0.0"
+    put(config='{"policy": "enabled", "templates": {"sidecar": "{{ bad"}}', values='{"release": "two"}')
+    (own,) = [tree for tree in trees if tree["kind"] == "ConfigMap" and tree["metadata"]["name"].endswith("-last-good")]
+    for _ in range(2):  # an upgrade leaves it alone
+        code, _, said = clean.kubectl("apply", "--validate=false", "-f", "-", text=json.dumps(own))
+        assert code == 0, said
+    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path) as replica:
+        replica.wait()
+        clean.until(lambda: release() == "one", "the webhook answers")
+        assert metric(replica) == "1.0"
+        said = replica.health()
+        assert f"of ConfigMap {NAMESPACE}/{NAME}-last-good, the last good one of ConfigMap {NAMESPACE}/istio-sidecar-injector" in said
+        assert "[!]configuration: ConfigMap" in said
+        assert "template 'sidecar' cannot be parsed" in said
+        events = [one["message"] for one in clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]]
+        assert any("the webhook was restarted, and goes on with ConfigMap" in one for one in events), events
+        put(config=json.dumps(CONFIG), values='{"release": "three"}')
+        clean.until(lambda: release() == "three", "a valid one replaces it")
+        assert metric(replica) == "0.0"
+        clean.until(lambda: "three" in clean.ask("GET", last_good)["data"]["values"], "and is kept")
