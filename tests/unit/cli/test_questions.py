@@ -45,7 +45,7 @@ status:
         ("explain --to 1.2.3.4:80 --pod /no/such/file", "--pod: '/no/such/file' does not exist"),
         ("explain --to 1.2.3.4:80 --select web", "--select: names a pod of --pod"),
         ("explain --to 1.2.3.4:80 --to-port 90", "--to-port: '90' contradicts --to '1.2.3.4:80'"),
-        ("draw outbound -b *", "outbound: says which way a connection goes"),
+        ("draw outbound -b *", "outbound: is about a connection"),
         ("lint --select web", "--select: names a pod of --pod"),
         ("explain sideways --to 1.2.3.4:80", "'sideways' is not one of"),
         ("explain --from 9.9.9.9 --to-port 80 --interface a/b", "--interface: 'a/b' is not an interface name"),
