@@ -175,8 +175,16 @@ class FlagCommand(click.Command):
         problems: list[str] = []
         after_unknown = False
         flags = rest[: rest.index("--")] if "--" in rest else rest
+        with_value = [one for one in self.params if isinstance(one, click.Option) and not (one.is_flag or one.count)]
+        takes_value = {name for param in with_value for name in param.opts}
+        is_value = False
         for word in flags:
             name = word.partition("=")[0]
+            if is_value:  # whatever it looks like: `--timeout -1` is a wrong time
+                kept.append(word)
+                is_value = after_unknown = False
+                continue
+            is_value = word in takes_value
             if is_flag(word) and name not in known:
                 close = get_close_matches(name, [name for name in known if name.startswith("--")])
                 hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help lists them"

@@ -34,6 +34,7 @@ status:
         ("explain --to example.com:443", "rules know no names: give its address"),
         ("audit --assert captured", 'a sentence has the word "is"'),
         ("trace --timeout soon", "use 5, 0.5, 5s or 1m30s"),
+        ("trace --timeout -1 --to 1.2.3.4:80", "--timeout: '-1' is not a time"),
         ("watch --interval nan", "use 5, 0.5, 5s or 1m30s"),
         ("explain --to 1.2.3.4", "--to-port: the port is missing"),
         ("explain --to 1.2.3.4:0", "--to: '1.2.3.4:0' is not a port"),
