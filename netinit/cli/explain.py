@@ -27,7 +27,7 @@ from netinit.cli.rule_sources import (
 from netinit.options import TPROXY, Options
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
-from netinit.simulate.explain import Explanation, explain
+from netinit.simulate.explain import CONVERT, Explanation, explain
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
@@ -106,7 +106,8 @@ def answer_each(ground: RuleSource, question: Question) -> list[Answered]:
         if before := found.get(key):
             found[key] = replace(before, containers=before.containers + containers)
             continue
-        old = (ON_OLD_ENTRIES,) if answer.passes_on_old_entries else ()
+        closing = "netinit apply --reconcile, without --istio-exact" if ground.ours else CONVERT
+        old = (ON_OLD_ENTRIES.format(closing=closing),) if answer.passes_on_old_entries else ()
         found[key] = Answered(containers, source, answer, (*warned, *old))
     return list(found.values())
 
@@ -169,7 +170,7 @@ ANSWERS_DIVERTED = (
 )
 ON_OLD_ENTRIES = (
     "a connection of this kind is not captured where it begins on a conntrack entry that another connection left; to close it:"
-    " netinit apply --reconcile, without --istio-exact"
+    " {closing}"
 )
 
 

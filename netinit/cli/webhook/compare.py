@@ -45,7 +45,7 @@ class CompareFlags(CheckFlags):
         ]  # fmt: skip
         if self.labels is not None:
             problems.append("--namespace-labels: goes with check-inject; a webhook is asked whatever the labels are")
-        return problems
+        return problems + self._problems_of_sidecars()
 
 
 @click.command("compare", cls=FlagCommand, settings=CompareFlags, hides=("labels",))
