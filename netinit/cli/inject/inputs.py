@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, show_lines
+from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten, split_message
 from netinit.base.tree import Tree, mapping, string
 from netinit.cli.inject import files as inject_files
@@ -235,6 +235,11 @@ def write_result(name: str, spool: Spool) -> None:
         raise InjectionError(f"-o: {name}: is not written: {error}") from error
 
 
-def warn(lines: Sequence[str]) -> None:
-    """Shows the user something, on stderr."""
-    show_lines(lines)
+def warn(texts: Sequence[str]) -> None:
+    """Shows the user something, on stderr; only a terminal, which wants it wrapped, needs click for it."""
+    if not shows_on_a_terminal():
+        show_lines(texts)
+        return
+    from netinit.cli.console import say
+
+    say(texts)
