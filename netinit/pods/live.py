@@ -90,7 +90,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
     rulesets = _load_rulesets(held, places or (backends.IPTABLES_NFT,), families, contents)
-    warnings += [] if places else ["there are no rules at all in this namespace"]
+    empty = not places and not any(held.foreign.values())
+    warnings += ["there are no rules at all in this namespace"] if empty else []
     unread = _find_unread(snapshot)
     rulesets = {
         name: {family: replace(rules, unread=unread, foreign=held.foreign[family]) for family, rules in one.items()}

@@ -28,6 +28,7 @@ from netinit.simulate.trace import (
 )
 
 REPAIR = "netinit apply --reconcile"
+CONVERT = "configure the mesh that made these rules, or replace them with netinit's: netinit convert finds the options"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,12 @@ class Ruleset:
         return (self, *self.beside)
 
     @cached_property
+    def is_foreign(self) -> bool:
+        """Whether no rule is netinit's or Istio's."""
+        chains = [chain for place in self.places for found in place.tables.values() for chain in found.values() if chain.rules]
+        return not any(chain.name in OWNED_CHAINS or any(rule.origin for rule in chain.rules) for chain in chains)
+
+    @cached_property
     def stages(self) -> dict[str, tuple[HookStage, ...]]:
         """What packets meet at each hook, in the kernel's order."""
         return {hook: tuple(self._list_stages(hook)) for hook in STAGES}
