@@ -124,6 +124,8 @@ def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple
     """
     facts = read_manifest(pod, select, options) if pod or select else None
     if live or options.pid or options.netns:
+        if pod_ip:
+            raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
         return _find_live(options, facts)
     return find_planned(options, facts, pod_ip)
 
@@ -285,6 +287,7 @@ def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surr
 def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
     """The first packet of the connection in question. OptionError says what is missing or wrong."""
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
+    _refuse_what_the_way_leaves_out(question, inbound=inbound)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
     source = read_value(question.source, parse_address, "--from") if question.source else ""
     named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
@@ -321,6 +324,15 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
     gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
+
+
+def _refuse_what_the_way_leaves_out(question: Question, *, inbound: bool) -> None:
+    """OptionError for what only packets of the other direction have."""
+    owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
+    if inbound and owner:
+        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or say outbound")
+    if not inbound and question.interface:
+        raise OptionError("--interface: is where a connection comes in; leave it out, or say inbound")
 
 
 def make_packets(question: Question, ground: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:

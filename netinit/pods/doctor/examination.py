@@ -112,7 +112,7 @@ def _examine_here(
     found += find.find_bpf_programs()
     found += find.find_collisions(settled.options, uids, gids)
     found += find.find_name_servers(settled.options, resolv_conf)
-    can_look = detect.has_capability(detect.CAP_NET_ADMIN) or find_situation() != PERSON
+    can_look = detect.has_capability(detect.CAP_NET_ADMIN)  # the rights of this process say nothing about a pod's
     return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_look)
 
 
@@ -121,7 +121,7 @@ def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Featur
     names = backends.AUTO_ORDER if wanted == AUTO else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
     for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", detect.CAP_SYS_ADMIN)):
         if not detect.has_capability(number):
-            how = advise(name) if find_situation() == PERSON else "run the doctor in a privileged container to check features"
+            how = advise(name) if find_situation() == PERSON else "run the doctor as root in a privileged container to check features"
             return (), f"{name} is missing for an isolated namespace; {how}"
     try:
         return check_backends(options, families, names), ""

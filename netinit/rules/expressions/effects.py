@@ -190,14 +190,6 @@ def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
     return LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
 
 
-def _compat_target(found: Found, _: Registers, family: Family | None) -> Target | None:
-    return decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4)
-
-
-def _object(found: Found, _: Registers, __: Family | None) -> Target | None:
-    return Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None
-
-
 _READERS: dict[str, Reader] = {
     "nat": _nat,
     "redir": _redirect,
@@ -209,8 +201,8 @@ _READERS: dict[str, Reader] = {
     "payload": _set_payload,
     "reject": _reject,
     "log": _log,
-    "target": _compat_target,
-    "objref": _object,
+    "target": lambda found, _, family: decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4),
+    "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": lambda _, __, ___: Observe(text="dup"),
     "last": lambda _, __, ___: Observe(text="last"),
