@@ -108,9 +108,11 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
                 return False
     if not sure:
         return True
-    from netinit.kernel.snapshot import bpf, reading
+    from netinit.kernel.snapshot import bpf, cgroups, reading
 
-    return not (bpf.has_any(devices) or reading.count_transforms([]))
+    if bpf.has_any(devices) or reading.count_transforms([]):
+        return False
+    return all(one.is_of_node for one in cgroups.read([]))
 
 
 def _is_default(body: bytes, devices: Collection[str]) -> bool:
