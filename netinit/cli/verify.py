@@ -10,7 +10,7 @@ from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
-from netinit.options import Interception, Options
+from netinit.options import Options
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
@@ -115,23 +115,20 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     """The options to compare with, and what is to be said of them; none where they were not given and no rule shows them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
-    of_rules = {flag.field for flag in Interception.flags}
-    run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
     if pod or select:
         facts = read_manifest(pod, select, options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
-        kept = {name: run[name] for name in (*ANY_NAMESPACE, "debug")}
+        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
     if names_rules(options):
         return options, ()
-    from netinit.pods.live import read_live
+    from netinit.pods.live import infer_run
 
-    for source, recovered in read_live(options).options.items():
-        if recovered.options:
-            own = {flag.field: getattr(recovered.options, flag.field) for flag in Interception.flags}
-            note_text = f"no options were given; those that the rules show: {format_options(recovered.options)}"
-            return Options(**run, **own), (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
+    if shown := infer_run(options):
+        meant, source, recovered = shown
+        note_text = f"no options were given; those that the rules show: {format_options(meant)}"
+        return meant, (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
     return None, ()
 
 
