@@ -30,7 +30,7 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/verify.schema.json describes it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
-@click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")
+@click.option("--connections", is_flag=True, help="Also judge open TCP connections.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
@@ -44,18 +44,15 @@ def command(  # noqa: PLR0917 - click's
     nothing. Give the same options as the init container has, or its pod with --pod. Without any, the options are read
     back from the rules themselves, which are then compared with what these options make.
 
-    With --live, the first packets of connections are sent: as the application, as the proxy, and from a temporary
-    neighbour. Connection tracking shows where each one goes. No program in the pod sees them, and those that are not
-    captured are dropped at the first router. Rule counters rise; nothing else changes.
-
-    With --connections, open TCP connections that the plan captures and that go past the proxy are differences: those opened
-    before the rules, or in a moment without them.
+    With --live, first packets of connections are sent: as the application, as the proxy, and from a temporary neighbour. No
+    program in the pod sees them; those not captured end at the first router.
+    With --connections, open TCP connections that the plan captures and that go past the proxy are differences.
 
     With --watch, the kernel's notifications (nf_tables, devices, addresses, routes, policy rules, tc, IPsec) are the reason
     for another look; each report that differs from the one before is printed, with --json as one line. The kernel sends none for
     legacy iptables and BPF programs. Ctrl-C ends it with the exit code of the last report.
 
-    Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere than planned, 1 the rules cannot be read.
+    Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere, 1 not readable.
     """
     if live and watching:
         raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")
