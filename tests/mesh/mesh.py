@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -36,7 +37,7 @@ VALUES = {
         "imagePullPolicy": "Never", "proxy_init": {"image": OWN_IMAGE},
         "proxy": {"image": PROXY_IMAGE, "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}},
     },
-    "telemetry": {"enabled": False}, "env": {"PILOT_ENABLE_ALPN_FILTER": "false", "PILOT_ENABLE_METADATA_EXCHANGE": "false"},
+    "telemetry": {"enabled": False}, "env": {"PILOT_ENABLE_ALPN_FILTER": "false", "PILOT_ENABLE_METADATA_EXCHANGE": "false", "ISTIO_DUAL_STACK": "true"},
     "meshConfig": {
         "accessLogFile": "/dev/stdout", "accessLogEncoding": "JSON",
         "defaultConfig": {"proxyMetadata": {"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_META_DNS_AUTO_ALLOCATE": "true"}},
@@ -61,7 +62,7 @@ def find_obstacle():
 class Mesh(Cluster):
     """The cluster with istiod, by `with`."""
 
-    controllers = (*CONTROLLERS, "endpointslice-controller")
+    controllers = (*CONTROLLERS, "endpointslice-controller", "deployment-controller", "replicaset-controller")
 
     def __init__(self, folder, runtime):
         super().__init__(folder, runtime)
@@ -89,10 +90,10 @@ class Mesh(Cluster):
         self.start_istiod(deployment["spec"]["template"]["spec"]["containers"][0])
         self.until(lambda: self.apply(STRICT), "istiod's kinds are known")
 
-    def render(self, chart):
-        """Returns the objects of one of Istio's charts, as Helm makes them of VALUES."""
+    def render(self, chart, **more):
+        """Returns the objects of one of Istio's charts, as Helm makes them of VALUES and more."""
         values = self.folder / "istio-values.json"
-        values.write_text(json.dumps(VALUES))
+        values.write_text(json.dumps({**VALUES, **more}))
         command = [HELM, "template", "istio", chart, "--namespace", ROOT, "--values", values]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "HOME": str(self.folder)})
         return [tree for tree in yaml.safe_load_all(done.stdout) if tree]
@@ -127,13 +128,14 @@ class Mesh(Cluster):
         found = self.ask("GET", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}")
         return all(one["clientConfig"].get("caBundle") for one in found["webhooks"])
 
-    def configure_injection(self, **pilot):
-        """Changes values of the injection template below `pilot`; istiod and netinit's webhook watch them."""
+    def configure_injection(self, **changed):
+        """Changes values of the injection template, by their first keys; istiod and netinit's webhook watch them."""
         for namespace in (ROOT, NAMESPACE):
             path = f"/api/v1/namespaces/{namespace}/configmaps/istio-sidecar-injector"
             kept = self.ask("GET", path)
             values = json.loads(kept["data"]["values"])
-            values["pilot"] |= pilot
+            for name, more in changed.items():
+                values[name] |= more
             kept["data"]["values"] = json.dumps(values)
             self.ask("PUT", path, kept)
 
@@ -232,3 +234,9 @@ def resolve(member, name, server):
         asking.sendto(b"\x12\x34\1\0\0\1" + bytes(6) + question, (server, 53))
         answer = asking.recv(4096)
     return socket.inet_ntoa(answer[-4:]) if int.from_bytes(answer[6:8]) else None
+
+
+def run_netinit(*words):
+    """netinit on the node: its exit code and what it printed."""
+    done = subprocess.run([sys.executable, "-m", "netinit", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout + done.stderr * bool(done.returncode)
