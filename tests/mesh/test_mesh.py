@@ -55,7 +55,7 @@ VARIANTS = [
 def chart(plane, node):
     """netinit's chart with the node's agent, which runs; its webhook is not registered yet."""
     node.ctr("-n", "k8s.io", "images", "import", Path(os.environ["NETINIT_NODE_IMAGES"]) / "netinit-node.tar")
-    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "node.backend=iptables-nft", "revision=own", "tags={stable}", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
+    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "node.backend=iptables-nft", "revision=own", "tags=[stable]", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
     for tree in trees:
         if tree["kind"] != "MutatingWebhookConfiguration":
             plane.apply(tree)
@@ -81,13 +81,14 @@ def choose_agent_backend(plane, chart, backend):
 @pytest.fixture(scope="module")
 def own_webhook(plane, chart, tmp_path_factory):
     """netinit's webhook, in the place of istiod's: the namespace gets the label of a tag of its revision."""
-    registration = next(tree for tree in chart if tree["kind"] == "MutatingWebhookConfiguration")
-    plane.apply(registration)  # no namespace has the label of its revision or of its tag yet
+    registrations = [tree for tree in chart if tree["kind"] == "MutatingWebhookConfiguration"]
+    for registration in registrations:  # no namespace has the label of its revision or of its tag yet
+        plane.apply(registration)
     more = ("--kubeconfig", plane.folder / "admin.kubeconfig")  # the account of this revision has another name
     with Replica(plane, ADDRESSES[0], trees=chart, folder=tmp_path_factory.mktemp("webhook"), more=more) as replica:
         replica.wait()
         plane.endpoints(ADDRESSES[0], name="netinit-webhook-own")
-        plane.until(lambda: plane.has_signed(registration["metadata"]["name"]), "netinit has signed its webhook")
+        plane.until(lambda: all(plane.has_signed(one["metadata"]["name"]) for one in registrations), "netinit has signed its webhooks")
         plane.ask(
             "PATCH", f"/api/v1/namespaces/{MESH}", {"metadata": {"labels": {"istio-injection": None, "istio.io/rev": "stable"}}},
             kind="application/merge-patch+json",
