@@ -7,12 +7,13 @@ import json
 
 import pytest
 
+pytest.importorskip("grpc", reason="grpcio is not installed: run `make mesh-test`")
 import mesh
 import runtime
 from answers import FLUSHED
 from calls import RESET, request
 from kubelet import is_so
-from mesh import MESH, OWN_IMAGE, PROXY_IMAGE, run_netinit
+from mesh import MESH, OWN_IMAGE, PROXY_IMAGE, VALUES, run_netinit
 from pods import HTTP, ISTIO, OWN, MeshPod, Variant, containers_of, describe_pod, make_service, open_pods
 
 OBSTACLE = mesh.find_obstacle() or runtime.find_obstacle()
@@ -90,7 +91,7 @@ def test_a_deployment_rolls_from_istio_s_init_image_to_ours_and_back(plane, othe
 
 def test_a_namespace_with_a_revision_s_tag_is_injected_as_the_revision_says(plane, others):
     chart = plane.istio / "manifests/charts/istio-control/istio-discovery"
-    (tagged,) = [tree for tree in plane.render(chart, revisionTags=[TAG]) if tree["metadata"]["name"] == f"istio-revision-tag-{TAG}"]
+    (tagged,) = [tree for tree in plane.render(chart, {**VALUES, "revisionTags": [TAG]}) if tree["metadata"]["name"] == f"istio-revision-tag-{TAG}"]
     plane.apply(tagged)
     plane.until(lambda: plane.has_signed(tagged["metadata"]["name"]), "istiod has signed the tag's webhook")
     plane.namespace("tagged", **{"istio.io/rev": TAG})
