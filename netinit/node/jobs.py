@@ -13,10 +13,12 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.options import Options
 
-__all__ = ["APPLY", "KINDS", "REMOVE", "SUBSCRIBE", "VERIFY", "Job", "JobResult"]
+__all__ = ["APPLY", "JUDGE_CONNECTIONS", "KINDS", "REMOVE", "SUBSCRIBE", "SUBSCRIBE_CONNECTIONS", "VERIFY", "Job", "JobResult"]
 
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
-KINDS = (APPLY, REMOVE, VERIFY, SUBSCRIBE)
+JUDGE_CONNECTIONS, SUBSCRIBE_CONNECTIONS = "judge-connections", "subscribe-connections"
+SUBSCRIPTIONS = (SUBSCRIBE, SUBSCRIBE_CONNECTIONS)
+KINDS = (APPLY, REMOVE, VERIFY, JUDGE_CONNECTIONS, *SUBSCRIPTIONS)
 MOST_DIFFERENCES = 20
 
 
@@ -24,7 +26,8 @@ MOST_DIFFERENCES = 20
 class Job:
     """One job in one namespace, which is passed as a descriptor or is at `path`.
 
-    With `subscribe` the descriptor is a Unix socket, through which the notification sockets are sent.
+    `cgroup` is the pod's path in the node's cgroup file system, mounted at `cgroup_folder`; empty if it is not known.
+    With a subscription the descriptor is a Unix socket, through which the notification sockets are sent.
     """
 
     kind: str
@@ -32,11 +35,18 @@ class Job:
     environ: dict[str, str]
     seconds: float
     path: str = ""
+    cgroup_folder: str = ""
+    cgroup: str = ""
 
     @staticmethod
-    def of(kind: str, options: Options, *, seconds: float, path: str = "") -> Job:
+    def of(
+        kind: str, options: Options, *, seconds: float, path: str = "", cgroup_folder: str = "", cgroup: str = ""
+    ) -> Job:
         """Return the job for these options; those that name a namespace are ignored."""
-        return Job(kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path)
+        return Job(
+            kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path,
+            cgroup_folder=cgroup_folder, cgroup=cgroup,
+        )  # fmt: skip
 
     def encode(self) -> bytes:
         """Encode the job as a message."""
@@ -50,7 +60,7 @@ class Job:
             job = Job(**{**tree, "argv": tuple(tree["argv"])})
         except (ValueError, TypeError, KeyError) as error:
             raise ParseError(f"this is no job: {error}") from None
-        texts = (job.kind, job.path, *job.argv, *job.environ, *job.environ.values())
+        texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values())
         if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
             raise ParseError("this is no job: a field has another type than it should")
         return job

@@ -8,13 +8,14 @@ from netinit.options.interception import OF_IPV6
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
 __all__ = [
-    "DELETE", "LABEL", "NOTHING", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings",
+    "CGROUPS", "DELETE", "LABEL", "NOTHING", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings",
     "InstallSettings",
 ]  # fmt: skip
 
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
 RECORDS = "/var/lib/cni/results"  # libcni's
+CGROUPS = "/host/sys/fs/cgroup"
 STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows it
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
 _TEXT = Kind(metavar="NAME", read=str)
@@ -109,6 +110,10 @@ class AgentSettings(InstallSettings):
         "--recordsFolder", PATH, default=RECORDS,
         help_text="Where the runtime keeps the results of plugins, which say whose namespace is whose.",
     )
+    cgroup_folder: str = plain(
+        "--cgroupFolder", PATH, default=CGROUPS,
+        help_text="Where the node's cgroups (version 2) are mounted, to find BPF programs at those of pods.",
+    )
     repair: str = plain(
         "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,
         help_text="What becomes of a pod that runs without its rules: an event, a label too, deleted, or programmed.")
@@ -117,6 +122,10 @@ class AgentSettings(InstallSettings):
     )
     watch: bool = plain(
         "--watch", SWITCH, default=True, help_text="Look at a pod whenever something that decides about packets changes in it.",
+    )
+    watch_connections: bool = plain(
+        "--watchConnections", SWITCH, default=False,
+        help_text="Also look at a pod's open connections when it opens one, and tell of those that bypass the proxy.",
     )
     sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from netinit.base.errors import ConfigError, NetinitError, OptionError, ParseError
-from netinit.base.output import show, show_artefact, to_json, with_version
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tree import Tree, shown
+from netinit.cli.console import answer as show_answer
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -27,6 +28,7 @@ from netinit.webhook.review import answer
 
 EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
+INSTALL = "pip install 'netinit[kubernetes]'"
 _SECONDS = 10.0  # for an answer, as the API server gives a webhook by default
 _LARGEST_ANSWER = 4 * LARGEST  # bytes: a patch may hold a pod of the largest size again, in base64, and more
 _DOCS = "docs/differences.md"
@@ -43,7 +45,7 @@ class CompareFlags(CheckFlags):
         ]  # fmt: skip
         if self.labels is not None:
             problems.append("--namespace-labels: goes with check-inject; a webhook is asked whatever the labels are")
-        return problems
+        return problems + self._problems_of_sidecars()
 
 
 @click.command("compare", cls=FlagCommand, settings=CompareFlags, hides=("labels",))
@@ -84,7 +86,7 @@ def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str
     if options.as_json:
         show_artefact(to_json(_to_tree(compared, titles)))
     else:
-        show(_render(compared, titles))
+        show_answer(_render(compared, titles))
     return DIFFERENT if compared.different else EQUAL
 
 
@@ -128,7 +130,7 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
         from netinit.kube.access import Access
         from netinit.kube.credentials import make_context
     except ImportError as error:
-        raise NetinitError(f"asking a webhook needs a package that is not installed ({error.name}): pip install httpx2") from error
+        raise NetinitError(f"asking a webhook needs a package that is not installed ({error.name}): {INSTALL}") from error
     pem = inputs.read_text(authority) if authority else ""
     context = make_context(Access(server=url, certificate_authority=pem, origin=f"--ca {authority}"))
     client = connections.enter_context(httpx2.Client(verify=context, timeout=_SECONDS, trust_env=False))
@@ -190,7 +192,7 @@ def _of_cluster(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
     try:
         from netinit.webhook.survey import find_workloads
     except ImportError as error:
-        raise ConfigError(f"reading a cluster needs a package that is not installed ({error.name}): pip install httpx2") from error
+        raise ConfigError(f"reading a cluster needs a package that is not installed ({error.name}): {INSTALL}") from error
     for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace):
         yield "the cluster", tree
 

@@ -34,6 +34,7 @@ status:
         ("explain --to example.com:443", "rules know no names: give its address"),
         ("audit --assert captured", 'a sentence has the word "is"'),
         ("trace --timeout soon", "use 5, 0.5, 5s or 1m30s"),
+        ("trace --timeout -1 --to 1.2.3.4:80", "--timeout: '-1' is not a time"),
         ("watch --interval nan", "use 5, 0.5, 5s or 1m30s"),
         ("explain --to 1.2.3.4", "--to-port: the port is missing"),
         ("explain --to 1.2.3.4:0", "--to: '1.2.3.4:0' is not a port"),
@@ -45,7 +46,7 @@ status:
         ("explain --to 1.2.3.4:80 --pod /no/such/file", "--pod: '/no/such/file' does not exist"),
         ("explain --to 1.2.3.4:80 --select web", "--select: names a pod of --pod"),
         ("explain --to 1.2.3.4:80 --to-port 90", "--to-port: '90' contradicts --to '1.2.3.4:80'"),
-        ("draw outbound -b *", "outbound: says which way a connection goes"),
+        ("draw outbound -b *", "outbound: is about a connection"),
         ("lint --select web", "--select: names a pod of --pod"),
         ("explain sideways --to 1.2.3.4:80", "'sideways' is not one of"),
         ("explain --from 9.9.9.9 --to-port 80 --interface a/b", "--interface: 'a/b' is not an interface name"),
@@ -244,11 +245,17 @@ def test_lint_of_one_pod_among_several(run, pods):
     assert "nobody" in run(f"netinit lint --pod {pods} --select nobody").err
 
 
-def test_one_pod_is_to_be_chosen_where_a_connection_is_in_question(run, pods):
+def test_a_connection_is_answered_for_every_pod_and_one_can_be_chosen(run, pods):
     done = run(f"netinit explain --to 1.2.3.4:80 --pod {pods}")
-    assert done.code == 2
-    assert "4 pods are in" in done.err
-    assert "choose one with --select" in done.err
+    heads = [line for line in done.out.splitlines() if line.startswith(("Pod ", "captured", "direct"))]
+    assert (done.code, [line.partition(":")[0] for line in heads]) == (0, [
+        'Pod "good"', "captured", 'Pod "bad"', "direct", 'Pod "host"', "direct", 'Pod "plain"', "direct",
+    ])  # fmt: skip
+    answers = json.loads(run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --json").out)
+    others = [(one["pod"], one["verdict"]) for one in answers["others"]]
+    assert [(answers["pod"], answers["verdict"]), *others] == [
+        ('Pod "good"', "captured"), ('Pod "bad"', "direct"), ('Pod "host"', "direct"), ('Pod "plain"', "direct"),
+    ]  # fmt: skip
     assert run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --select good").out.startswith("captured")
 
 
@@ -262,7 +269,20 @@ def repository(pods):
     return pods.parent
 
 
-@pytest.mark.parametrize("words", ["--pod {0} --pod {1}", "{0} {1}", "{2}", "--pod {2}/**/*.y*ml"])
+FILES = ["--pod {0} --pod {1}", "--pod {2}", "--pod {2}/**/*.y*ml"]
+
+
+@pytest.mark.parametrize("words", FILES)
+def test_a_connection_is_answered_for_every_pod_of_every_file(run, repository, words):
+    words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
+    answers = json.loads(run(f"netinit explain --to 1.2.3.4:80 {words} --json").out)
+    assert 1 + len(answers["others"]) == 8
+    for one_alone in ("verify --netns shop", "draw", "explain --to 1.2.3.4:80 --netns shop"):
+        done = run(f"netinit {one_alone} {words}")
+        assert (done.code, "8 pods are in" in done.err, "choose one with --select" in done.err) == (2, True, True), done
+
+
+@pytest.mark.parametrize("words", [*FILES, "{0} {1}", "{2}"])
 def test_every_pod_of_every_file_is_looked_at(run, repository, words):
     words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
     linted = run(f"netinit lint {words}")
