@@ -1,4 +1,4 @@
-"""Answers to "what happens to this connection, and why": a sentence, the path, and what would change it."""
+"""Explains what happens to a connection and why: a sentence, the path, and option changes that alter the verdict."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ CONVERT = "configure the mesh that made these rules, or replace them with netini
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer. `sentence` begins with the verdict; `because` is the step that decided, where a rule did.
+    """The answer. `sentence` begins with the verdict; `because` is the deciding step, if a rule decided.
 
-    `changes` are options that would change the verdict, each as it would be given, with the verdict it would bring.
+    `changes` pairs options, as they would be written, with the verdict they would bring.
     """
 
     trace: Trace
     sentence: str
     because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was given, for what is not a flag
-    passes_on_old_entries: bool = False  # though it is captured otherwise
+    origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
+    passes_on_old_entries: bool = False  # captured otherwise
 
     def unknown_because(self, reason: str) -> Explanation:
-        """The same path with the verdict unknown, for what the path alone does not show."""
+        """A copy with the verdict unknown, for a reason that the path does not show."""
         trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
         return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
-        """The same answer, or unknown where `other`, that of a pod whose first address is IPv4, differs."""
+        """The answer, or unknown if `other`, for a pod whose first address is IPv4, differs."""
         if (self.verdict, self.trace.redirect_port) == (other.verdict, other.trace.redirect_port):
             return self
         ways = f"{self.verdict} where the first is IPv6, {other.verdict} where it is IPv4"
@@ -64,17 +64,17 @@ class Explanation:
 
     @property
     def original_destination(self) -> str:
-        """Where the packet was sent to, as `address:port`."""
+        """Where the packet was sent, as `address:port`."""
         first = self.trace.first
         return format_endpoint(first.family, first.destination, first.destination_port)
 
     def origin_of(self, step: TraceStep) -> str:
-        """The option, variable or annotation that made a step's rule; empty for foreign rules."""
+        """The option, variable or annotation that produced a step's rule; empty for foreign rules."""
         made = step.rule.origin if step.rule else None
         return self.origins.get(made.option, made.label) if made else ""
 
     def option_of(self, step: TraceStep) -> str:
-        """The same; empty as well for rules that every plan has."""
+        """The option behind a step's rule; empty for foreign rules and for rules that every plan contains."""
         return "" if step.rule is None or step.rule.origin == ALWAYS else self.origin_of(step)
 
 
@@ -87,10 +87,10 @@ def explain(
     wanted: Interception | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Explanation:
-    """The answer for the first packet of a connection.
+    """Explain the verdict for the first packet of a connection.
 
-    With `options`, which made the rules, those whose change would change the verdict are found by simulating it; foreign
-    rules stay as they are. `wanted` are options that the rules should be made by, where they may be others.
+    `options` are those that produced the rules; changes to them that alter the verdict are found by simulation, with
+    foreign rules kept. `wanted` are the options that should apply, if different.
     """
     trace = simulate(packet, ruleset, surroundings)
     because = find_cause(trace)
@@ -106,7 +106,7 @@ def explain(
 
 
 def find_cause(trace: Trace) -> TraceStep | None:
-    """The rule that decided: the one that led to the redirection, excluded the packet, or ended its path."""
+    """The step of the deciding rule: the one that led to the redirection, excluded the packet or ended its path."""
     if trace.fate in (DROPPED, REFUSED, UNKNOWN):
         return trace.decider
     captured = trace.verdict == CAPTURED
@@ -178,9 +178,9 @@ def find_changes(
     options: Interception | None,
     wanted: Interception | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """What would change the verdict, each proven by simulating it: (an option as it would be given, the new verdict).
+    """Find option changes that alter the verdict, each verified by simulation: (option as written, new verdict).
 
-    The first is the same options programmed anew, where the live rules are not as they plan.
+    If the live rules differ from what the options plan, reapplying the same options comes first.
     """
     meant = wanted or options
     found: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""A packet in the chains of one table: which rules hold, and what their targets do with it.
+"""Moves one packet through the chains of a hook: which rules match, and what their targets do.
 
-Where several chains have the same priority, the kernel does not show which it asks first: what depends on that is UNKNOWN.
+The kernel does not expose the order of chains with equal priority; a verdict that depends on it is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from netinit.rules.traversal import Verdict
 
-MOST_ENDS = 16  # of one packet in one order
-MOST_ORDERS = 4  # chains of one priority that are asked in every order
+MOST_ENDS = 16  # outcomes of one packet per order
+MOST_ORDERS = 4  # chains of one priority that are tried in every order
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A rule in its chain, and the chains that led there; the place that holds them."""
+    """A rule in its chain, and the chains that called it."""
 
     station: Station
     chain: LoadedChain
@@ -45,7 +45,7 @@ class _Place:
 
 
 class PacketState:
-    """One packet on its path: what it is now, what it has met, and where it ended."""
+    """One packet on its path: its current headers, the rules it met, and where it ended."""
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings, packet: Packet, assumed: Sequence[bool] = ()) -> None:
         self._ruleset = ruleset
@@ -66,13 +66,13 @@ class PacketState:
         self._policy_routed = False
         self._unread: dict[str, None] = {}
         self._disputed: tuple[str, ...] = ()
-        self._assumed = tuple(assumed)  # of rules of which nobody knows whether they hold, in the order that it comes to them
-        self.doubts: tuple[tuple[bool, TraceStep | None, str], ...] = ()  # what was assumed of each, the rule, and why
-        self._early: set[tuple[str, tuple[str, str]]] = set()  # chains that were asked before what has their priority
+        self._assumed = tuple(assumed)  # for rules whose match is uncertain, in the order they are met
+        self.doubts: tuple[tuple[bool, TraceStep | None, str], ...] = ()  # assumed match, rule, reason
+        self._early: set[tuple[str, tuple[str, str]]] = set()  # ran before connection tracking or NAT of the same priority
         self._at: _Place
 
     def trace(self) -> Trace:
-        """What has happened."""
+        """The path so far."""
         return Trace(
             first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
             redirect_port=self._port, transparent=self._transparent, translated=self._translated,
@@ -81,7 +81,7 @@ class PacketState:
         )  # fmt: skip
 
     def ask(self, stage: HookStage) -> None:
-        """Goes through the chains of a stage."""
+        """Traverse the chains of a stage."""
         before = self._translation()
         for stations in stage.rounds:
             if self._fate or (stage.name == NAT and self._translation() != before):
@@ -89,7 +89,7 @@ class PacketState:
             self._ask_round(stations)
 
     def _ask_round(self, stations: Sequence[Station]) -> None:
-        """Goes through chains of one priority."""
+        """Traverse chains of one priority."""
         several = len(stations) > 1 and any(one.changes_packets for one in stations)
         if several and len(stations) > MOST_ORDERS:
             self._end(UNKNOWN, f"more than {MOST_ORDERS} chains of one priority change packets at {self._hook}")
@@ -102,7 +102,7 @@ class PacketState:
             self._end(UNKNOWN, tell_dispute(self._disputed))
 
     def _try_all(self, order: Sequence[Station]) -> set[tuple[object, ...]]:
-        """What may be left of the packet if the chains are asked in this order, whatever is assumed on the way."""
+        """Possible outcomes if the chains run in this order, under all assumptions."""
         found: set[tuple[object, ...]] = set()
         before = tuple([one for one, _, _ in self.doubts])
         waiting: list[tuple[bool, ...]] = [before]
@@ -115,13 +115,13 @@ class PacketState:
         return found
 
     def try_order(self, order: Sequence[Station], assumed: tuple[bool, ...]) -> tuple[object, ...]:
-        """What is left of the packet in one order under some assumptions; asked of a copy."""
+        """The outcome of one order under some assumptions; call it on a copy."""
         self._steps = []
         self._assumed = assumed
         self._early = set(self._early)
         self._connection = self._connection and self._connection.copy()
         self._ask_each(order)
-        if self._fate:  # dropped or refused: gone in any order
+        if self._fate:  # gone in any order
             return (DROPPED if self._fate == REFUSED else self._fate,)
         connection = self._connection
         kept = connection and (connection.to, connection.mark, connection.zone, connection.redirected)
@@ -131,7 +131,7 @@ class PacketState:
         before = self._translation()
         for station in stations:
             if self._fate or (station.effect == NAT and self._translation() != before):
-                return  # whom one chain of NAT has translated, the others are not asked about
+                return  # once a NAT chain has translated a packet, it skips the others
             if station.turn == EARLY:
                 if not self._assume(None, f"the kernel does not show whether {station.name} comes first at {self._hook}"):
                     continue
@@ -150,19 +150,19 @@ class PacketState:
                 self._end(UNKNOWN, f"{policy}, which netinit does not know")
 
     def _assume(self, step: TraceStep | None, reason: str) -> bool:
-        """One of the two that may be, where nobody knows."""
+        """Choose one of both possibilities where the match is uncertain."""
         count = len(self.doubts)
         chosen = self._assumed[count] if count < len(self._assumed) else False
         self.doubts = (*self.doubts, (chosen, step, reason))
         return chosen
 
     def _translation(self) -> tuple[object, ...]:
-        """What NAT has done."""
+        """What NAT has done to the packet."""
         to = self._connection and (self._connection.to, self._connection.redirected)
         return (to, self._translated, self._packet.source)
 
     def _walk(self, station: Station, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
-        """Goes through a chain: accepted, ended for good, or on with the chain that called it."""
+        """Traverse a chain: accepted, ended, or returned to the calling chain."""
         for loaded in chain.rules:
             holds = self._test(loaded)
             target = loaded.rule.target
@@ -186,22 +186,22 @@ class PacketState:
             self._steps.append(ended)
         return GO_ON
 
-    # What targets do (rules.targets.Traversal). `_at` is the rule whose target acts.
+    # Target effects (rules.traversal.Traversal); `_at` is the rule whose target acts.
 
     def drop(self) -> Verdict:
-        """It vanishes."""
+        """Drop silently."""
         return self._end_by_rule(DROPPED, str(self._at))
 
     def refuse(self) -> Verdict:
-        """Its sender learns that it was refused."""
+        """Drop and notify the sender."""
         return self._end_by_rule(REFUSED, str(self._at))
 
     def give_up(self) -> Verdict:
-        """Nobody knows what becomes of it."""
+        """End with an unknown outcome."""
         return self._end_by_rule(UNKNOWN, f"{self._at}: netinit does not know the target")
 
     def call(self, chain: str) -> Verdict:
-        """It goes through another chain."""
+        """Enter another chain."""
         at = self._at
         called = at.station.chains.get(chain)
         if called is None or called.policy:
@@ -211,7 +211,7 @@ class PacketState:
         return self._walk(at.station, called, (*at.above, at.chain.name))
 
     def track(self, zone: int | None) -> Verdict:
-        """Gives the connection a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
+        """Set the conntrack zone, or None for no tracking; the first such rule wins, a tracked packet keeps its own (xt_CT)."""
         if self._at.station.effect != RAW:
             return self.give_up()
         if self._connection is None and not self._zone:
@@ -222,13 +222,13 @@ class PacketState:
         return GO_ON
 
     def hand_over(self, port: int, mark: int) -> Verdict:
-        """A transparent socket gets it, and it has a mark."""
+        """Assign a transparent socket and set the mark (TPROXY)."""
         self._packet = self._packet.replace(mark=mark)
         self._port, self._transparent = (port if self._ruleset.is_proxy(port) else 0), True
         return ACCEPTED
 
     def redirect(self, port: int) -> Verdict:
-        """Its connection goes to a port of this host."""
+        """Redirect the connection to a port of this host."""
         if self._at.station.effect != NAT:
             return self.give_up()
         connection = self._connection
@@ -242,12 +242,12 @@ class PacketState:
         connection.redirected = True
         if not self._ruleset.is_proxy(port):
             self._translated = True
-        elif not self._transparent:  # the socket that TPROXY chose gets the packet whatever its addresses become
+        elif not self._transparent:  # the socket that TPROXY assigned still gets the packet
             self._port = port
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:
-        """Its connection goes elsewhere; an empty address and port 0 leave as they are."""
+        """Translate the destination; an empty address or port 0 stays as it is."""
         connection = self._connection
         if is_of_other_family(address, self._packet.family):
             return GO_ON
@@ -259,7 +259,7 @@ class PacketState:
         return ACCEPTED
 
     def write_destination(self, address: str, port: int) -> Verdict:
-        """It goes elsewhere; behind connection tracking nobody knows, since NAT may write over it."""
+        """Rewrite the destination without NAT; unknown after connection tracking, where NAT may overwrite it."""
         packet = self._packet
         if self._hook not in TRANSLATES_DESTINATION or self._connection is not None or self._port:
             return self.give_up()
@@ -268,14 +268,14 @@ class PacketState:
         return GO_ON
 
     def replace_source(self) -> Verdict:
-        """Its source becomes what only the kernel knows."""
+        """Translate the source to an address that only the kernel knows."""
         if self._at.station.effect != NAT:
             return self.give_up()
         self._packet = self._packet.replace(source=None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-        """The bits of `mask` are cleared in its mark or its connection's, then `value` is xored in."""
+        """Clear the bits of `mask` in the packet or connection mark, then xor `value`."""
         packet = self._packet
         if connection:
             return self._mark_connection((packet.connection_mark & ~mask) ^ value)
@@ -283,11 +283,11 @@ class PacketState:
         return GO_ON
 
     def save_mark(self) -> Verdict:
-        """Its connection gets its mark."""
+        """Copy the packet mark to the connection."""
         return self._mark_connection(self._packet.mark)
 
     def restore_mark(self) -> Verdict:
-        """It gets its connection's mark, where it has one."""
+        """Copy the connection mark, if there is a connection, to the packet."""
         if self._connection is not None:
             self._packet = self._packet.replace(mark=self._packet.connection_mark)
         return GO_ON
@@ -299,7 +299,7 @@ class PacketState:
         return GO_ON
 
     def _test(self, loaded: LoadedRule) -> bool | None:
-        """Whether all matches hold: no, as soon as one does not, however little is known of the others."""
+        """Whether all matches hold: False as soon as one fails, even if others are uncertain (None)."""
         unknown = False
         shown = self._visible()
         for match in loaded.rule.matches:
@@ -310,7 +310,7 @@ class PacketState:
         return None if unknown else True
 
     def _visible(self) -> Packet:
-        """The packet as rules of this hook see it: coming in, or going out, or both."""
+        """The packet as rules of this hook see it, with its incoming or outgoing interface or both."""
         if self._hook in (PREROUTING, INPUT):
             return self._packet.replace(out_interface="") if self._packet.out_interface else self._packet
         if self._hook == FORWARD or not self._packet.in_interface:
@@ -323,7 +323,7 @@ class PacketState:
         return f"nobody can know here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
 
     def _end_by_rule(self, fate: str, reason: str) -> Verdict:
-        """The rule that was looked at last ends it."""
+        """End the packet, with the current rule as the decider."""
         self._decider = self._steps[-1]
         return self._end(fate, reason)
 
