@@ -1,4 +1,4 @@
-"""`netinit convert --verify`: which packets a peer's own rules and the converted options treat differently."""
+"""`netinit convert --verify`: packets that a peer's own rules and the converted options treat differently."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ STRICTER = (
     " over lo from foreign addresses (--istio-exact leaves it out of the rules, see docs/differences.md)"
 )
 LABEL = "--verify"
-OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # what says where, and not what is captured
-MOST_SECONDS = 30  # of a peer's program, which waits for locks, or tries again
+OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # where and how to run, not what is captured
+MOST_SECONDS = 30  # for the peer's program, which may wait for locks or retry
 
 
 def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, ...]) -> dict[str, Any]:
-    """The difference as netinit/data/diff.schema.json describes a pair.
+    """The differences in the form of a pair in netinit/data/diff.schema.json.
 
-    `named` is a file of rules, -, or the peer's program. OptionError, ParseError, LabError.
+    `named` is a file of rules, `-` (stdin), or the peer's program. Raises OptionError, ParseError, LabError.
     """
     peer = PEERS[found.peer].peer
     fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
@@ -47,7 +47,7 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
 
 
 def _read_rules(named: str) -> RuleSource | None:
-    """The rules that a file, or stdin, holds; None for a program."""
+    """The rules in a file or on stdin; None for a program."""
     if named != "-" and not is_file(named):
         text = "is no file: name one of rules as iptables-save prints them, or the peer's program"
         raise OptionError(f"{LABEL}: {quote_value(named)} {text}")
@@ -62,13 +62,13 @@ def _read_rules(named: str) -> RuleSource | None:
 
 
 def _run_program(line: CommandLine, named: str, files: tuple[str, ...]) -> RuleSource:
-    """The rules that the peer's program makes in a pod of network namespaces, which is gone afterwards."""
+    """The rules that the peer's program creates in a temporary pod of network namespaces."""
     from netinit.lab.pod import Pod, find_obstacle
 
     obstacle = find_obstacle()
     if obstacle:
         raise NetinitError(f"{LABEL}: no pod can be made for the program to run in: {obstacle}; or give a file of its rules")
-    words = [os.path.abspath(named), *line.program[1:], *line.words, *files]  # noqa: PTH100 - a link's name is the program's
+    words = [os.path.abspath(named), *line.program[1:], *line.words, *files]  # noqa: PTH100 - a link may select the program's behaviour by its name
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MOST_SECONDS)
         if done.returncode:

@@ -1,4 +1,4 @@
-"""`netinit draw`: the chains as a picture."""
+"""`netinit draw`: draws the chains."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def command(  # noqa: PLR0917
 
 
 def render_svg(picture: Picture) -> str:
-    """The picture as Graphviz lays it out. NetinitError where it is not installed, or fails."""
+    """Lay out the drawing with Graphviz. Raises NetinitError if it is missing or fails."""
     dot = run.find("dot")
     if not dot:
         raise NetinitError(

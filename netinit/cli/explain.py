@@ -1,4 +1,4 @@
-"""`netinit explain`: what happens to a connection, and which option made it so."""
+"""`netinit explain`: what happens to a connection, and which option causes it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _show(answers: list[Answered], *, everything: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What happens to the packets of some containers; of nobody in particular where `containers` is empty."""
+    """The answer for some containers; `containers` is empty if it is for none in particular."""
 
     containers: tuple[str, ...]
     source: str
@@ -99,7 +99,7 @@ class Answered:
 
 
 def answer_each(ground: RuleSource, question: Question) -> list[Answered]:
-    """The answer to a question; where the containers of a manifest run as several users, one for each that differs."""
+    """Answer a question; containers of a manifest with different users get separate answers where these differ."""
     found: dict[tuple[object, ...], Answered] = {}
     for containers, packet in make_packets(question, ground):
         source, answer, warned = answer_question(ground, packet)
@@ -114,10 +114,10 @@ def answer_each(ground: RuleSource, question: Question) -> list[Answered]:
 
 
 def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
-    """Where the rules are that decide, the answer, and warnings.
+    """The place of the deciding rules, the answer, and warnings.
 
-    Where several places hold rules (iptables-nft and iptables-legacy), the kernel asks all of them at each hook; the
-    answer is unknown where it hangs on their order, which the kernel does not show.
+    If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them at each hook, in an
+    order it does not expose; an answer that depends on the order is unknown.
     """
     around = ground.surroundings[packet.family]
     answer = _explain(ground, packet, around)
@@ -131,7 +131,7 @@ def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanatio
 
 
 def _explain_each_way(ground: RuleSource, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
-    """The answer where policy rules, or several routes, decide; unknown where the ways differ, None where one leads nowhere."""
+    """The answer under policy routing or multiple routes: unknown if routes differ, None if one drops the packet."""
     if LOST in ways:
         return None
     host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
@@ -143,7 +143,7 @@ def _explain_each_way(ground: RuleSource, packet: Packet, around: Surroundings, 
 
 
 def _find_caveats(ground: RuleSource, answer: Explanation) -> Iterator[str]:
-    """What the path of the first packet does not show."""
+    """Facts that the path of the first packet does not show."""
     trace = answer.trace
     if trace.disputed:
         yield f"{trace.reason}: remove one of them (netinit remove)"
@@ -163,7 +163,7 @@ def _explain(ground: RuleSource, packet: Packet, around: Surroundings) -> Explan
 
 
 def _source_of(ground: RuleSource, answer: Explanation) -> str:
-    """The place whose rule or policy decided; ours where none did."""
+    """The place whose rule or policy decided, or ours if none did."""
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.because, *last) if step and step.source]
     return next(iter(deciding), ground.ours or next(iter(ground.rulesets)))
@@ -185,7 +185,7 @@ ON_OLD_ENTRIES = (
 
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
-    """The sentence, the packet, the path, and what would change it."""
+    """Format the sentence, the packet, its path, and changes of options."""
     printed = [answer.sentence, "", f"packet: {format_packet(answer.trace.first)}", "path:"]
     place = None
     shown = shown_steps(answer, everything=everything)
@@ -216,7 +216,7 @@ def _line(answer: Explanation, step: TraceStep, width: int) -> str:
 
 
 def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
-    """The steps worth telling: rules that hold or may hold, what the kernel does; on demand all."""
+    """The steps to show: matching or possibly matching rules and kernel actions; with `everything` all steps."""
     if everything:
         return list(answer.trace.steps)
     ends = ("the chain ends", "the policy is ACCEPT", "NAT is not asked")
@@ -224,7 +224,7 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
 
 
 def to_object(ground: RuleSource, one: Answered, *, everything: bool) -> dict[str, Any]:
-    """An object as netinit/data/explain.schema.json describes it, without `others`."""
+    """An answer in the form of netinit/data/explain.schema.json, without `others`."""
     answer, source, made = one.answer, one.source, ground.options.get(one.source)
     trace = answer.trace
     packet = trace.first

@@ -1,4 +1,4 @@
-"""`netinit lint`: what is wrong with options before they are programmed."""
+"""`netinit lint`: problems with options before they are applied."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def command(  # noqa: PLR0917 - click's
 
 
 def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """What is wrong with options of which nobody knows the pod, or no more than its addresses and whether its proxy has a tunnel."""
+    """Check options without a pod; known are at most its addresses and whether its proxy has a tunnel."""
     if not addresses:
         return lint(_decided(options), given=options, has_tunnel=has_tunnel)
     settled = options.settle(FAMILIES, lambda: addresses, lambda: options.dns_servers)
@@ -86,13 +86,13 @@ def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Se
 
 
 def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]:
-    """Every pod of files, with what is wrong with it and with the options of its init container."""
+    """Check every pod in files, together with its init container's options."""
     found = []
     for facts in read_pods(pod, select):
         own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
         complete = complete_servers(facts, options)
         needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
-        if complete.notes != facts.notes:  # nobody named all of its servers
+        if complete.notes != facts.notes:  # not all of its name servers are known
             needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
             kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
             needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
@@ -102,15 +102,15 @@ def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]
 
 
 def _ask(options: Options, pod: Sequence[str], select: str) -> list[tuple[str, Options]]:
-    """The options of each pod that programs rules, or those that were given."""
+    """The options of each pod that programs rules, or the given options."""
     if not (pod or select):
         return [("", options.with_servers(read_name_servers))]
     return [(facts.name, complete_servers(facts, options).options) for facts in read_pods(pod, select) if facts.programs]
 
 
 def _format_minimal(name: str, options: Options) -> list[str]:
-    """A command line with the fewest options, below the name of its pod."""
-    from netinit.simulate.lint.proof import minimise  # the symbolic engine
+    """The shortest equivalent command line, below the pod's name."""
+    from netinit.simulate.lint.proof import minimise  # imports the symbolic engine
 
     made = minimise(_decided(options)).replace(ipv6=options.ipv6)
     variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]
@@ -118,7 +118,7 @@ def _format_minimal(name: str, options: Options) -> list[str]:
 
 
 def _decided(options: Options) -> Options:
-    """Whether a pod has IPv6 is not known here: what it would do counts."""
+    """Assume IPv6, which the pod may have: its rules count."""
     return options.replace(ipv6=ON) if options.ipv6 == AUTO else options
 
 
@@ -131,7 +131,7 @@ def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> li
 
 
 def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
-    """A line for each finding that counts, below the name of its pod, and one that sums up."""
+    """Format a line per finding that counts, grouped by pod, and a summary."""
     counted = [one for one in issues if not one.accepted]
     printed: list[str] = []
     place = ("", "")

@@ -1,4 +1,4 @@
-"""`netinit trace`: real packets, followed by the kernel, beside what `explain` predicts of them."""
+"""`netinit trace`: follows real packets with the kernel's trace and compares them with `explain`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLACED = "the rules were replaced while it was on its way: the next packets ar
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
 ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
-_MOST_READS = 5  # of rules that do not stand still
+_MOST_READS = 5  # attempts to read rules that keep changing
 
 
 @click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
@@ -85,7 +85,7 @@ def command(  # noqa: PLR0917
     Exit codes: 0 every packet went as predicted (or nothing could be predicted), 3 one did not, 1 no packet was seen.
     """
     question = Question(direction=direction or "", interface="", mark=0, **asked)
-    make_packet(question, {family: stand_in(family) for family in FAMILIES})  # what is wrong with it is wrong in every pod
+    make_packet(question, {family: stand_in(family) for family in FAMILIES})  # fail early: invalid here, invalid in every pod
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
         seen = wrong = 0
@@ -113,7 +113,7 @@ def command(  # noqa: PLR0917
 def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[TracedPacket, Explanation, AlignedTrace]]:
-    """The packets in question as they come: what the kernel did, what was predicted, and both in one."""
+    """Yield the packets in question as they come: observed path, explanation, and both merged."""
     ground, rules = _read_rules(options)
     note(ground.notes)
     warn(ground.warnings)
@@ -138,7 +138,7 @@ def _follow(
 
 
 def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
-    """The rules, and by which numbers the kernel knows them. NetinitError where they never stand still."""
+    """The rules with the kernel's handles. Raises NetinitError if they keep changing."""
     for _ in range(_MOST_READS):
         before = list_rules()
         ground = find_ground(options, (), "", (), live=True)
@@ -148,7 +148,7 @@ def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
 
 
 def _texts(ground: RuleSource) -> list[object]:
-    """What differs where rules are others; those of the older iptables have no handles."""
+    """Key that changes with the rules; legacy iptables has no handles."""
     return [
         (source, family.name, table, name, [loaded.text for loaded in chain.rules])
         for source, families in ground.rulesets.items()
@@ -160,7 +160,7 @@ def _texts(ground: RuleSource) -> list[object]:
 
 
 def find_wanted(question: Question, packet: Packet) -> Wanted:
-    """Which packets are meant: what was asked, and no more."""
+    """The filter for exactly the packets asked for."""
     inbound = bool(packet.in_interface)
     return Wanted(
         family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
@@ -175,7 +175,7 @@ def _format_wanted(wanted: Wanted) -> str:
 
 
 def compare(ground: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
-    """What is predicted of a packet that was seen, and both in one."""
+    """Explain an observed packet and merge both paths."""
     packet = observed.first
     _, answer, _ = answer_question(ground, packet)
     ruleset = ground.join(packet.family) or Ruleset(packet.family)
@@ -189,7 +189,7 @@ def compare(ground: RuleSource, observed: TracedPacket) -> tuple[Explanation, Al
 
 
 def render_text(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> Lines:
-    """What the kernel did, what was predicted, and the path."""
+    """Format the observation, the prediction and the path."""
     agreement = {True: "as predicted", False: "NOT as predicted", None: "not predicted"}[folded.agrees]
     printed = [observed.describe(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
     printed += [f"note: {text}" for text in folded.notes]
@@ -221,7 +221,7 @@ def _render_line(line: PathLine, answer: Explanation, width: int) -> str:
 
 
 def to_object(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:
-    """The packet as netinit/data/trace.schema.json describes it."""
+    """A packet in the form of netinit/data/trace.schema.json."""
     return {
         "verdict": observed.verdict, "port": observed.captured_at or None, "sentence": observed.describe(),
         "predicted": answer.sentence, "agrees": folded.agrees, "differences": list(folded.differences),

@@ -1,4 +1,4 @@
-"""`netinit watch`: how much of the traffic meets which fate, as it happens."""
+"""`netinit watch`: live rates of captured, bypassing and dropped traffic."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
-MOST_FAILURES = 5  # looks one after the other that cannot be understood: rules that change meanwhile are no listing
-_SLICE = 0.1  # seconds between two looks at the signals that have come
-_LEFT_FREE = 2  # lines of the terminal that the table does not take
+MOST_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
+_SLICE = 0.1  # seconds between checks for signals
+_LEFT_FREE = 2  # lines of the terminal left free by the table
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -59,7 +59,7 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
     writer = CounterSnapshotWriter(form, everything=everything)
     signals = Signals()
-    signals.listen()  # a flag, not an exception: Python may discard what a handler raises
+    signals.listen()  # a flag, because Python may discard an exception from a handler
     try:
         for sight, head, said in _look(options, interval, count, signals, until_input=until_input):
             writer.show(sight, f"{where}, {head}", said=said)
@@ -75,9 +75,9 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
 def _look(
     options: Options, interval: float, count: int, signals: Signals, *, until_input: bool
 ) -> Iterator[tuple[CounterSnapshot, str, bool]]:
-    """Looks every `interval` seconds until a signal comes; the first look is for comparison.
+    """Take a reading every `interval` seconds until a signal; the first serves as the baseline.
 
-    Each time what was seen, by which backends, and whether something had to be said since the last time.
+    Yields the rates, the backends, and whether warnings were printed since the last reading.
     """
     noted: set[str] = set()
     meter = None
@@ -112,13 +112,13 @@ def _look(
 
 
 def take_reading(ground: RuleSource, moment: float) -> CounterReading:
-    """The counters of the rules, and what these decide."""
+    """The counters of the rules, and the fates they count."""
     shared = frozenset([name for name in ground.rulesets if not BACKENDS[name].variant])
     return CounterReading(moment, count_rules(ground.rulesets, shared), find_fates(ground.rulesets, shared, ground.origins))
 
 
 def render_table(sight: CounterSnapshot, head: str, *, everything: bool) -> list[str]:
-    """All rows, those that a packet has met unless `everything` is wanted; what captures is shown always."""
+    """Format the rows with traffic, or with `everything` all rows; capturing rows are always shown."""
     rows = [row for row in sight.rows if everything or row.since or row.fate.verdict == CAPTURED]
     printed = [f"{head}: {sight.elapsed:.0f} s", f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
     printed += [_table_row(row) for row in rows]
@@ -138,7 +138,7 @@ def _table_row(row: FateRate) -> str:
 
 
 def render_lines(sight: CounterSnapshot, *, everything: bool) -> list[str]:
-    """A line for each fate that was met since the last look, or one that says why there is none."""
+    """A line for each fate with traffic since the last reading, or one explaining why there is none."""
     printed = [f"warning: {REPLACED}"] if sight.replaced else []
     rows = [row for row in sight.rows if row.added or everything]
     printed += [
@@ -159,7 +159,7 @@ def _because(row: FateRate) -> str:
 
 
 def to_object(sight: CounterSnapshot, *, everything: bool) -> dict[str, Any]:
-    """The look as netinit/data/watch.schema.json describes it."""
+    """A reading in the form of netinit/data/watch.schema.json."""
     return {
         "elapsed": round(sight.elapsed, 3),
         "seconds": round(sight.seconds, 3),
@@ -178,7 +178,7 @@ def to_object(sight: CounterSnapshot, *, everything: bool) -> dict[str, Any]:
 
 
 def read_object(tree: Tree) -> CounterSnapshot:
-    """A look that `to_object` wrote. ValueError, TypeError, KeyError where it is none."""
+    """Parse the result of `to_object`. Raises ValueError, TypeError or KeyError."""
     rows = [
         FateRate(
             Fate(
@@ -194,7 +194,7 @@ def read_object(tree: Tree) -> CounterSnapshot:
 
 
 class CounterSnapshotWriter:
-    """Shows one look after the other in a format, a table in its place."""
+    """Prints successive readings in a format, updating a table in place."""
 
     def __init__(self, form: str, *, everything: bool) -> None:
         self._form = form if form != AUTO else TABLE if answers_a_terminal() else LINES
@@ -203,12 +203,12 @@ class CounterSnapshotWriter:
         self._last: list[str] = []
 
     def show(self, sight: CounterSnapshot, head: str, *, said: bool = False) -> None:
-        """`said`: something stands below the last table meanwhile."""
+        """Print a reading. `said`: other output follows the last table, so it is not overwritten."""
         if self._form == JSON:
             show_artefact(json.dumps(with_version(to_object(sight, everything=self._everything))) + "\n", now=True)
         elif self._form == LINES:
             found = render_lines(sight, everything=self._everything)
-            if found != self._last or any(row.added for row in sight.rows):  # that nothing happens is said once
+            if found != self._last or any(row.added for row in sight.rows):  # inactivity is reported once
                 answer(lines(found), now=True)
             self._last = found
         else:
@@ -217,7 +217,7 @@ class CounterSnapshotWriter:
 
 
 def _fit(printed: list[str]) -> list[str]:
-    """What has room on the terminal: long lines in several, and no more of them than it has."""
+    """Wrap lines and truncate them to the terminal's size."""
     width, height = shutil.get_terminal_size()
     room = max(1, height - _LEFT_FREE)
     fitted = [part for line in printed for part in fit(line, width - 1)]

@@ -1,4 +1,4 @@
-"""`netinit audit`: what of all traffic does not go through the proxy."""
+"""`netinit audit`: the traffic that bypasses the proxy."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def _show(found: list[Audited], form: str, *, full: bool) -> None:
 
 
 def _introduce(found: list[Audited]) -> None:
-    """Whose rules these are, and what is doubtful."""
+    """Print which rules are audited, and warnings about them."""
     for one in found:
         note(one.notes)
         warn(one.warnings)
 
 
 def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
-    """The live rules of every pod here that has any. NetinitError where there is none."""
+    """The live rules of every pod here that has any. Raises NetinitError if there is none."""
     grounds: list[tuple[str, RuleSource]] = []
     without = 0
     for pid, program in find_pods():

@@ -1,4 +1,4 @@
-"""What an audit found, as the values that every format shows, and that JSON is."""
+"""The results of an audit as values shared by all output formats; JSON is these values."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ INTENT_WORDS = {
 }  # fmt: skip
 NOT_BY_DESIGN = (kinds.FOREIGN_RULES, kinds.NOT_KNOWN, kinds.CONFIGURATION)
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
-ASSERTION = "assertion"  # the kind of an issue
+ASSERTION = "assertion"  # kind of an issue
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One pod: its traffic, the assertions held against it, and what is to be said of it."""
+    """The results for one pod: its traffic, the rulings on assertions, notes and warnings."""
 
     name: str
     traffic: tuple[Traffic, ...]
@@ -51,7 +51,7 @@ class Audited:
 
 
 def subject_of(name: str, ground: RuleSource) -> AuditSubject:
-    """What is audited: families in which the pod has no address of its own are none of its."""
+    """The subject to audit, without families in which the pod has no address."""
     around = {
         family: one for family, one in ground.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
     }
@@ -65,7 +65,7 @@ def subject_of(name: str, ground: RuleSource) -> AuditSubject:
 
 
 def examine(name: str, ground: RuleSource, assertions: Sequence[Assertion]) -> Audited:
-    """Audits one pod. TooManyPartsError."""
+    """Audit one pod. Raises TooManyPartsError."""
     subject = subject_of(name, ground)
     made = next(iter(ground.options.values()), None)
     options = format_options(made) if made else ""
@@ -75,14 +75,14 @@ def examine(name: str, ground: RuleSource, assertions: Sequence[Assertion]) -> A
 
 
 def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:
-    """Where the rules of another mesh send connections: whether its proxy listens there is not known."""
+    """Where another mesh's rules redirect connections; it is unknown whether its proxy listens there."""
     ports = sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})
     if subject.is_of_another_mesh:
         yield f"no rules of netinit here: what foreign rules redirect to port {', '.join(map(str, ports))} counts as captured"
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
-    """The bypasses that are not by design, and the assertions that are not proved; those of the codes `accepted` do not count."""
+    """Bypasses that are not by design and unproved assertions; those with a code in `accepted` carry the reason."""
     found = [
         Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
         for one in audited.traffic
@@ -99,7 +99,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
-    """Whether traffic is of a kind in `failing`, or an assertion not proved, whose code nobody accepts."""
+    """Whether traffic of a kind in `failing`, or an unproved assertion, remains that is not accepted."""
     codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
     kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
@@ -107,7 +107,7 @@ def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]
 
 
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
-    """A pod as netinit/data/audit.schema.json describes it. `full`: all traffic, with the sets of packets that it is."""
+    """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
     return {
         "name": audited.name,
@@ -169,7 +169,7 @@ def _counterexample(shown: Explanation) -> Row:
 
 
 def read_fail_on(texts: Sequence[str]) -> frozenset[str]:
-    """The kinds of --fail-on, `bypass[:class]` each: a class is a kind, or by whose will. OptionError."""
+    """The kinds named by --fail-on, each `bypass[:class]`, where a class is a kind or a cause. Raises OptionError."""
     found: set[str] = set()
     classes: dict[str, tuple[str, ...]] = {kind.name: (kind.name,) for kind in kinds.BYPASSES}
     classes |= {INTENT_WORDS[intent]: tuple(one.name for one in kinds.BYPASSES if one.intent == intent) for intent in kinds.INTENTS}
@@ -188,7 +188,7 @@ def count(number: int, word: str) -> str:
 
 
 def summarise(found: dict[str, Any]) -> str:
-    """The first line of a pod: how much passes the proxy by, and by whose will."""
+    """The first line of a pod's report: how many kinds of traffic bypass the proxy, by cause."""
     rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
     counts = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
     counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that nobody can know") for text in counts]

@@ -1,4 +1,4 @@
-"""What `netinit diff` compares: option sets, pods of manifests, the live rules."""
+"""Reads what `netinit diff` compares: option sets, pods in manifests, live rules."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from netinit.simulate.ruleset import load_plan
 
 LIVE = "live"
 THIS_HOST = "both are compared on the devices and routes that the pod has now"
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # before a command, as in a shell and as audit prints options without a flag
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # precedes a command, as in a shell; audit prints options without a flag this way
 PROGRAMS = ("netinit", "apply", "istio-iptables")
-NOTHING = "/dev/null"  # git's name for a file that is not there
+NOTHING = "/dev/null"  # git's name for a missing file
 GIT = ("PATH", "OLD-FILE", "OLD-HEX", "OLD-MODE", "NEW-FILE", "NEW-HEX", "NEW-MODE")
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two sets of rules under one name; None for the side that does not have it."""
+    """Two sets of rules with a common name; a side that lacks it is None."""
 
     name: str
     before: AuditSubject | None
     after: AuditSubject | None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    routing: tuple[str, ...] = ()  # what the devices and routes of the live rules let past the proxy
+    routing: tuple[str, ...] = ()  # traffic that devices and routes of the live host divert from the proxy
 
 
 def read_git(words: tuple[str, ...]) -> list[Compared]:
-    """The pods of both revisions of a file, as git calls an external diff driver (git(1), GIT_EXTERNAL_DIFF)."""
-    if len(words) not in (1, len(GIT), len(GIT) + 2):  # one: unmerged; two more: renamed
+    """The pods of two revisions of a file, from git's arguments to an external diff driver (git(1), GIT_EXTERNAL_DIFF)."""
+    if len(words) not in (1, len(GIT), len(GIT) + 2):  # one argument: unmerged; two more: renamed
         raise OptionError(f"--git: git calls it with {' '.join(GIT)}; {len(words)} words were given")
     if len(words) == 1:
         return []
@@ -61,9 +61,9 @@ def read_git(words: tuple[str, ...]) -> list[Compared]:
 
 
 def read_manifests(old: str, new: str, select: str) -> list[Compared]:
-    """The pods of two manifests, by their names."""
+    """Pair the pods of two manifests by name."""
     before, after = (_read_pods(name, select) for name in (old, new))
-    if len(before) == len(after) == 1 and before.keys() != after.keys():  # one pod each: these are meant
+    if len(before) == len(after) == 1 and before.keys() != after.keys():  # one pod each: compare them despite their names
         (was, one), (now, other) = *before.items(), *after.items()
         return [_pair(f"{was} and {now}", one, other)]
     return [_pair(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
@@ -91,7 +91,10 @@ def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Com
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:
-    """Two option sets, files of pods or of rules, or the live rules. OptionError, ParseError."""
+    """Read two sides, each an option set, a file of pods or of rules, or the live rules.
+
+    Raises OptionError, ParseError.
+    """
     listings = {side: found for side in (old, new) if (found := _read_listings(side))}
     if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")
@@ -105,7 +108,7 @@ def _is_file(side: str) -> bool:
 
 
 def _read_listings(side: str) -> RuleSource | None:
-    """The rules that a file, or stdin, holds; None where it holds none. Manifests come from named files alone."""
+    """The rules in a file or on stdin, or None if it holds none; manifests are read only from named files."""
     if not _is_file(side):
         return None
     text = read_file(side, "diff")
@@ -117,7 +120,7 @@ def _read_listings(side: str) -> RuleSource | None:
 
 
 def in_common(pair: Compared) -> Compared:
-    """Both sides in the families that both have: a listing may be of one alone."""
+    """Restrict both sides to their common families: a listing may cover one only."""
     if pair.before is None or pair.after is None:
         return pair
     both = {family: one for family, one in pair.after.surroundings.items() if family in pair.before.surroundings}
@@ -150,7 +153,7 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
 
 
 def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Compared]:
-    """The plan of the options, of a manifest, or of the options that the rules show, and the live rules."""
+    """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
     ground = find_ground(options, pod, select, (), live=True)
     meant = ground.wanted or next(iter(ground.options.values()), None)
     if meant is None:
@@ -166,7 +169,7 @@ def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Co
 
 
 def beside(pair: Compared, live: RuleSource | None) -> Compared:
-    """Both on the host of the live rules, where there are some."""
+    """Both sides on the host of the live rules, if there are any."""
     if live is None or pair.before is None or pair.after is None:
         return pair
     host = subject_of("", live)

@@ -1,4 +1,4 @@
-"""A command of netinit that goes on, asked of a pod in the cluster: watch and trace."""
+"""Runs a continuous netinit command, watch or trace, for a pod in the cluster."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MORE = """Further options are those of netinit's command of this name, those tha
 read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the node can
 pull. Ctrl-C ends it, there too.
 """
-MOST_LOOKS = 3600  # of an ephemeral container: nobody ends it where this command was killed
+MOST_LOOKS = 3600  # of an ephemeral container: nothing else stops it if this command is killed
 _KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a command prompt", "All commands and output from this session")
 
 
 def make_command(verb: str) -> click.Command:
-    """The command of this name."""
+    """Create the command of this name."""
 
     @cluster_options
     def command(named: str, words: tuple[str, ...], to: str = "", form: str = ANY_FORM, **given: str) -> int:
@@ -89,13 +89,13 @@ def _run(
 
 
 def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """What the container is told beside: it listens to its input, and a watch that nobody ends is none for ever."""
+    """Extra arguments for the container: end with the input, and limit the duration of watch."""
     bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
     return ("--until-input", *(() if bounded else ("--count", str(MOST_LOOKS))))
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:
-    """What is done with a line of the command."""
+    """A function that prints one line of the command."""
     if verb == "trace":
         return lambda line: answer(lines([line]), now=True)
     writer = CounterSnapshotWriter(form, everything=everything)
@@ -111,7 +111,7 @@ def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Sh
 
 
 def _follow(live: LiveAnswer, show: Show) -> int:
-    """Shows its lines until it ends, or Ctrl-C asks it to; how it ended."""
+    """Print lines until the command ends or Ctrl-C stops it; return its exit code."""
     with live.followed as followed:
         try:
             for line in followed.lines():

@@ -1,4 +1,4 @@
-"""`netinit node`: the commands of the CNI plugin's agent, each imported when it is asked for."""
+"""The `netinit node` command group, which imports commands on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from netinit.cli.group import LazyGroup
 
 __all__ = ["command"]
 
-COMMANDS = {  # name -> module under netinit.cli, what it does
+COMMANDS = {  # name -> (module under netinit.cli, summary)
     "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime makes them."),
     "status": ("node.status", "Show what is installed on this node, and how the agent is."),
     "run": ("node.inside", "Run a reading command for a pod of this node, by its addresses."),
