@@ -24,6 +24,7 @@ from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, pa
 from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
 
 if TYPE_CHECKING:
+    from netinit.base.snapshot import Snapshot
     from netinit.inject.podfile import PodFacts
     from netinit.options.kinds import Flag
 
@@ -51,6 +52,7 @@ class RuleSource:
     live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
     has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
     facts: PodFacts | None = None
+    snapshot: Snapshot | None = None  # of live rules: all that was read
     ipv4_first: RuleSource | None = None  # of a pod whose first address is IPv4, where --ipv6 auto decides otherwise there
 
     @property
@@ -199,7 +201,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     known = found.routes_known
     return RuleSource(
         found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
-        facts=facts,
+        facts=facts, snapshot=found.snapshot,
     )  # fmt: skip
 
 

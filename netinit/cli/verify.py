@@ -10,7 +10,7 @@ from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
-from netinit.options import Interception, Options
+from netinit.options import Options
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
@@ -30,7 +30,7 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/verify.schema.json describes it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
-@click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")
+@click.option("--connections", is_flag=True, help="Also judge open TCP connections.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
@@ -44,18 +44,15 @@ def command(  # noqa: PLR0917 - click's
     nothing. Give the same options as the init container has, or its pod with --pod. Without any, the options are read
     back from the rules themselves, which are then compared with what these options make.
 
-    With --live, the first packets of connections are sent: as the application, as the proxy, and from a temporary
-    neighbour. Connection tracking shows where each one goes. No program in the pod sees them, and those that are not
-    captured are dropped at the first router. Rule counters rise; nothing else changes.
-
-    With --connections, open TCP connections that the plan captures and that go past the proxy are differences: those opened
-    before the rules, or in a moment without them.
+    With --live, first packets of connections are sent: as the application, as the proxy, and from a temporary neighbour. No
+    program in the pod sees them; those not captured end at the first router.
+    With --connections, open TCP connections that the plan captures and that go past the proxy are differences.
 
     With --watch, the kernel's notifications (nf_tables, devices, addresses, routes, policy rules, tc, IPsec) are the reason
     for another look; each report that differs from the one before is printed, with --json as one line. The kernel sends none for
     legacy iptables and BPF programs. Ctrl-C ends it with the exit code of the last report.
 
-    Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere than planned, 1 the rules cannot be read.
+    Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere, 1 not readable.
     """
     if live and watching:
         raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")
@@ -115,23 +112,20 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     """The options to compare with, and what is to be said of them; none where they were not given and no rule shows them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
-    of_rules = {flag.field for flag in Interception.flags}
-    run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
     if pod or select:
         facts = read_manifest(pod, select, options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
-        kept = {name: run[name] for name in (*ANY_NAMESPACE, "debug")}
+        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
     if names_rules(options):
         return options, ()
-    from netinit.pods.live import read_live
+    from netinit.pods.live import infer_run
 
-    for source, recovered in read_live(options).options.items():
-        if recovered.options:
-            own = {flag.field: getattr(recovered.options, flag.field) for flag in Interception.flags}
-            note_text = f"no options were given; those that the rules show: {format_options(recovered.options)}"
-            return Options(**run, **own), (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
+    if shown := infer_run(options):
+        meant, source, recovered = shown
+        note_text = f"no options were given; those that the rules show: {format_options(meant)}"
+        return meant, (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
     return None, ()
 
 
