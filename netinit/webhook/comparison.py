@@ -254,7 +254,7 @@ def _has_text(one: PodDifference, text: str) -> bool:
     return any(text in str(value) for value in (one.left, one.right))
 
 
-_GIVEN = "what-it-is-given"
+_GIVEN = "values-and-templates"
 DOCUMENTED = (
     Documented(
         "the-port-of-the-tunnel", "netinit's `sidecar`",

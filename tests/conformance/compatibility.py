@@ -283,7 +283,7 @@ minor release it takes the release's own sources:
 
 - **rules**: the cases that the release itself has (the golden files or Go tests of its `istio-iptables`; up to 1.4 its shell script, run
   with the options that its template gives). Istio's rules and those of netinit with `--istio-exact` are loaded into the kernel. `equal`:
-  the same listing, in order. `proved equal`: [`netinit diff`](diff.md) proves that no packet is treated differently. `with`: so with
+  the same listing, in order. `proved equal`: [`netinit diff`](commands/diff.md) proves that no packet is treated differently. `with`: so with
   these options, see [below](#options-for-older-releases). `differ`: see [the packets](#packets-that-are-treated-differently).
 - **injection template**: `netinit inject` with the ConfigMap of the release's chart and its default values, for a pod with one
   container; netinit takes the arguments of the init container that it gives.
