@@ -31,6 +31,7 @@ __all__ = ["Listener", "Server"]
 IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0
 _READ_SIZE = 2048
+_BACKLOG = 1024  # probes go out all at once; a SYN beyond the backlog is dropped and sent again after a second
 _IPV4, _IPV6 = IPV4.version, IPV6.version
 
 
@@ -66,7 +67,7 @@ class Listener:
                 made.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
             made.bind((self.address or ("0.0.0.0" if self.family == _IPV4 else "::"), self.port))  # noqa: S104
             if self.kind == "tcp":
-                made.listen(128)
+                made.listen(_BACKLOG)
             elif self.family == _IPV4:
                 made.setsockopt(socket.SOL_IP, IP_PKTINFO, 1)
             else:

@@ -20,6 +20,7 @@ LOOPBACK = {4: ("127.0.0.1", "127.0.0.2"), 6: ("::1",)}
 EXCLUDED = {4: ("1.1.1.1", "10.0.0.1"), 6: ("fd00::5",)}  # networks that some of the cases exclude
 PORTS = (80, 443, 8080, 4190, 4444, 22000, 15008)
 TUNNEL, DNS = 15008, 53
+PATIENCE = 20.0  # seconds: every probe is answered, on a busy machine later
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ def asked(options, versions):
         for host in (*OUTSIDE[version], *EXCLUDED[version], POD[version], *LOOPBACK[version]):
             for port in (*PORTS, DNS):
                 for who, (uid, gid) in senders.items():
-                    found.append(Asked(f"{who} to {host} {port}", Probe(host, port, uid=uid, gid=gid)))
+                    found.append(Asked(f"{who} to {host} {port}", Probe(host, port, uid=uid, gid=gid, timeout=PATIENCE)))
             found += [
-                Asked(f"{who} to {host} {DNS} over UDP", Probe(host, DNS, udp=True, uid=uid, gid=gid))
+                Asked(f"{who} to {host} {DNS} over UDP", Probe(host, DNS, udp=True, uid=uid, gid=gid, timeout=PATIENCE))
                 for who, (uid, gid) in senders.items()
             ]
-        found += [Asked(f"client to {POD[version]} {port}", Probe(POD[version], port), inbound=True) for port in PORTS]
+        found += [Asked(f"client to {POD[version]} {port}", Probe(POD[version], port, timeout=PATIENCE), inbound=True) for port in PORTS]
     return found
 
 
