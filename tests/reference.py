@@ -105,12 +105,12 @@ def render_options() -> str:
 
 
 def _render_flags(flags: list[Flag]) -> Iterator[str]:
-    columns = ("flag", "variable", "default", "field", "meaning")
+    columns = ("flag", "variable, field", "meaning")
     yield from _render_head(columns if flags[0].long else columns[1:])
     for flag in flags:
-        variables = "<br>".join([f"`{name}`" for name in flag.variables])
-        default = f"`{format_default(flag)}`" if format_default(flag) else ""
-        cells = (_spell(flag), variables, default, f"`{flag.field}`", flag.help.translate(_MARKUP))
+        names = "<br>".join([f"`{name}`" for name in (*flag.variables, flag.field)])
+        default = f" [default: `{format_default(flag)}`]" if format_default(flag) else ""
+        cells = (_spell(flag), names, flag.help.translate(_MARKUP) + default)
         yield _render_row(cells if flag.long else cells[1:])
 
 
