@@ -8,7 +8,7 @@ A part stands between two comments. The first says what it is, the second is the
     <!-- commands -->                the commands, in groups
     <!-- command apply -->           one command: its usage and the names of its options; of a group those of its commands
     <!-- findings -->                the code of each finding, and what it means
-    <!-- functions -->               the names of the functions that templates may call, by family
+    <!-- functions -->               the functions that Istio adds for templates, and those that are refused
     <!-- flags of linkerd -->        what becomes of each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
     <!-- output, 1 line -->          the beginning of it
@@ -38,7 +38,7 @@ from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
-from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
+from netinit.options.peers.declare import LACKING, NEEDLESS, READ, SAME, PeerFlag
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
@@ -119,19 +119,25 @@ def _spell(flag: Flag) -> str:
     return ", ".join(names) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar.translate(_MARKUP)}")
 
 
+BRIEF = 3  # words of an equal that needs no row of its own
+
+
 def render_peer(peer: str) -> str:
     """A peer's flags: those with an equal of ours, a table of the others, and those that are not needed; of Istio only dropped ones."""
     cls = PEERS[peer]
     ours = {flag.field: flag for flag in Options.flags}
     flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
-    equal = [f"`{cls.spell(flag)}` ({_name(ours[flag.to])})" for flag in flags if flag.fate == SAME] if peer != "istio" else []
+    becomes = {flag: _name(ours[flag.to]) if flag.to else flag.why for flag in flags if flag.fate in {SAME, READ}}
+    equal = [f"`{cls.spell(flag)}` ({text})" for flag, text in becomes.items() if len(text.split()) <= BRIEF and peer != "istio"]
     needless = [f"`{cls.spell(flag)}`" for flag in flags if flag.fate == NEEDLESS]
-    rows = [
-        _render_row((f"`{cls.spell(flag)}`", (f"no equivalent: {flag.why}" if flag.fate == LACKING else flag.why).replace("|", "&#124;")))
-        for flag in flags if flag.fate not in {SAME, NEEDLESS}
-    ]  # fmt: skip
+    rows: dict[str, list[str]] = {}
+    for flag in flags:
+        text = f"no equivalent: {flag.why}" if flag.fate == LACKING else becomes.get(flag, "")
+        if text and (flag.fate == LACKING or len(text.split()) > BRIEF):
+            rows.setdefault(text.replace("|", "&#124;"), []).append(f"`{cls.spell(flag)}`")
+    table = [_render_row((", ".join(names), text)) for text, names in rows.items()]
     lines = [f"Equal: {', '.join(equal)}.", ""] * bool(equal) + [f"Not needed here: {', '.join(needless)}.", ""] * bool(needless)
-    return "\n".join([*lines, *_render_head((cls.peer, "netinit")), *rows, ""])
+    return "\n".join([*lines, *_render_head((cls.peer, "netinit")), *table, ""])
 
 
 def _name(flag: Flag) -> str:
@@ -152,16 +158,14 @@ def render_findings() -> str:
 
 
 def render_functions() -> str:
-    """The functions that templates may call, by family, and those of sprig that are refused with the reason."""
+    """The functions of Istio that templates may call, and those of sprig that are refused with the reason."""
     own = istio_functions.functions()
-    families = {"Istio's": {name: own[name] for name in own if own[name] is not sprig.FUNCTIONS.get(name)}, **sprig.FAMILIES}
-    callable_ones = {family: functions for family, functions in families.items() if functions is not refused.FUNCTIONS}
-    rows = [_render_row((family, ", ".join([f"`{name}`" for name in sorted(functions)]))) for family, functions in callable_ones.items()]
+    istios = [f"`{name}`" for name in sorted(own) if own[name] is not sprig.FUNCTIONS.get(name)]
     reasons: dict[str, list[str]] = {}
     for name, reason in sorted(refused.REFUSED.items()):
         reasons.setdefault(reason, []).append(f"`{name}`")
-    refusals = [_render_row((", ".join(names), reason.translate(_MARKUP))) for reason, names in reasons.items()]
-    return "\n".join([*_render_head(("family", "functions")), *rows, "", *_render_head(("refused", "because")), *refusals, ""])
+    rows = [_render_row((", ".join(names), reason.translate(_MARKUP))) for reason, names in reasons.items()]
+    return "\n".join([f"Istio's: {', '.join(istios)}.", "", *_render_head(("refused", "because")), *rows, ""])
 
 
 def render_commands() -> str:

@@ -30,7 +30,7 @@ _SIGNS = {ERROR: "✘"}
     "--json", "as_json", is_flag=True, help="Print an object; netinit/data/installation.schema.json describes it."
 )
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
-    """Find what is wrong with an installation of a sidecar injector, ours or Istio's.
+    """Find what is wrong with an installation of a sidecar injector, netinit's or Istio's.
 
     Looks at MutatingWebhookConfigurations, Services, EndpointSlices, Deployments, PodDisruptionBudgets, namespaces,
     certificates and the templates of ConfigMaps istio-sidecar-injector…, of files or of a cluster. Each finding has its remedy.
