@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from netinit.options import Options
+from sweeps import choose
 
 FOLDER = Path(__file__).parent / "golden" / "rules"
 BEHAVIOURS = sorted(path.name for path in FOLDER.iterdir())
+SAMPLE = choose(BEHAVIOURS[::3], BEHAVIOURS)  # for what loads each in a kernel or walks over all its packets
 NOBODY = {"ENVOY_USER": "no-such-user"}  # the default users do not hang on this machine's
 
 

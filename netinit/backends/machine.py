@@ -162,6 +162,7 @@ class ThisMachine(Machine):
         The action gets the options with the pod's name servers. Raises NamespaceError, LockedError.
         """
         from netinit.kernel.pods import OpenPod, warn_if_host
+        from netinit.kernel.snapshot import cgroups
 
         if not (options.pid or options.netns):
             warning = warn_if_host("this is the machine's own network namespace") if namespaces.is_machine() else ""
@@ -171,7 +172,13 @@ class ThisMachine(Machine):
             warning = pod.warn_if_host()
             complete = options.with_servers(pod.read_name_servers)
             if not locks:
-                return pod.run_inside(lambda: action(complete, warning), joins=joins, keep=keep)
+                programs = cgroups.of_processes(pod.identity)
+
+                def act() -> Result:
+                    cgroups.remember(programs)
+                    return action(complete, warning)
+
+                return pod.run_inside(act, joins=joins, keep=keep)
             with pod.lock(options.lock_timeout, locks) as held:
                 return pod.run_inside(lambda: action(complete, warning), joins=joins, keep=keep, holding=held.descriptors)
 

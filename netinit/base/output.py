@@ -106,6 +106,16 @@ def shows_on_a_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
+def width_of_answers() -> int:
+    """The columns of the terminal that stdout is; 0 where it is none, or does not say."""
+    return _find_width(sys.stdout)
+
+
+def width_of_messages() -> int:
+    """The columns of the terminal that stderr is; 0 where it is none, or does not say."""
+    return _find_width(sys.stderr)
+
+
 def can_show(text: str) -> bool:
     """Whether stdout's encoding has these characters."""
     try:
@@ -113,6 +123,18 @@ def can_show(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _find_width(stream: TextIO | None) -> int:
+    import os
+
+    if stream is None or not stream.isatty():
+        return 0
+    named = os.environ.get("COLUMNS", "")
+    try:
+        return int(named) if named.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    except OSError:
+        return 0
 
 
 def _stdout() -> TextIO:

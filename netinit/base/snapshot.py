@@ -7,6 +7,7 @@ decodes them into matches and targets. What could not be read is an Unknown with
 from __future__ import annotations
 
 from netinit.base.records import Record
+from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
 
 # Families of nf_tables: NFPROTO_* of linux/netfilter.h
 INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
@@ -200,10 +201,19 @@ class TableRoute(Record):
 
 
 class AttachedProgram(Record):
-    """A BPF program attached to the namespace or to a device of it."""
+    """A BPF program attached to the namespace, to a device of it, or to a cgroup of its processes.
+
+    `is_of_node`: it acts on every process of the node, since it is attached to the topmost cgroup.
+    """
 
     where: str
     number: int
+    name: str = ""
+    is_of_node: bool = False
+
+    def __str__(self) -> str:
+        name = f" {quote(self.name)}" if self.name else ""
+        return escape(f"program {self.number}{name} ({shorten(self.where, MOST_OF_A_RULE)})")
 
 
 class Snapshot(Record):

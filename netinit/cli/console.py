@@ -21,6 +21,8 @@ from netinit.base.output import (
     show_lines_if_possible,
     show_painted,
     shows_on_a_terminal,
+    width_of_answers,
+    width_of_messages,
 )
 from netinit.base.sanitize import Lines, split_message
 
@@ -38,6 +40,10 @@ STYLES = {  # of a line's first words
 SIGNS = {"✔": GREEN, "✘": RED, "?": MAGENTA, "!": YELLOW}
 _FIRST = re.compile(rf"( *)({'|'.join(sorted(map(re.escape, STYLES), key=len, reverse=True))})(?![\w-])")
 _SIGN = re.compile(r"([✔✘])|(?<=^)(\s*[?!])(?= )")
+_LABEL = re.compile(r" *(?:[✔✘!?·*] )?(?:[a-z][a-z ]*: +)?")
+_OPTION = re.compile(r"(?<!\S)(--?[\w-]+) (?=[^\s-])")
+_GLUE = "\0"  # no line of ours has one
+_NARROWEST = 30  # columns; what is narrower breaks lines by itself
 _KEY = "netinit.color"
 
 
@@ -64,11 +70,13 @@ def wants_colour(is_terminal: bool) -> bool:
 
 def answer(lines: Lines, *, now: bool = False) -> None:
     """Writes the answer to stdout, and at once where more follows later."""
-    if not wants_colour(answers_a_terminal()):
+    is_terminal = answers_a_terminal()
+    painted = wants_colour(is_terminal)
+    if not is_terminal and not painted:
         show(lines, now=now)
         return
-    for line in split_message(lines):
-        show_painted(paint(line))
+    for row in _rows(split_message(lines), width_of_answers(), painted=painted):
+        show_painted(row)
 
 
 def answer_again(texts: list[str], above: int) -> int:
@@ -76,6 +84,33 @@ def answer_again(texts: list[str], above: int) -> int:
     painted = wants_colour(answers_a_terminal())
     show_in_place([paint(line) if painted else [(line, "")] for line in texts], above)
     return len(texts)
+
+
+def fit(line: str, width: int) -> list[str]:
+    """The line in lines of at most `width` columns, the further ones indented; 0 is any width.
+
+    Only blanks are broken at: no word is, and no option is parted from its value. A longer word keeps its length.
+    """
+    if not width or width < _NARROWEST or len(line) <= width:
+        return [line]
+    import textwrap
+
+    label = _LABEL.match(line)
+    indented = len(line) - len(line.lstrip(" "))
+    under = len(label[0]) if label and indented < len(label[0]) <= width // 3 else indented + 2
+    parts = textwrap.wrap(
+        _OPTION.sub(rf"\1{_GLUE}", line), width, subsequent_indent=" " * under, break_long_words=False, break_on_hyphens=False,
+        replace_whitespace=False,
+    )  # fmt: skip
+    return [part.replace(_GLUE, " ") for part in parts]
+
+
+def _rows(texts: Iterable[str], width: int, *, painted: bool) -> Iterator[list[tuple[str, str]]]:
+    """The lines as a terminal of this width gets them, each in parts with their styles."""
+    for text in texts:
+        first, *more = fit(text, width)
+        yield paint(first) if painted else [(first, "")]
+        yield from [[(line, "")] for line in more]
 
 
 def note(texts: Iterable[str]) -> None:
@@ -95,8 +130,12 @@ def fail(program: str, message: str) -> None:
 
 def _say(label: str, texts: Iterable[str]) -> None:
     lines = [line for text in dict.fromkeys(texts) for line in _label(label, text)]
-    painted = wants_colour(shows_on_a_terminal())
-    show_lines_if_possible([paint(line) if painted else [(line, "")] for line in lines])
+    say(lines)
+
+
+def say(texts: Iterable[str]) -> None:
+    """Writes lines to stderr, as a terminal wants them."""
+    show_lines_if_possible(_rows(texts, width_of_messages(), painted=wants_colour(shows_on_a_terminal())))
 
 
 def _label(label: str, text: str) -> Iterator[str]:

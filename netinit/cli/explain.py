@@ -18,7 +18,7 @@ from netinit.cli.rule_sources import (
     DIRECTIONS,
     Question,
     RuleSource,
-    find_ground,
+    find_rule_sources,
     format_options,
     ground_options,
     make_packets,
@@ -27,7 +27,7 @@ from netinit.cli.rule_sources import (
 from netinit.options import TPROXY, Options
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
-from netinit.simulate.explain import Explanation, explain
+from netinit.simulate.explain import CONVERT, Explanation, explain
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
@@ -53,7 +53,7 @@ def command(  # noqa: PLR0917
     """Show what happens to one connection, and why.
 
     The rules are those that the options ask for; with --pid, --netns or --live the live rules, from which the options
-    that made them are read back; with --pod those of a pod's init container, and with both the live rules compared
+    that made them are read back; with --pod those of the init container of each pod, and with both the live rules compared
     with these. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
     Where the result cannot be known, the answer says so.
 
@@ -63,20 +63,28 @@ def command(  # noqa: PLR0917
 
       kubectl get pod NAME -o yaml | netinit explain --pod - --to 10.1.2.3:443
     """
-    ground = find_ground(options, pod, select, pod_ip, live)
-    found = answer_each(ground, Question(direction=direction or "", **asked))
+    question = Question(direction=direction or "", **asked)
+    grounds = [ground for _, ground in find_rule_sources(options, pod, select, pod_ip, live)]
+    found = [(ground, answer_each(ground, question)) for ground in grounds]
     if as_json:
-        first, *others = [to_object(ground, one, everything=everything) for one in found]
+        first, *others = [to_object(ground, one, everything=everything) for ground, answers in found for one in answers]
         show_artefact(to_json(with_version({**first, "others": others})))
         return 0
-    note(ground.notes)
-    warn(dict.fromkeys([*ground.warnings, *[text for one in found for text in one.warnings]]))
-    for number, one in enumerate(found):
-        if len(found) > 1:
+    for number, (ground, answers) in enumerate(found):
+        note(ground.notes)
+        warn(dict.fromkeys([*ground.warnings, *[text for one in answers for text in one.warnings]]))
+        if len(found) > 1 and ground.facts:
+            show_answer(lines([*[""][:number], f"{ground.facts.name}:"]))
+        _show(answers, everything=everything)
+    return 0
+
+
+def _show(answers: list[Answered], *, everything: bool) -> None:
+    for number, one in enumerate(answers):
+        if len(answers) > 1:
             plural = "s" if len(one.containers) > 1 else ""
             show_answer(lines([*[""][:number], f"container{plural} {', '.join(map(quote, one.containers))}:"]))
         show_answer(render_text(one.answer, everything=everything))
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +106,10 @@ def answer_each(ground: RuleSource, question: Question) -> list[Answered]:
         if before := found.get(key):
             found[key] = replace(before, containers=before.containers + containers)
             continue
-        old = (ON_OLD_ENTRIES,) if answer.passes_on_old_entries else ()
+        closing = "netinit apply --reconcile, without --istio-exact" if ground.ours else CONVERT
+        old = (ON_OLD_ENTRIES.format(closing=closing),) if answer.passes_on_old_entries else ()
         found[key] = Answered(containers, source, answer, (*warned, *old))
     return list(found.values())
-
-
 
 
 def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
@@ -163,7 +170,7 @@ ANSWERS_DIVERTED = (
 )
 ON_OLD_ENTRIES = (
     "a connection of this kind is not captured where it begins on a conntrack entry that another connection left; to close it:"
-    " netinit apply --reconcile, without --istio-exact"
+    " {closing}"
 )
 
 
@@ -212,6 +219,7 @@ def to_object(ground: RuleSource, one: Answered, *, everything: bool) -> dict[st
     trace = answer.trace
     packet = trace.first
     return {
+        "pod": ground.facts.name if ground.facts else "",
         "containers": list(one.containers),
         "verdict": answer.verdict,
         "redirect_port": trace.redirect_port or None,

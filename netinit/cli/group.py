@@ -23,7 +23,7 @@ APPLIES = ("apply", "istio-iptables")  # the init container's job
 class LazyGroup(click.Group):
     """Lists the commands that this installation has; imports the one that runs.
 
-    `commands_there`: name -> module under netinit.cli (whose `command` is the command), what it does.
+    `commands_there`: name -> module under netinit.cli (its `command`, or what its `make_command` makes of the name), what it does.
     """
 
     def __init__(self, *args: Any, commands_there: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
@@ -39,7 +39,8 @@ class LazyGroup(click.Group):
         module, _ = self.commands_there.get(ALIASES.get(cmd_name, cmd_name), ("", ""))
         if not module or not is_there(module):
             return None
-        command: click.Command = import_module(f"netinit.cli.{module}").command
+        found = import_module(f"netinit.cli.{module}")
+        command: click.Command = found.make_command(cmd_name) if hasattr(found, "make_command") else found.command
         command.epilog = name_page(cmd_name if self.commands_there is COMMANDS else str(self.name))
         return command
 

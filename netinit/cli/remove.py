@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from netinit.base.output import show
 from netinit.base.sanitize import MOST_OF_A_RULE, Lines, lines, shorten
-from netinit.cli.console import PersonLog, color_option, warn
+from netinit.cli.console import PersonLog, answer, color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.init_container import do
 from netinit.options import Options
@@ -28,7 +27,7 @@ def command(options: Options) -> int:
         return do(options.replace(cleanup_only=True), log)
     found = find_removal(options)
     warn(found.warnings)
-    show(render_text(found))
+    answer(render_text(found))
     return 0
 
 

@@ -14,7 +14,7 @@ from netinit.base.errors import BackendUnavailableError, NetinitError, ParseErro
 from netinit.base.output import answers_a_terminal, show_artefact, with_version
 from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
-from netinit.cli.console import answer, answer_again, color_option, note, warn
+from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
 from netinit.cli.rule_sources import RuleSource, find_ground
 from netinit.kernel.run import Signals, await_input
@@ -217,8 +217,8 @@ class CounterSnapshotWriter:
 
 
 def _fit(printed: list[str]) -> list[str]:
-    """What has room on the terminal: each line on one of its own, and no more of them than it has."""
+    """What has room on the terminal: long lines in several, and no more of them than it has."""
     width, height = shutil.get_terminal_size()
     room = max(1, height - _LEFT_FREE)
-    kept = printed if len(printed) <= room else [*printed[: room - 1], f"({len(printed) - room + 1} more lines have no room here)"]
-    return [line if len(line) < width else line[: width - 2] + "…" for line in kept]
+    fitted = [part for line in printed for part in fit(line, width - 1)]
+    return fitted if len(fitted) <= room else [*fitted[: room - 1], f"({len(fitted) - room + 1} more lines have no room here)"]

@@ -31,6 +31,7 @@ __all__ = ["InjectionConfig", "load_config", "load_values"]
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
 _SIDECAR = "sidecar"
+_CONCURRENCY_OF_1_7 = ".ProxyConfig.Concurrency.GetValue"  # releases before have a number there
 
 
 class InjectionConfig(Record):
@@ -50,11 +51,12 @@ class InjectionConfig(Record):
     warnings: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     brackets: bool = False
+    plain_proxy: bool = False  # the template is of a release before 1.7, whose ProxyConfig has numbers where later ones have pointers
 
     @functools.cached_property
     def mesh_structs(self) -> tuple[ProxyStruct, Struct]:
         """The mesh's ProxyConfig and the MeshConfig as templates see them, for pods that change nothing of them."""
-        proxy = proxy_struct(self.mesh.proxy, classic=self.brackets)
+        proxy = proxy_struct(self.mesh.proxy, plain=self.plain_proxy)
         return proxy, mesh_struct(self.mesh, proxy)
 
     def traced(self, name: str) -> Template:
@@ -192,6 +194,7 @@ def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
     return InjectionConfig(
         classic=True,
         brackets=brackets,
+        plain_proxy=_CONCURRENCY_OF_1_7 not in text,
         policy=_policy(tree, warnings),
         templates={_SIDECAR: _template(_SIDECAR, text, delimiters)},
         sources={_SIDECAR: text},

@@ -59,9 +59,9 @@ class ProxyStruct(Message):
         self.changed = config.changed()
 
 
-def proxy_struct(config: ProxyConfig, *, classic: bool) -> ProxyStruct:
-    """The ProxyConfig, with the getters of its Go type; in classic releases concurrency and cluster are plain fields."""
-    if not classic:
+def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
+    """The ProxyConfig, with the getters of its Go type; `plain`: concurrency and cluster are plain fields, as before Istio 1.7."""
+    if not plain:
         return ProxyStruct(config, {})
     fields = config.fields
     given = {

@@ -35,12 +35,14 @@ from netinit.inject.containers import (
     reorder,
     security,
 )
+from netinit.inject.kubelets import Kubelets
 from netinit.inject.merge import merge, names_alone
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.openshift import proxy_ids
 from netinit.inject.owner import PodOwner
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_warnings
+from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
 
@@ -64,14 +66,21 @@ class Settings(Record):
     """What an injector is started with, beside its configuration.
 
     `environment` holds variables for the proxy, such as a webhook's URL may give them; `proxy_metadata` is the mesh's where its
-    configuration does not say otherwise.
+    configuration does not say otherwise. Where `kubelets` are given, they decide about native sidecars, in the place of
+    `native_sidecars`.
     """
 
     revision: str = ""
     native_sidecars: bool = True
+    kubelets: Kubelets | None = None
+    proxy_configs: ProxyConfigs = ProxyConfigs()
     compliance_policy: str = ""
     environment: Mapping[str, str] = {}
     proxy_metadata: Mapping[str, str] = {}
+
+    def uses_native_sidecar(self, spec: Tree) -> bool:
+        """Whether the proxy of a pod with this spec is a native sidecar, where its annotation says nothing."""
+        return self.native_sidecars if self.kubelets is None else self.kubelets.run_native_sidecars(string(spec.get("nodeName")))
 
 
 def inject_pod(
@@ -91,16 +100,16 @@ def inject_pod(
     settings = settings or Settings()
     owner = owner or PodOwner.of_pod(pod, namespace.name)
     pod = clone(pod)
-    metadata, _ = _parts(pod)
+    metadata, spec = _parts(pod)
     for key in ("labels", "annotations"):
         if key in metadata:
             metadata[key] = strings(metadata[key])
     validate(strings(metadata.get("annotations")), modes=_modes(config))
     subject = Subject(
         owner=owner,
-        proxy=_proxy_config(metadata, config, settings),
+        proxy=_proxy_config(metadata, namespace.name, config, settings),
         settings_revision=settings.revision,
-        native_sidecars=settings.native_sidecars,
+        native_sidecars=settings.uses_native_sidecar(spec),
         compliance_policy=settings.compliance_policy,
         ids=proxy_ids(namespace.annotations),
     )
@@ -139,13 +148,17 @@ def _modes(config: InjectionConfig) -> tuple[str, ...]:
     return INTERCEPTION_MODES if known else INTERCEPTION_MODES[:2]
 
 
-def _proxy_config(metadata: Tree, config: InjectionConfig, settings: Settings) -> ProxyConfig:
-    text = strings(metadata.get("annotations")).get(PROXY_CONFIG)
+def _proxy_config(metadata: Tree, namespace: str, config: InjectionConfig, settings: Settings) -> ProxyConfig:
     proxy = config.mesh.proxy
-    if settings.proxy_metadata and not config.brackets:
+    if config.brackets:
+        return proxy
+    if settings.proxy_metadata:
         own = mapping(proxy.fields.get("proxyMetadata"))
         proxy = proxy.overlaid({"proxyMetadata": {**settings.proxy_metadata, **own}})
-    return proxy if text is None or config.brackets else proxy.with_annotation(text)
+    annotation = strings(metadata.get("annotations")).get(PROXY_CONFIG)
+    return settings.proxy_configs.overlay(
+        proxy, config.mesh, namespace or string(metadata.get("namespace")), strings(metadata.get("labels")), annotation
+    )
 
 
 def select_templates(annotations: Mapping[str, str], config: InjectionConfig) -> tuple[str, ...]:
@@ -230,7 +243,7 @@ class _Injection:
 
     def _native(self) -> bool:
         asked = self.annotations.get(NATIVE_SIDECAR)
-        return self.settings.native_sidecars if not asked else asked != "false"
+        return self.subject.native_sidecars if not asked else asked != "false"
 
     def _apply_overrides(self) -> None:
         overrides = Overrides.of(self.annotations)

@@ -105,7 +105,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     if subject.proxy is config.mesh.proxy:
         proxy, mesh = config.mesh_structs
     else:
-        proxy = proxy_struct(subject.proxy, classic=config.brackets)
+        proxy = proxy_struct(subject.proxy, plain=config.plain_proxy)
         mesh = mesh_struct(config.mesh, proxy)
     return Struct(
         "inject.SidecarTemplateData",

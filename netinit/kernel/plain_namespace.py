@@ -107,9 +107,9 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
                 return False
     if not sure:
         return True
-    from netinit.kernel.snapshot import bpf
+    from netinit.kernel.snapshot import bpf, cgroups
 
-    return not bpf.has_any(devices)
+    return not bpf.has_any(devices) and all(one.is_of_node for one in cgroups.read([]))
 
 
 def _is_default(body: bytes, devices: Collection[str]) -> bool:

@@ -83,6 +83,12 @@ class OpenPod:
                 posix.close(descriptor)
         self._folder = self._owner = self._namespace = -1
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The device and inode number of the namespace."""
+        status = posix.fstat(self._namespace)
+        return status.st_dev, status.st_ino
+
     def host_namespace_reason(self) -> str:
         """Return why this namespace is the machine's own; empty if it is a pod's."""
         mine = posix.fstat(self._namespace)

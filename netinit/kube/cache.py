@@ -17,13 +17,14 @@ from typing import Any
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, string
-from netinit.kube.client import GONE, Client
+from netinit.kube.client import GONE, NOT_FOUND, Client
 from netinit.kube.resources import Resource, name_of
 
 __all__ = ["Cache"]
 
 _LONGEST = (50, 80)  # seconds of a watch, chosen at random so that replicas do not reconnect all at once
 _PAUSES = (0.5, 30.0)
+_UNKNOWN = 60.0  # seconds until the next look for a resource that the cluster does not know
 _LIST_AFTER = 3  # consecutive errors
 
 
@@ -35,7 +36,8 @@ class Cache:
     """The objects of one resource, of one namespace or all, filtered by selectors.
 
     `keep` returns what to remember of an object (None: nothing). `changed` is called after each change, after each list,
-    and when `error` changes; it must not block.
+    and when `error` changes; it must not block. `optional`: where the cluster does not know the resource, there are no objects;
+    the cache looks for it again once a minute.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Cache:
         labels: str = "",
         keep: Callable[[Tree], Any] = _itself,
         changed: Callable[[], None] = lambda: None,
+        optional: bool = False,
     ) -> None:
         self.items: dict[tuple[str, str], Any] = {}
         self.error = ""
@@ -59,6 +62,7 @@ class Cache:
         self._selectors = {"fields": fields, "labels": labels}
         self._keep = keep
         self._changed = changed
+        self._optional = optional
         self._version = ""
         self._synced = asyncio.Event()
 
@@ -89,6 +93,10 @@ class Cache:
                 await self._follow()
                 errors = 0
             except ClusterError as error:
+                if error.status == NOT_FOUND and self._optional:
+                    self._take({}, "")
+                    await asyncio.sleep(_UNKNOWN)
+                    continue
                 errors += 1
                 if error.status == GONE:
                     self._version = ""
@@ -109,7 +117,11 @@ class Cache:
     async def _list(self) -> None:
         found, version = await self._client.list(self._resource, self._namespace, **self._selectors)
         kept = {name_of(tree): self._keep(tree) for tree in found}
-        self.items = {key: value for key, value in kept.items() if value is not None}
+        self._take({key: value for key, value in kept.items() if value is not None}, version)
+
+    def _take(self, items: dict[tuple[str, str], Any], version: str) -> None:
+        """Replaces all that is remembered by what was listed."""
+        self.items = items
         self._version = version
         self.lists += 1
         self._heard()

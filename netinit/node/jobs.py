@@ -24,6 +24,7 @@ MOST_DIFFERENCES = 20
 class Job:
     """One job in one namespace, which is passed as a descriptor or is at `path`.
 
+    `cgroup` is the pod's path in the node's cgroup file system, mounted at `cgroup_folder`; empty if it is not known.
     With `subscribe` the descriptor is a Unix socket, through which the notification sockets are sent.
     """
 
@@ -32,11 +33,18 @@ class Job:
     environ: dict[str, str]
     seconds: float
     path: str = ""
+    cgroup_folder: str = ""
+    cgroup: str = ""
 
     @staticmethod
-    def of(kind: str, options: Options, *, seconds: float, path: str = "") -> Job:
+    def of(
+        kind: str, options: Options, *, seconds: float, path: str = "", cgroup_folder: str = "", cgroup: str = ""
+    ) -> Job:
         """Return the job for these options; those that name a namespace are ignored."""
-        return Job(kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path)
+        return Job(
+            kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path,
+            cgroup_folder=cgroup_folder, cgroup=cgroup,
+        )  # fmt: skip
 
     def encode(self) -> bytes:
         """Encode the job as a message."""
@@ -50,7 +58,7 @@ class Job:
             job = Job(**{**tree, "argv": tuple(tree["argv"])})
         except (ValueError, TypeError, KeyError) as error:
             raise ParseError(f"this is no job: {error}") from None
-        texts = (job.kind, job.path, *job.argv, *job.environ, *job.environ.values())
+        texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values())
         if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
             raise ParseError("this is no job: a field has another type than it should")
         return job

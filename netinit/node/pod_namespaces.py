@@ -9,16 +9,21 @@ first, since it knows the namespace's identity too.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.node.attachments import Attachment, Attachments
 
-__all__ = ["find_namespaces"]
+__all__ = ["find_cgroups", "find_namespaces"]
 
 _LARGEST = 1 << 20  # bytes of a record; one has 2 KiB
 _UID = "K8S_POD_UID"
+_OF_POD = re.compile(r"(?:.*-)?pod([0-9A-Za-z_-]+?)(?:\.slice)?")
+_QUALITY = ("burstable", "besteffort", "guaranteed")
+_DEPTH = 5  # kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod….slice
 
 
 def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: Path, folder: Path) -> dict[str, str]:
@@ -77,3 +82,31 @@ def _find_paths(tree: Tree) -> set[str]:
         return {netns}
     interfaces = map(mapping, sequence(mapping(tree.get("result")).get("interfaces")))
     return {string(one.get("sandbox")) for one in interfaces} - {""}
+
+
+def find_cgroups(uids: Iterable[str], folder: str) -> dict[str, str]:
+    """Return the paths of the pods' cgroups below `folder`, by uid, as the kubelet names them with either cgroup driver.
+
+    Those of containers are below them. Empty where the kubelet uses cgroups of version 1.
+    """
+    wanted = {uid.replace("-", "_"): uid for uid in uids}
+    found: dict[str, str] = {}
+    waiting = [("", 0)]
+    while waiting:
+        above, depth = waiting.pop()
+        for name in _list_folders(folder + above):
+            named = _OF_POD.fullmatch(name)
+            uid = wanted.get(named[1].replace("-", "_")) if named else None
+            if uid:
+                found[uid] = f"{above}/{name}"
+            elif depth < _DEPTH and not named and ("kube" in name or name in _QUALITY):
+                waiting.append((f"{above}/{name}", depth + 1))
+    return found
+
+
+def _list_folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # no such file system, or a cgroup that has ended
+        return []

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.children import Child, ChildError
+from netinit.kernel.snapshot import cgroups
 from netinit.node.jobs import APPLY, MOST_DIFFERENCES, REMOVE, SUBSCRIBE, VERIFY, Job, JobResult
 from netinit.pods import child_jobs
 from netinit.pods.verify import verify
@@ -267,6 +268,8 @@ def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
             said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
             return JobResult(backend=done.backend, changed=done.changed, warnings=said)
         if job.kind == VERIFY:
+            if job.cgroup:  # its processes are not visible in the agent's container
+                cgroups.remember(cgroups.of_folder(job.cgroup_folder, job.cgroup))
             report = verify(options)
             found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])
             return JobResult(backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours)

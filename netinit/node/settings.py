@@ -8,13 +8,14 @@ from netinit.options.interception import OF_IPV6
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
 __all__ = [
-    "DELETE", "LABEL", "NOTHING", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings",
+    "CGROUPS", "DELETE", "LABEL", "NOTHING", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings",
     "InstallSettings",
 ]  # fmt: skip
 
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
 RECORDS = "/var/lib/cni/results"  # libcni's
+CGROUPS = "/host/sys/fs/cgroup"
 STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows it
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
 _TEXT = Kind(metavar="NAME", read=str)
@@ -108,6 +109,10 @@ class AgentSettings(InstallSettings):
     records_folder: str = plain(
         "--recordsFolder", PATH, default=RECORDS,
         help_text="Where the runtime keeps the results of plugins, which say whose namespace is whose.",
+    )
+    cgroup_folder: str = plain(
+        "--cgroupFolder", PATH, default=CGROUPS,
+        help_text="Where the node's cgroups (version 2) are mounted, to find BPF programs at those of pods.",
     )
     repair: str = plain(
         "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,

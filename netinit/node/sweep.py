@@ -25,7 +25,7 @@ from netinit.node.decision import UNCAPTURED, NodePod, decide
 from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
-from netinit.node.pod_namespaces import find_namespaces
+from netinit.node.pod_namespaces import find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.node.watcher import PodWatcher
@@ -168,6 +168,11 @@ class Sweeper:
         )
         return {names[uid]: path for uid, path in found.items()}
 
+    async def _find_cgroup(self, pod: NodePod) -> str:
+        uids = [uid for uid in (pod.static_uid, pod.uid) if uid]
+        found = await asyncio.to_thread(find_cgroups, uids, self.settings.cgroup_folder)
+        return next(iter(found.values()), "")
+
     # ---- one pod
 
     async def _examine(self, pod: NodePod, candidates: tuple[Options, ...], path: str) -> SweptPod:
@@ -175,9 +180,11 @@ class Sweeper:
             return SweptPod(pod, BARE, "its validation ended with 126")
         if not path:
             return SweptPod(pod, UNKNOWN, "its namespace is not found")
+        cgroup = await self._find_cgroup(pod)
         best: tuple[JobResult, Options] | None = None
         for options in candidates:
-            done = await self.link.do(Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path))
+            job = Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path, cgroup_folder=self.settings.cgroup_folder, cgroup=cgroup)
+            done = await self.link.do(job)
             if done.error:
                 return SweptPod(pod, UNKNOWN, done.error, path)
             if not done.differences:

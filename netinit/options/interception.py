@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CURRENT, CLASSIC, AMBIENT = "current", "classic", "ambient"
 SIDECAR = (CURRENT, CLASSIC)  # layouts that identify the proxy by its user
 REDIRECT, TPROXY, NONE = "REDIRECT", "TPROXY", "NONE"
-AUTO, ON, OFF = "auto", "on", "off"
+AUTO, ON, OFF = kinds.AUTO, "on", "off"
 INET, REJECT = "inet", "reject"  # values for IPv6
 OF_IPV6 = kinds.choice(AUTO, ON, OFF, INET, REJECT)
 DUAL_STACK, IPV6_OF_PODS, DNS_CAPTURE = "ISTIO_DUAL_STACK", "NETINIT_IPV6", "ISTIO_META_DNS_CAPTURE"  # variables of pods

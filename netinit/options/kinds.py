@@ -31,6 +31,7 @@ NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / a
 MICRO = "\u00b5\u03bc"  # Unicode has two micro signs, and Go accepts both
 DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
+AUTO = "auto"
 TRUE_WORDS, FALSE_WORDS = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
@@ -240,6 +241,24 @@ def read_bool(text: str) -> bool:
 def write_bool(value: bool) -> str:
     """Write `true` or `false`."""
     return "true" if value else "false"
+
+
+def _read_yes_no_auto(text: str) -> bool | str:
+    """Read `auto`, or a boolean in Go's words and in those that people write into environments."""
+    word = text.strip().lower()
+    if word == AUTO:
+        return AUTO
+    if word in (*TRUE_WORDS, "yes", "y", "on"):
+        return True
+    if word in (*FALSE_WORDS, "no", "n", "off"):
+        return False
+    raise ValueError("is neither true, false nor auto")
+
+
+YES_NO_AUTO = Kind(
+    metavar="true|false|auto", read=_read_yes_no_auto, words=("true", "false", AUTO),
+    write=lambda value: AUTO if value == AUTO else write_bool(value is True),
+)  # fmt: skip
 
 
 def read_duration(text: str) -> int:

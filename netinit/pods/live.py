@@ -25,7 +25,7 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
-from netinit.simulate.host import is_simple, surroundings_of
+from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
 
@@ -90,7 +90,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
     rulesets = _load_rulesets(held, places or (backends.IPTABLES_NFT,), families, contents)
-    warnings += [] if places else ["there are no rules at all in this namespace"]
+    empty = not places and not any(held.foreign.values())
+    warnings += ["there are no rules at all in this namespace"] if empty else []
     unread = _find_unread(snapshot)
     rulesets = {
         name: {family: replace(rules, unread=unread, foreign=held.foreign[family]) for family, rules in one.items()}
@@ -101,6 +102,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in dict.fromkeys(sum(unread.values(), ()))]
     forbidden = [one for one in snapshot.unknown if one.is_forbidden]
     warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
+    warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
     warnings += [] if simple else [MANY_WAYS]
     given_here = settled.options if given else None
     return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), routes_known=simple)
@@ -178,7 +180,7 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
-    found += [f"BPF program {one.number} ({one.where})" for one in snapshot.programs]
+    found += [f"BPF {one}" for one in snapshot.programs if not one.is_of_node]
     found += [f"a filter of tc on {snapshot.name_of(one.index)}" for one in snapshot.traffic_control if one.what == "filter"]
     found += ["a policy of IPsec"] * bool(snapshot.transforms)
     found += ["the loopback device, which is down,"] * any(

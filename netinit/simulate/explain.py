@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from netinit.options import DNS_LISTENER, Interception
 from netinit.rules.layouts import plan
-from netinit.rules.model import ALWAYS, OWNED_CHAINS
+from netinit.rules.model import ALWAYS, OWNED_CHAINS, Rule
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.alternatives import find_alternatives
 from netinit.simulate.cause import cause_of
@@ -28,6 +28,7 @@ from netinit.simulate.trace import (
 )
 
 REPAIR = "netinit apply --reconcile"
+CONVERT = "configure the mesh that made these rules, or replace them with netinit's: netinit convert finds the options"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +185,9 @@ def find_changes(
     meant = wanted or options
     found: dict[str, str] = {}
     candidates = [(REPAIR, meant)] if meant else []
+    parsed: dict[str, Rule] = {}
     for label, changed in [*candidates, *(find_alternatives(options, packet) if options else ())]:
-        after = simulate(packet, with_plan(ruleset, plan(changed)), surroundings).verdict
+        after = simulate(packet, with_plan(ruleset, plan(changed), parsed), surroundings).verdict
         if after not in (verdict, UNKNOWN):
             found.setdefault(label, after)
     return tuple(found.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
-from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
+from netinit.base.snapshot import AttachedProgram, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
@@ -37,6 +37,11 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         doubtful=_doubtful(snapshot, family),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
     )  # fmt: skip
+
+
+def describe_node_program(program: AttachedProgram) -> str:
+    """Return the warning about a BPF program of the node itself: Cilium attaches such ones for services, for example."""
+    return f"BPF {program} acts on every process of the node: it may redirect connections before any rule sees them"
 
 
 def _broadcasts(snapshot: Snapshot, family: Family) -> tuple[int, ...]:

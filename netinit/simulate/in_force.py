@@ -27,6 +27,7 @@ from netinit.simulate.host import (
     DELIVERED_HERE,
     LOOPBACK_INDEX,
     LOST,
+    describe_node_program,
     is_simple,
     losing_routes,
     losing_rules,
@@ -162,10 +163,13 @@ class _Judge:
         """What may take packets away and is not followed: nobody can say that the plan is in force beside it."""
         snapshot = self._snapshot
         for program in snapshot.programs:
+            if program.is_of_node:
+                self._warnings.append(describe_node_program(program))
+                continue
             what = "it may redirect or rewrite packets"
             if program.where.startswith(SOCKET_LOOKUP):
                 what = "it chooses the socket of inbound connections, also of captured ones"
-            yield _unseen("BPF", f"program {program.number} ({program.where})", what)
+            yield _unseen("BPF", str(program), what)
         for index in sorted({one.index for one in snapshot.traffic_control if one.what == "filter"}):
             yield _unseen("tc", f"filters on {snapshot.name_of(index)}", "they may redirect or rewrite packets")
         if snapshot.transforms:

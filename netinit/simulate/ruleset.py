@@ -48,6 +48,12 @@ class Ruleset:
         return (self, *self.beside)
 
     @cached_property
+    def is_foreign(self) -> bool:
+        """Whether no rule is netinit's or Istio's."""
+        chains = [chain for place in self.places for found in place.tables.values() for chain in found.values() if chain.rules]
+        return not any(chain.name in OWNED_CHAINS or any(rule.origin for rule in chain.rules) for chain in chains)
+
+    @cached_property
     def stages(self) -> dict[str, tuple[HookStage, ...]]:
         """What packets meet at each hook, in the kernel's order."""
         return {hook: tuple(self._list_stages(hook)) for hook in STAGES}
@@ -135,16 +141,21 @@ def _decides(ruleset: Ruleset) -> bool:
     return any(chain.rules or chain.policy not in ("", ACCEPT) for chain in chains)
 
 
-def load_plan(plan: Plan, family: Family) -> Ruleset:
-    """The rules that the kernel of one family has once the plan is programmed."""
+def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None) -> Ruleset:
+    """The rules that the kernel of one family has once the plan is programmed.
+
+    `parsed` keeps rules by their text for the next plan of the same family: similar plans share most of theirs.
+    """
+    parsed = {} if parsed is None else parsed
     tables: dict[str, dict[str, LoadedChain]] = {}
     for table, chains in write_plan(plan, family).items():
         tables[table] = {}
         for name, chain in chains.items():
+            for written in chain.rules:
+                if written.text not in parsed:
+                    parsed[written.text] = parse_rule(written.text, family)
             rules = tuple(
-                LoadedRule(
-                    number, written.text, parse_rule(written.text, family), written.rule.comment, written.rule.origin
-                )
+                LoadedRule(number, written.text, parsed[written.text], written.rule.comment, written.rule.origin)
                 for number, written in enumerate(chain.rules, 1)
             )
             tables[table][name] = LoadedChain(name, rules, ACCEPT if name in BUILTIN_CHAINS else "")
@@ -187,13 +198,16 @@ def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, s
     }
 
 
-def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
-    """The rules as they would be with this plan in the place of all rules of ours; foreign rules stay where they are."""
+def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = None) -> Ruleset:
+    """The rules as they would be with this plan in the place of all rules of ours; foreign rules stay where they are.
+
+    `parsed` is that of `load_plan`.
+    """
     if ruleset.beside:
         others = tuple(_without_ours(place) for place in ruleset.beside)
-        return replace(with_plan(replace(ruleset, beside=()), plan), beside=others)
+        return replace(with_plan(replace(ruleset, beside=()), plan, parsed), beside=others)
     family = ruleset.family
-    planned = load_plan(plan, family)
+    planned = load_plan(plan, family, parsed)
     written = write_plan(plan, family)
     tables: dict[str, dict[str, LoadedChain]] = {}
     for table in dict.fromkeys([*ruleset.tables, *planned.tables]):

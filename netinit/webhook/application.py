@@ -156,8 +156,8 @@ class Application:
 
     def _check_client(self, scope: Any) -> None:
         """Nothing; raises Fault where the client may not ask, or not yet."""
-        if self._state.served is None:
-            raise Fault(503, "not-ready", "there is no configuration yet; try again")
+        if obstacle := self._state.find_obstacle():
+            raise Fault(503, "not-ready", f"{obstacle}; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
             raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
 

@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from netinit.base.errors import ClusterError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
+from netinit.inject.kubelets import runs_native_sidecars
 from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
+from netinit.inject.proxy_configs import ProxyConfigResource
 from netinit.kube.access import find_service_account
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
 from netinit.kube.events import write_event
-from netinit.kube.resources import CONFIG_MAPS, NAMESPACES, SECRETS, WEBHOOK_CONFIGURATIONS
+from netinit.kube.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    PROXY_CONFIGS,
+    SECRETS,
+    WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
 from netinit.webhook.configuration import Texts
 from netinit.webhook.registration import bundle_patch
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
@@ -125,27 +135,61 @@ class WatchedCluster:
         else:
             self._problems.note("event", "")
 
-    # ---- namespaces
+    # ---- what decides about pods
 
     async def follow_namespaces(self, publish: Callable[[dict[str, Any]], None]) -> None:
         """Publishes the namespaces whose annotations say which user ids their pods get."""
-        changed = asyncio.Event()
 
         def keep(tree: Tree) -> Any:
             annotations = strings(mapping(tree.get("metadata")).get("annotations"))
             kept = {key: annotations[key] for key in (UID_RANGE, GROUPS_ANNOTATION) if key in annotations}
             return {"annotations": kept} if kept else None
 
-        cache = Cache(self.client, NAMESPACES, keep=keep, changed=changed.set)
+        await self._follow("namespaces", NAMESPACES, keep, lambda items: publish(_by_name(items)))
+
+    async def follow_nodes(self, publish: Callable[[dict[str, bool]], None]) -> None:
+        """Publishes which nodes' kubelets run native sidecars."""
+        await self._follow("nodes", NODES, runs_native_sidecars, lambda items: publish(_by_name(items)))
+
+    async def follow_proxy_configs(self, publish: Callable[[list[ProxyConfigResource]], None]) -> None:
+        """Publishes the ProxyConfig resources; none where the cluster does not know their kind."""
+
+        def keep(tree: Tree) -> Any:
+            try:
+                return ProxyConfigResource.parse(tree)
+            except ConfigError as error:  # the API server refuses such a one, unless the kind's definition is of another release
+                return error
+
+        def take(items: dict[tuple[str, str], Any]) -> None:
+            refused = [str(one) for one in items.values() if isinstance(one, ConfigError)]
+            self._problems.note("ProxyConfig resources that are left out", "; ".join(refused))
+            publish([one for one in items.values() if not isinstance(one, ConfigError)])
+
+        await self._follow("ProxyConfig resources", PROXY_CONFIGS, keep, take, optional=True)
+
+    async def _follow(
+        self,
+        label: str,
+        resource: Resource,
+        keep: Callable[[Tree], Any],
+        publish: Callable[[dict[tuple[str, str], Any]], None],
+        *,
+        optional: bool = False,
+    ) -> None:
+        """Publishes what is kept of the objects of all namespaces, whenever it has changed; the label is for problems."""
+        changed = asyncio.Event()
+        cache = Cache(self.client, resource, keep=keep, changed=changed.set, optional=optional)
+        published: dict[tuple[str, str], Any] | None = None
         async with asyncio.TaskGroup() as group:
             group.create_task(cache.run())
             while True:
-                await _within(changed, _RESYNC)
+                await changed.wait()
                 changed.clear()
-                self._problems.note("namespaces", cache.error)
-                if cache.synced:
-                    publish({name: kept for (_, name), kept in cache.items.items()})
-                await asyncio.sleep(0.1)  # a start of many namespaces is one publication
+                self._problems.note(label, cache.error)
+                if cache.synced and cache.items != published:
+                    published = dict(cache.items)
+                    publish(published)
+                await asyncio.sleep(0.1)  # a start of many objects is one publication
 
     # ---- the certificate
 
@@ -251,6 +295,10 @@ class WatchedCluster:
             return False
         self._problems.note(label, "")
         return not patch
+
+
+def _by_name(items: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
+    return {name: kept for (_, name), kept in items.items()}
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.inject.pod import Settings
@@ -43,8 +45,25 @@ class ConfigLoader:
         self._publish(served)
         return True
 
+    async def restore(self, texts: Texts) -> None:
+        """Uses a configuration from before a restart until there is a valid one; the problem with the newest one stays noted."""
+        problem = self._state.configuration_problem
+        try:
+            served = await asyncio.to_thread(load, texts, self._settings, 1)
+        except ConfigError as error:
+            self._log("error", f"the last good configuration cannot be used any more: {error}")
+            return
+        self._publish(dataclasses.replace(served, is_restored=True))
+        self._state.configuration_problem = problem
+
+    def change_settings(self, **changes: Any) -> None:
+        """Injects with other settings from now on, such as what the cluster's objects say."""
+        self._settings = self._settings.replace(**changes)
+        if self._state.served:
+            self._state.served = dataclasses.replace(self._state.served, settings=self._settings)
+
     def _publish(self, served: Served) -> None:
-        self._state.served = served
+        self._state.served = dataclasses.replace(served, settings=self._settings)  # which may have changed since it was tried
         self._state.configuration_problem = ""
         if served.generation == 1:
             gc.freeze()  # what a start has made stays: collections need not look at it

@@ -29,29 +29,24 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A configuration in use: it is replaced whole. `version` distinguishes configurations, `known` are annotations."""
+    """A configuration in use: it is replaced whole. `version` distinguishes configurations, `known` are annotations.
+
+    `texts` are those that it was made of; `is_restored`: from before a restart, since the newest ones are invalid.
+    """
 
     config: InjectionConfig
     settings: Settings
     version: str
     known: frozenset[str]
     origin: str
+    texts: Texts = Texts()
+    is_restored: bool = False
     generation: int = 0
     warnings: tuple[str, ...] = field(default=())
 
     def settings_with(self, environment: Mapping[str, str]) -> Settings:
         """The settings with the variables that a request's path asks for."""
-        return _with(self.settings, environment) if environment else self.settings
-
-
-def _with(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    return Settings(
-        revision=settings.revision,
-        native_sidecars=settings.native_sidecars,
-        compliance_policy=settings.compliance_policy,
-        environment={**settings.environment, **environment},
-        proxy_metadata=settings.proxy_metadata,
-    )
+        return self.settings.replace(environment={**self.settings.environment, **environment}) if environment else self.settings
 
 
 def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool = True) -> Served:
@@ -66,6 +61,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
         version=_version(texts, config),
         known=known_to(config),
         origin=texts.origin,
+        texts=texts,
         generation=generation,
         warnings=(*config.warnings, *doubts),
     )

@@ -10,6 +10,8 @@ from typing import Any
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree
+from netinit.inject.kubelets import Kubelets
+from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.serving.events import EventLog
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.certificates import make_pair, service_names
@@ -25,6 +27,7 @@ __all__ = ["Controller"]
 _POLL_SECONDS = 0.5  # between two looks at files that change; what two looks find alike is complete
 _RESYNC_SECONDS = 10.0  # between two looks at files that do not, for file systems that notify of nothing
 _RETRY_SECONDS = 1.0
+_CONFIGS, _NODES = "ProxyConfig resources", "nodes"  # what is watched
 
 
 class Controller:
@@ -37,6 +40,8 @@ class Controller:
         self._log = log
         self._config = ConfigLoader(settings.injection, state, log.event)
         self._refused: asyncio.Queue[str] = asyncio.Queue()  # why files are not taken, for events
+        watched = {_CONFIGS: settings.watch_proxy_configs, _NODES: settings.watches_nodes}
+        state.awaited |= {kind for kind, is_watched in watched.items() if is_watched}
 
     async def run(self) -> None:
         """Runs all tasks."""
@@ -135,6 +140,10 @@ class Controller:
         if settings.watch_namespaces:
             self._state.namespaces_source = "a watch of the API"
             found.append(cluster.follow_namespaces(self._set_namespaces))
+        if settings.watch_proxy_configs:
+            found.append(cluster.follow_proxy_configs(self._set_proxy_configs))
+        if settings.watches_nodes:
+            found.append(cluster.follow_nodes(self._set_kubelets))
         if settings.certificate_secret:
             names = service_names(settings.service, cluster.namespace)
             plan = RenewalPlan(
@@ -149,9 +158,19 @@ class Controller:
         return found
 
     def _offering(self, cluster: Any) -> Callable[[Texts | str, list[Tree]], Awaitable[None]]:
+        from netinit.webhook.last_good import LastGoodConfig
+
+        name = self._settings.last_good_map
+        kept = LastGoodConfig(cluster.client, cluster.namespace, name, self._state.cluster_problems) if name else None
+
         async def offer(texts: Texts | str, about: list[Tree]) -> None:
             is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
             problem = self._state.configuration_problem
+            if kept and problem and not self._state.served and (last := await kept.read()):
+                await self._config.restore(last)
+            served = self._state.served
+            if kept and served and not served.is_restored:
+                await kept.write(served.texts)
             if is_new and problem:
                 for tree in about:
                     await cluster.write_event(tree, self._describe(problem))
@@ -165,11 +184,29 @@ class Controller:
             await cluster.write_event(await cluster.find_config_map(self._settings.values_map), self._describe(problem))
 
     def _describe(self, problem: str) -> str:
-        stays = "the webhook goes on with the one before" if self._state.served else "this replica has none yet, and is not ready"
+        served = self._state.served
+        stays = "the webhook goes on with the one before" if served else "this replica has none yet, and is not ready"
+        if served and served.is_restored:
+            stays = f"the webhook was restarted, and goes on with {served.origin}"
         return f"{stays}: {problem}"
 
     def _set_namespaces(self, found: dict[str, Any]) -> None:
         self._state.namespaces = found
+
+    def _set_proxy_configs(self, found: list[ProxyConfigResource]) -> None:
+        self._config.change_settings(proxy_configs=ProxyConfigs.of(found, self._settings.revision))
+        self._note_read(_CONFIGS, f"{len(found)} ProxyConfig resources")
+
+    def _set_kubelets(self, found: dict[str, bool]) -> None:
+        kubelets = Kubelets(by_node=found)
+        self._config.change_settings(kubelets=kubelets)
+        older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
+        use = "native sidecars" if kubelets.run_native_sidecars() else older
+        self._note_read(_NODES, f"{len(found)} nodes: {use}")
+
+    def _note_read(self, kind: str, message: str) -> None:
+        self._state.awaited.discard(kind)
+        self._log.event("info", message)
 
     def _serve_kept(self, kept: Kept) -> None:
         clients = self._certificates.read("--clientCAFile", self._settings.client_ca_file)

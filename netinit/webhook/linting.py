@@ -18,11 +18,12 @@ from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
 from netinit.webhook.prerequisites import find_missing
 
-__all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
+__all__ = ["ERROR", "WARNING", "InstallationFinding", "arguments_of", "lint"]
 
 ERROR, WARNING = "error", "warning"
 _INJECTOR = "injector"
 _COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
+_WATCHES = "--watchProxyConfigs=true"
 _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
@@ -77,14 +78,10 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         none = "there is no webhook that injects sidecars"
         return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
     found: list[InstallationFinding] = about_templates
-    if any(map(_is_ours, by_kind.get("Deployment", []))):
-        found += _about_proxy_configs(by_kind.get("ProxyConfig", []))
+    found += _about_proxy_configs(by_kind)
     for hook in hooks:
-        found += [
-            *_about_itself(hook, by_kind),
-            *_about_certificate(hook, now, by_kind, whole=whole),
-            *_about_service(hook, by_kind, whole=whole),
-        ]
+        found += [*_about_itself(hook, by_kind), *_about_certificate(hook, now, by_kind, whole=whole)]
+        found += _about_service(hook, by_kind, whole=whole)
     if whole and "Namespace" in by_kind:
         found += _about_namespaces(hooks, by_kind["Namespace"])
     found += [_finding(WARNING, *example) for example in find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)]
@@ -117,21 +114,26 @@ def _about_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
 
 
 def _is_ours(deployment: Tree) -> bool:
-    pod = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("metadata"))
-    return strings(pod.get("labels")).get(_COMPONENT) == _OURS
+    return _labels_of_pods(deployment).get(_COMPONENT) == _OURS
 
 
-def _about_proxy_configs(resources: list[Tree]) -> Iterator[InstallationFinding]:
-    """The ProxyConfig resources, whose settings reach pods that istiod injects and not those that this webhook does."""
-    for tree in resources:
-        metadata = mapping(tree.get("metadata"))
-        yield _finding(
-            WARNING,
-            "proxy-config",
-            f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}",
-            "its settings reach pods that istiod injects, and not those that this webhook injects, which does not read it",
-            "write them into meshConfig.defaultConfig, or into the pods' annotation proxy.istio.io/config",
-        )
+def _labels_of_pods(workload: Tree) -> dict[str, str]:
+    return strings(mapping(mapping(mapping(workload.get("spec")).get("template")).get("metadata")).get("labels"))
+
+
+def _about_proxy_configs(by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
+    """The ProxyConfig resources, where our webhook runs without watching them."""
+    blind = any(_is_ours(tree) and _WATCHES not in arguments_of(tree) for tree in by_kind.get("Deployment", []))
+    for metadata in [mapping(tree.get("metadata")) for tree in by_kind.get("ProxyConfig", []) if blind]:
+        subject = f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}"
+        message = f"its settings reach pods that istiod injects, and not those of this webhook, which runs without {_WATCHES}"
+        yield _finding(WARNING, "proxy-config", subject, message, "set injection.proxyConfigs=true")
+
+
+def arguments_of(workload: Tree) -> list[str]:
+    """The arguments of all containers of a workload's pods."""
+    pod = mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec"))
+    return [string(word) for one in sequence(pod.get("containers")) for word in sequence(mapping(one).get("args"))]
 
 
 def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
@@ -275,7 +277,7 @@ def _deployments(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> list[tuple[T
     selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in services]
     found = []
     for tree in by_kind.get("Deployment", []):
-        labels = strings(mapping(mapping(mapping(tree.get("spec")).get("template")).get("metadata")).get("labels"))
+        labels = _labels_of_pods(tree)
         is_near = mapping(tree.get("metadata")).get("namespace") == namespace
         if is_near and any(one and one.items() <= labels.items() for one in selectors):
             found.append((tree, labels))

@@ -79,6 +79,11 @@ def _gauges(state: ServingState) -> Iterator[tuple[str, str, Callable[[], float]
         lambda: int(bool(state.configuration_problem)),
     )
     yield (
+        "netinit_webhook_configuration_restored",
+        "1 while a configuration from before a restart is in use, since the newest one is invalid.",
+        lambda: int(state.served.is_restored) if state.served else 0,
+    )
+    yield (
         "netinit_webhook_broken_templates",
         "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused.",
         lambda: len(state.served.config.broken) if state.served else 0,

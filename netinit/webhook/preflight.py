@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import parse_webhooks
-from netinit.webhook.linting import ERROR, WARNING, InstallationFinding, lint
+from netinit.webhook.linting import ERROR, WARNING, InstallationFinding, arguments_of, lint
 from netinit.webhook.prerequisites import find_missing
 
 __all__ = ["ClusterState", "find_pods", "name_resource", "preflight", "tell_platform"]
@@ -155,8 +155,7 @@ def _number(version: str) -> tuple[int, int] | None:
 
 
 def _arguments(planned: Sequence[Tree], kind: str) -> list[str]:
-    containers = [mapping(one) for pod in find_pods(planned, kind) for one in sequence(pod.get("containers"))]
-    return [string(word) for one in containers for word in sequence(one.get("args"))]
+    return [word for tree in planned if tree.get("kind") == kind for word in arguments_of(tree)]
 
 
 def _shorten(names: Sequence[str]) -> str:

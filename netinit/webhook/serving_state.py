@@ -26,12 +26,16 @@ class Problems(dict[str, str]):
 
 @dataclass(slots=True)
 class ServingState:
-    """The values in use. `certificate_expires` is in seconds of the epoch, 0 where there is no certificate yet."""
+    """The values in use. `certificate_expires` is in seconds of the epoch, 0 where there is no certificate yet.
+
+    `awaited` are the kinds of objects that decide about pods and have not been listed yet.
+    """
 
     served: Served | None = None
     certificate_expires: float = 0.0
     namespaces: Mapping[str, Tree] = field(default_factory=dict)
     namespaces_source: str = "the review alone"
+    awaited: set[str] = field(default_factory=set)
     draining: bool = False
     configuration_problem: str = ""
     problems: Problems = field(default_factory=Problems)
@@ -45,6 +49,12 @@ class ServingState:
     def has_cluster_error(self) -> bool:
         """Whether the cluster's API cannot be asked, or refuses something."""
         return bool(self.cluster_problems or "cluster" in self.problems)
+
+    def find_obstacle(self) -> str:
+        """What is missing for a review to be answered, or nothing."""
+        if self.served is None:
+            return "there is no configuration yet"
+        return f"the cluster's {' and '.join(sorted(self.awaited))} have not been read yet" if self.awaited else ""
 
     def is_ready(self) -> bool:
         """Whether reviews can be answered, and the server is not about to end."""
@@ -70,6 +80,7 @@ class ServingState:
         return [
             ("serving", not self.draining, "draining: it was told to end" if self.draining else "ok"),
             ("configuration", served is not None, configuration),
+            *([("cluster", False, f"waiting for {', '.join(sorted(self.awaited))}")] if self.awaited else ()),
             ("certificate", expires > time.time(), f"valid until {format_date(expires)}" if expires else "none yet"),
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from netinit.inject.kubelets import Kubelets
 from netinit.inject.pod import Settings as InjectionSettings
 from netinit.options import AUTO
 from netinit.options.declare import DeclaredOptions, plain
@@ -15,6 +16,7 @@ from netinit.options.kinds import (
     PATH,
     PORT,
     SWITCH,
+    YES_NO_AUTO,
     Kind,
     read_bool,
     write_bool,
@@ -79,13 +81,18 @@ class ServeSettings(DeclaredOptions):
     mesh_map: str = plain(
         "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, in the place of a file.",
     )
+    last_good_map: str = plain(
+        "--lastGoodConfigMapName", _TEXT, default="",
+        help_text="Keep in this ConfigMap, which must exist, what was last in use of the watched ones; a restart uses it where "
+        "they are invalid.")
     namespace: str = plain(
         "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",),
         help_text="The namespace of these ConfigMaps, of the Secret and of the Service (default: this pod's own).")
     revision: str = plain("--revision", _TEXT, default="default", also=("REVISION",), help_text="The revision of injected pods.")
-    native_sidecars: bool = plain(
-        "--native-sidecars", _YES, default=True, also=("ENABLE_NATIVE_SIDECARS",),
-        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.")
+    native_sidecars: bool | str = plain(
+        "--native-sidecars", YES_NO_AUTO, default=True, also=("ENABLE_NATIVE_SIDECARS",),
+        help_text="Run the proxy as a native sidecar, which is an init container that keeps running; auto: where every kubelet is "
+        "1.33 or later, for which nodes are watched.")
     dual_stack: bool = plain(
         "--dual-stack", _YES, default=False, also=("ISTIO_DUAL_STACK",),
         help_text="Capture IPv6 in every pod that has an IPv6 address, as proxyMetadata ISTIO_DUAL_STACK of the mesh does.")
@@ -124,6 +131,9 @@ class ServeSettings(DeclaredOptions):
     watch_namespaces: bool = plain(
         "--watchNamespaces", _YES, default=False,
         help_text="Watch namespaces for the annotations from which OpenShift's user ids follow.")
+    watch_proxy_configs: bool = plain(
+        "--watchProxyConfigs", _YES, default=False,
+        help_text="Watch ProxyConfig resources (networking.istio.io), and merge them into the pods' proxy configuration.")
     health_file: str = plain(
         "--healthCheckFile", PATH, default="", help_text="Write ok to this file as long as the server is healthy.",
     )
@@ -146,24 +156,31 @@ class ServeSettings(DeclaredOptions):
     def injection(self) -> InjectionSettings:
         """What the injector is started with."""
         return InjectionSettings(
-            revision=self.revision, native_sidecars=self.native_sidecars, compliance_policy=self.compliance_policy,
-            proxy_metadata=self._proxy_metadata(),
+            revision=self.revision, native_sidecars=self.native_sidecars is True, compliance_policy=self.compliance_policy,
+            kubelets=Kubelets() if self.watches_nodes else None, proxy_metadata=self._proxy_metadata(),
         )
 
     def notices(self) -> list[str]:
         """A sentence for each flag that was given and has no effect any more."""
         return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
+
     def _proxy_metadata(self) -> dict[str, str]:
         """What these settings add to the mesh's."""
         found = {DUAL_STACK: "true"} if self.dual_stack else {}
         return found if self.ipv6 == AUTO else {**found, IPV6_OF_PODS: self.ipv6}
 
     @property
+    def watches_nodes(self) -> bool:
+        """Whether the nodes decide about native sidecars."""
+        return self.native_sidecars == AUTO
+
+    @property
     def uses_cluster(self) -> bool:
         """Whether something is read from the API or written to it."""
-        return any(
-            (self.config_map, self.mesh_map, self.values_map, self.certificate_secret, self.webhook_config, self.watch_namespaces)
-        )
+        return any((
+            self.config_map, self.mesh_map, self.values_map, self.certificate_secret, self.webhook_config, self.watch_namespaces,
+            self.watch_proxy_configs, self.watches_nodes,
+        ))  # fmt: skip
 
     def _check(self) -> list[str]:
         problems = []
@@ -174,6 +191,8 @@ class ServeSettings(DeclaredOptions):
         ):
             if file and in_cluster:
                 problems.append(f"{name}: contradicts {other}; give one of the two")
+        if self.last_good_map and not (self.config_map or self.mesh_map):
+            problems.append("--lastGoodConfigMapName: goes with --injectConfigMapName or --meshConfigMapName; files are read anew")
         if self.dual_stack and self.ipv6 != AUTO:
             problems.append("--dual-stack: counts only with --ipv6 auto; give one of the two")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):

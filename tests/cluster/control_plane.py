@@ -275,7 +275,7 @@ class ControlPlane:
 
 def mount_values(trees, folder):
     """The ConfigMap of values for the templates, as a kubelet mounts it, and the flag that leads there."""
-    found = [tree for tree in trees if tree["kind"] == "ConfigMap" and "values" in tree["data"]]
+    found = [tree for tree in trees if tree["kind"] == "ConfigMap" and "values" in tree.get("data", {})]
     for tree in found:
         (Path(folder) / "values").write_text(tree["data"]["values"])
     return [f"--valuesFile={Path(folder) / 'values'}" for _ in found]
@@ -312,13 +312,22 @@ class Replica:
         return self
 
     def ready(self):
-        url = f"http://{self.address}:15014/readyz"
+        return self.health().endswith("\nready\n")
+
+    def health(self):
+        """What it says of itself, all of it."""
+        return self.look("readyz?verbose")
+
+    def metrics(self):
+        return self.look("metrics")
+
+    def look(self, path):
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status == 200
+            with urllib.request.urlopen(f"http://{self.address}:15014/{path}", timeout=5) as answer:
+                return answer.read().decode()
         except urllib.error.HTTPError as error:
-            error.close()
-            return False
+            with error:
+                return error.read().decode()
 
     def wait(self):
         self.plane.until(self.ready, f"the replica at {self.address} is ready: {self.log}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
-import itertools
 import json
 import socket
 import ssl
@@ -19,6 +18,7 @@ import pytest
 from control_plane import ADDRESSES, NAME, NAMESPACE, NATIVE_SIDECARS, ApiError, Replica
 from inject_data import CURRENT as INJECT
 from inject_data import DATA, assert_same, cases, documents, joined_mesh, needs_data
+from installation import bare, fresh, injected, installed, numbers, reaches
 from netinit.golang import goyaml
 from netinit.inject.manifests import workloads
 from netinit.webhook.certificates import describe, make_pair, service_names
@@ -27,47 +27,6 @@ from webhook_server import CONFIG, make_pod, make_review
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/netinit-webhook-tls"
 OVERRIDES = '--overrides={"spec": {"serviceAccountName": "default"}}'
-numbers = itertools.count()
-
-
-def fresh(plane, **labels):
-    return plane.namespace(f"ns-{next(numbers)}", **labels)
-
-
-def bare(name=None, **more):
-    pod = make_pod(name or f"web-{next(numbers)}", **more)
-    del pod["metadata"]["namespace"]
-    pod["spec"]["serviceAccountName"] = "default"  # as the admission plugin does, which wants a controller
-    return pod
-
-
-def injected(pod):
-    names = [one["name"] for key in ("initContainers", "containers") for one in pod["spec"].get(key, ())]
-    return "istio-proxy" in names
-
-
-def reaches(plane, namespace, wanted=True):
-    """The API server has heard of the webhooks: a pod of the namespace is injected, or is no more."""
-    plane.until(
-        lambda: injected(plane.pod(namespace, bare())) is wanted,
-        f"pods of {namespace} {'are' if wanted else 'are not'} injected",
-    )
-
-
-@contextlib.contextmanager
-def installed(plane, tmp_path, *given, replicas=1, more=()):
-    """The chart's objects, and replicas that the Service leads to; gone afterwards."""
-    _, trees = plane.install(*given)
-    with contextlib.ExitStack() as stack:
-        made = [
-            stack.enter_context(Replica(plane, address, trees=trees, folder=tmp_path, more=more))
-            for address in ADDRESSES[:replicas]
-        ]
-        for one in made:
-            one.wait()
-        plane.endpoints(*ADDRESSES[:replicas])
-        yield made
-
 
 def test_the_charts_objects_are_taken_and_pods_are_injected(clean, tmp_path):
     too_new, trees = clean.install()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from bpf import attached, cgroup, rewrite_port
 from conversations import converse, track
 from netinit.lab import PROXY_ID, NetworkNamespace
 from netinit.node.decision import decide, read_pod
@@ -121,6 +124,27 @@ def test_drift_is_told_with_the_first_rule_and_again_when_it_is_another(api, tmp
         messages = [event["message"] for event in api.events() if event["reason"] == "InterceptionDrift"]
         assert "nat ISTIO_INBOUND rule 1" in messages[0]
         assert 'state="drifted"} 1.0' in node.get("/metrics")[1]
+
+
+FORMS = ("kubepods/burstable/pod{uid}", "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{name}.slice")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_program_at_the_pods_cgroup_that_rewrites_connections_is_told(api, tmp_path, pod, runtime, form):
+    """The agent sees no process of the pod, but the node's cgroups, named by the kubelet with either driver."""
+    api.put(make_validated_pod("web", "10.77.0.2"))
+    path = form.format(uid="uid-shop-web", name="uid_shop_web")
+    with cgroup(f"netinit-sweep-{os.getpid()}/{path}/c1") as container:
+        folder = container.parents[len(Path(path).parts)]
+        with Node(tmp_path, api, *OWN, "--cgroupFolder", folder) as node:
+            assert node.ask("ADD", netns=runtime, configuration={"prevResult": {"ips": [V4]}})[0] == 0
+            node.until(lambda: 'state="captured"} 1.0' in node.get("/metrics")[1], "the metric")
+            with attached(container, "connect4", rewrite_port(80, 443)):
+                node.until(lambda: "InterceptionDrift" in reasons(api), "the event")
+                node.until(lambda: 'state="drifted"} 1.0' in node.get("/metrics")[1], "the metric")
+            node.until(lambda: 'state="captured"} 1.0' in node.get("/metrics")[1], "the metric")
+    (message,) = [event["message"] for event in api.events() if event["reason"] == "InterceptionDrift"]
+    assert f"(connect4 of the cgroup /{path}/c1)" in message
 
 
 def test_a_pod_is_programmed_in_place(api, tmp_path, pod, runtime):

@@ -21,7 +21,7 @@ VARIABLES = tuple(name for flag in FLAGS for name in flag.variables)
 VALUES = ("true", "false", "TRUE", "1", "yes", "maybe", "", "-", "--", "-f", "a=b", "=", "x y", "é", "\n", " ", os.devnull, os.curdir, "/nonexistent", "shop", "a,b")
 STRAYS = ("stray", "--nonsense", "--nonsense=1", "-X", "-RX", "-Rfa.yaml", "-fa.yaml", "-f=a.yaml", "--", "-", "--filenam", "--json=true", "--no-json", "---", "-o-", "")
 FREE = ("", "shop", "a=b", "é", "x y", "-x")
-RIGHT = {"SWITCH": ("true", "false"), "true|false": ("true", "false", "0", "Yes", "off"), "FILE": (os.devnull,), "FILE|-": (os.devnull,), "FILE|DIR|-": ("a", os.curdir), "IMAGE": ("r/n:1", "registry.example:5000/r/n@sha256:0a")}
+RIGHT = {"SWITCH": ("true", "false"), "true|false|auto": ("true", "false", "0", "Yes", "off"), "FILE": (os.devnull,), "FILE|-": (os.devnull,), "FILE|DIR|-": ("a", os.curdir), "IMAGE": ("r/n:1", "registry.example:5000/r/n@sha256:0a")}
 
 _value = st.sampled_from(VALUES)
 _name = st.sampled_from([name for names in NAMES.values() for name in names])
@@ -37,7 +37,7 @@ _piece = st.one_of(
 def right_lines(draw):
     """A command line in which every value is right, and the fields that it sets; lists grow, else the last one counts."""
     words, given_last = ["-f", STDIN], {"filenames": (STDIN,)}
-    for flag in draw(st.lists(st.sampled_from([flag for flag in FLAGS if flag.field not in ("explain", "as_json", "as_table", "labels")]), max_size=6)):
+    for flag in draw(st.lists(st.sampled_from([flag for flag in FLAGS if flag.field not in ("explain", "check_config", "as_json", "labels")]), max_size=6)):
         name = draw(st.sampled_from(NAMES[flag.field]))
         text = draw(st.sampled_from(RIGHT["SWITCH"] if flag.kind is SWITCH else RIGHT.get(flag.kind.metavar, FREE)))
         joined = flag.kind is SWITCH or text.startswith("-") or draw(st.booleans())

@@ -143,3 +143,12 @@ def test_the_lock_of_what_signs_has_hashes():
     packages = re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE)
     assert "cyclonedx-python-lib" in packages
     assert len(re.findall(r"^[a-z0-9-]+==.* \\\n    --hash=sha256:", text, re.MULTILINE)) == len(packages)
+
+
+def test_workflows_name_our_own_action_as_every_runner_can_find_it():
+    workflows = [yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / ".github/workflows").glob("*.yml")]
+    used = [step["uses"] for one in workflows for job in one["jobs"].values() for step in job.get("steps", ()) if "uses" in step]
+    own = [name for name in used if "@" not in name]
+    assert own == ["./", "./"]  # runners refuse `$/` where no path follows
+    assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", name) for name in used if name not in own)
+    assert (ROOT / own[0] / "action.yml").is_file()

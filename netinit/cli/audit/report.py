@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,16 @@ def examine(name: str, ground: RuleSource, assertions: Sequence[Assertion]) -> A
     subject = subject_of(name, ground)
     made = next(iter(ground.options.values()), None)
     options = format_options(made) if made else ""
-    return Audited(name, audit(subject), rule_on(subject, assertions), options, ground.notes, ground.warnings, ground.facts)
+    traffic = audit(subject)
+    warnings = (*ground.warnings, *_name_redirected(subject, traffic))
+    return Audited(name, traffic, rule_on(subject, assertions), options, ground.notes, warnings, ground.facts)
+
+
+def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:
+    """Where the rules of another mesh send connections: whether its proxy listens there is not known."""
+    ports = sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})
+    if subject.is_of_another_mesh:
+        yield f"no rules of netinit here: what foreign rules redirect to port {', '.join(map(str, ports))} counts as captured"
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:

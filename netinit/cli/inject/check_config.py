@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.output import show_artefact, show_lines
+from netinit.base.output import show_artefact
 from netinit.base.sanitize import shorten, split_message
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -19,10 +19,11 @@ def check_config(flags: CheckFlags) -> int:
     problems = list(find_template_problems(config, settings))
     known = {problem.message for problem in problems}
     others = [line for line in config.warnings if not any(line.startswith(message) for message in known)]
-    show_lines([f"warning: {line}" for line in others])
+    inject_inputs.warn([f"warning: {line}" for line in others])
     for problem in problems:
         ending = "; pods that ask for it are refused" if problem.stops_pods else ""
-        show_lines([f"{'error' if problem.stops_pods else 'warning'}: {line}" for line in split_message(problem.message + ending)])
+        label = "error" if problem.stops_pods else "warning"
+        inject_inputs.warn([f"{label}: {line}" for line in split_message(problem.message + ending)])
     broken = sum(problem.stops_pods for problem in problems)
     defaults = ", ".join(map(shorten, config.default_templates))
     show_artefact(f"{len(config.sources)} templates, {broken} broken; a pod was injected with the default: {defaults}\n")

@@ -11,6 +11,7 @@ from netinit.base.tree import Tree, mapping, strings
 __all__ = ["Cluster"]
 
 Found = TypeVar("Found")
+_NOT_FOUND = 404
 
 
 class Cluster:
@@ -50,8 +51,27 @@ class Cluster:
         found = self._one(f"the namespace {name}", self._resources.NAMESPACES, name)
         return strings(mapping(found.get("metadata")).get("labels"))
 
+    def nodes(self) -> list[Tree]:
+        """The nodes. Raises ConfigError."""
+        return self._list("the nodes", self._resources.NODES)
+
+    def proxy_configs(self) -> list[Tree]:
+        """The ProxyConfig resources; none where the cluster does not know their kind. Raises ConfigError."""
+        return self._list("the ProxyConfig resources", self._resources.PROXY_CONFIGS, optional=True)
+
+    def _list(self, what: str, resource: Any, *, optional: bool = False) -> list[Tree]:
+        def ask() -> list[Tree]:
+            try:
+                found: list[Tree] = self._asking.ask_list(self._access, resource)
+            except ClusterError as error:
+                if optional and error.status == _NOT_FOUND:
+                    return []
+                raise
+            return found
+
+        return self._read(what, ask)
+
     def webhook_configurations(self) -> list[Tree]:
         """The MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
-        resource = self._resources.WEBHOOK_CONFIGURATIONS
-        found: list[Tree] = self._read("the webhooks", lambda: self._asking.ask_list(self._access, resource))
+        found = self._list("the webhooks", self._resources.WEBHOOK_CONFIGURATIONS)
         return [item for item in found if "sidecar-injector" in str(item.get("webhooks"))]

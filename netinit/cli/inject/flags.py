@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from netinit.options.declare import DeclaredOptions, plain
-from netinit.options.kinds import FALSE_WORDS, SWITCH, TRUE_WORDS, Kind, write_bool
+from netinit.options.kinds import AUTO, SWITCH, YES_NO_AUTO, Kind
 
 STDIN = "-"
 _IMAGE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@-")
@@ -35,20 +35,9 @@ def _read_file_or_stdin(text: str) -> str:
     return text if text == STDIN else _read_file(text)
 
 
-def _read_yes(text: str) -> bool:
-    """A boolean in Go's words, and in those that people write into environments."""
-    word = text.strip().lower()
-    if word in (*TRUE_WORDS, "yes", "y", "on"):
-        return True
-    if word in (*FALSE_WORDS, "no", "n", "off"):
-        return False
-    raise ValueError("is neither true nor false")
-
-
 _FILE = Kind(metavar="FILE", read=_read_file, is_file=True)
 _INPUT = Kind(metavar="FILE|-", read=_read_file_or_stdin, is_file=True)
 _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
-_YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true", "false"))
 
 
 def _read_image(text: str) -> str:
@@ -83,9 +72,14 @@ class CheckFlags(DeclaredOptions):
         "--image", Kind(metavar="IMAGE", read=_read_image), default="",
         help_text="The image of the init container (sets global.proxy_init.image).")
     revision: str = plain("--revision", _text("REVISION"), default="", help_text="The revision that the pods are injected for.")
-    native_sidecars: bool = plain(
-        "--native-sidecars", _YES, default=True, also=("ENABLE_NATIVE_SIDECARS",),
-        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.")
+    native_sidecars: bool | str = plain(
+        "--native-sidecars", YES_NO_AUTO, default=True, also=("ENABLE_NATIVE_SIDECARS",),
+        help_text="Run the proxy as a native sidecar, which is an init container that keeps running; auto: where every kubelet of the "
+        "cluster is 1.33 or later.")
+    proxy_config_files: tuple[str, ...] = plain(
+        "--proxyConfigFile", _INPUT, default=(), repeated=True,
+        help_text="ProxyConfig resources (networking.istio.io) that count for the pods (default: those of the cluster, if one is "
+        "asked). May be repeated.")
     compliance_policy: str = plain(
         "--compliance-policy", _text("POLICY"), default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
@@ -124,9 +118,15 @@ class CheckFlags(DeclaredOptions):
         problems = []
         if not self.filenames:
             problems.append("-f: no manifest is given; name a file, a folder, or - for stdin")
-        if (*self.filenames, self.config_file, self.mesh_file, self.values_file).count(STDIN) > 1:
+        if (*self.filenames, self.config_file, self.mesh_file, self.values_file, *self.proxy_config_files).count(STDIN) > 1:
             problems.append("-: stdin can be read for one option only")
-        return problems
+        return problems + self._problems_of_sidecars()
+
+    def _problems_of_sidecars(self) -> list[str]:
+        if self.native_sidecars == AUTO and not self.uses_cluster:
+            remedy = "name it with --context or --kubeconfig, or say true or false"
+            return [f"--native-sidecars: auto needs the nodes of a cluster; {remedy}"]
+        return []
 
 
 class InjectFlags(CheckFlags):
@@ -143,7 +143,7 @@ class InjectFlags(CheckFlags):
         help_text="Say what is wrong with the configuration and its templates, as the webhook would; needs no manifests.")
 
     def _check(self) -> list[str]:
-        problems = [] if self.check_config and not self.filenames else super()._check()
+        problems = self._problems_of_sidecars() if self.check_config and not self.filenames else super()._check()
         if self.check_config and (self.filenames or self.explain):
             problems.append("--check-config: needs no manifests and explains none; leave -f and --explain out")
         if self.labels is not None:

@@ -6,15 +6,23 @@ import os
 from collections.abc import Sequence
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, show_lines
+from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten, split_message
-from netinit.base.tree import mapping, string
+from netinit.base.tree import Tree, mapping, string
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError, Spool
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
+from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
+from netinit.inject.kubelets import Kubelets
 from netinit.inject.pod import Settings
+from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
+from netinit.options import AUTO
 from netinit.options.kinds import quote_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.cli.inject.cluster import Cluster
 
 __all__ = [
     "in_file",
@@ -29,12 +37,46 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def settings_of(flags: CheckFlags) -> Settings:
-    """What the injector is started with."""
+    """What the injector is started with: of flags, files and the cluster. Raises ConfigError."""
     return Settings(
         revision=flags.revision,
-        native_sidecars=flags.native_sidecars,
+        native_sidecars=flags.native_sidecars is True,
+        kubelets=Kubelets.of(_cluster_of(flags).nodes()) if flags.native_sidecars == AUTO else None,
         compliance_policy=flags.compliance_policy,
+        proxy_configs=ProxyConfigs.of(_read_proxy_configs(flags), flags.revision),
     )
+
+
+def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
+    """The ProxyConfig resources: of files, else of the cluster where one is asked for the configuration."""
+    if not flags.proxy_config_files:
+        reads = flags.uses_cluster and not (flags.config_file and flags.mesh_file)
+        return [ProxyConfigResource.parse(tree) for tree in (_cluster_of(flags).proxy_configs() if reads else ())]
+    found = []
+    for name, text in read_manifests(flags.proxy_config_files, "--proxyConfigFile", recursive=False):
+        try:
+            trees = [tree for tree in goyaml.load_all(text) if isinstance(tree, dict) and _is_proxy_config(tree)]
+            found += [ProxyConfigResource.parse(_with_namespace(tree, flags.namespace or "default")) for tree in trees]
+        except NetinitError as error:
+            raise ConfigError(in_file(name, error)) from error
+        if not trees:
+            raise ConfigError(f"--proxyConfigFile: {shorten(name)} has no ProxyConfig of {API_GROUP}")
+    return found
+
+
+def _is_proxy_config(tree: Tree) -> bool:
+    return tree.get("kind") == KIND and string(tree.get("apiVersion")).startswith(f"{API_GROUP}/")
+
+
+def _with_namespace(tree: Tree, namespace: str) -> Tree:
+    metadata = mapping(tree.get("metadata"))
+    return {**tree, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
+
+
+def _cluster_of(flags: CheckFlags) -> Cluster:
+    from netinit.cli.inject.cluster import Cluster  # needs a package of its own
+
+    return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
 
 
 def in_file(name: str, error: NetinitError) -> str:
@@ -117,9 +159,7 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     mesh = read_text(flags.mesh_file) if flags.mesh_file else None
     values = read_text(flags.values_file) if flags.values_file else None
     if flags.uses_cluster and (source is None or mesh is None):
-        from netinit.cli.inject.cluster import Cluster
-
-        cluster = Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
+        cluster = _cluster_of(flags)
         if source is None:
             name = flags.config_map or _injector_map(flags.revision)
             data = cluster.config_map(flags.istio_namespace, name)
@@ -195,6 +235,11 @@ def write_result(name: str, spool: Spool) -> None:
         raise InjectionError(f"-o: {name}: is not written: {error}") from error
 
 
-def warn(lines: Sequence[str]) -> None:
-    """Shows the user something, on stderr."""
-    show_lines(lines)
+def warn(texts: Sequence[str]) -> None:
+    """Shows the user something, on stderr; only a terminal, which wants it wrapped, needs click for it."""
+    if not shows_on_a_terminal():
+        show_lines(texts)
+        return
+    from netinit.cli.console import say
+
+    say(texts)

@@ -7,14 +7,16 @@ from netinit.cli.group import LazyGroup
 
 __all__ = ["command"]
 
-COMMANDS = {  # name -> module under netinit.cli, what it does
-    "explain": ("kubectl.explain", "Show what happens to a connection of a pod, and why."),
-    "audit": ("kubectl.audit", "Show what of a pod's traffic does not go through the proxy."),
-    "verify": ("kubectl.verify", "Compare a pod's live rules with those that it should have."),
-    "draw": ("kubectl.draw", "Draw the path of packets through a pod's rules."),
-    "doctor": ("kubectl.doctor", "Find out whether the rules work where a pod runs."),
-    "watch": ("kubectl.watch", "Show how much of a pod's traffic meets which fate, as it happens."),
-    "trace": ("kubectl.trace", "Follow real packets of a pod through its rules."),
+COMMANDS = {  # name -> module under netinit.cli, which has it or makes it, what it does
+    "explain": ("kubectl.pod_command", "Show what happens to a connection of a pod, and why."),
+    "audit": ("kubectl.pod_command", "Show what of a pod's traffic does not go through the proxy."),
+    "verify": ("kubectl.pod_command", "Compare a pod's live rules with those that its manifest asks for."),
+    "draw": ("kubectl.pod_command", "Draw the path of packets through a pod's rules."),
+    "doctor": ("kubectl.pod_command", "Find out whether the rules work where a pod runs."),
+    "watch": (
+        "kubectl.stream_command", "Show how much of a pod's traffic is captured, passes by the proxy or is dropped, as it happens.",
+    ),
+    "trace": ("kubectl.stream_command", "Follow real packets of a pod through its rules, and compare with what explain predicts."),
     "fix": ("kubectl.fix", "Bring a pod's rules back to those that its manifest asks for."),
     "report": ("kubectl.report", "Write all that a bug report needs about a pod, redacted."),
     "check": ("kubectl.check", "Show all pods of a mesh in a table: injected, rules, bypasses, warnings."),

@@ -13,6 +13,7 @@ from netinit.base.sanitize import lines
 from netinit.base.tree import Tree, mapping, string
 from netinit.cli.console import answer
 from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.command import COMMANDS
 from netinit.cli.kubectl.common_options import cluster_options, environment, find_kubectl, find_pods
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
@@ -34,13 +35,6 @@ AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 WITH_TARGET = ("explain", "draw")
 WITH_JSON = ("explain", "audit", "verify", "doctor")
 TEXT, JSON = "text", "json"
-WHAT = {
-    "explain": "Show what happens to a connection of a pod, and why.",
-    "audit": "Show what of a pod's traffic does not go through the proxy.",
-    "verify": "Compare a pod's live rules with those that its manifest asks for.",
-    "draw": "Draw the path of packets through a pod's rules.",
-    "doctor": "Find out whether the rules work where a pod runs.",
-}
 MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it, those that differ from most first.
 Further options are those of netinit's command of this name, those that kubectl has too (-n, -o) by their long names. The
 live rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit
@@ -101,7 +95,7 @@ def make_command(verb: str) -> click.Command:
     if verb in WITH_TARGET:
         params.append(click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes, by name or address."))
     made: click.Command = click.command(
-        verb, params=params, help=f"{WHAT[verb]}\n\n{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}",
+        verb, params=params, help=f"{COMMANDS[verb][1]}\n\n{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}",
         context_settings={**HELP_NAMES, "ignore_unknown_options": True},
     )(command)  # fmt: skip
     return made

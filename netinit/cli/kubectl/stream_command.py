@@ -11,6 +11,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError
 from netinit.base.sanitize import lines, split_message
 from netinit.cli.console import answer, note
 from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.command import COMMANDS
 from netinit.cli.kubectl.common_options import cluster_options, find_kubectl, find_pods
 from netinit.cli.kubectl.destinations import find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
@@ -21,10 +22,6 @@ from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
 
 Show = Callable[[str], None]
-WHAT = {
-    "watch": "Show how much of a pod's traffic is captured, passes by the proxy or is dropped, as it happens.",
-    "trace": "Follow real packets of a pod through its rules, and compare with what explain predicts.",
-}
 MORE = """Further options are those of netinit's command of this name, those that kubectl has too by their long names. The rules are
 read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the node can
 pull. Ctrl-C ends it, there too.
@@ -33,7 +30,7 @@ MOST_LOOKS = 3600  # of an ephemeral container: nobody ends it where this comman
 _KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a command prompt", "All commands and output from this session")
 
 
-def make_live_command(verb: str) -> click.Command:
+def make_command(verb: str) -> click.Command:
     """The command of this name."""
 
     @cluster_options
@@ -55,7 +52,7 @@ def make_live_command(verb: str) -> click.Command:
                             help="The format; auto is a table on a terminal, else lines.")  # fmt: skip
     params.append(more)
     made: click.Command = click.command(
-        verb, params=params, help=f"{WHAT[verb]}\n\n{MORE}", context_settings={**HELP_NAMES, "ignore_unknown_options": True}
+        verb, params=params, help=f"{COMMANDS[verb][1]}\n\n{MORE}", context_settings={**HELP_NAMES, "ignore_unknown_options": True}
     )(command)
     return made
 

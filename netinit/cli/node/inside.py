@@ -20,9 +20,10 @@ from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
+from netinit.kernel.snapshot import cgroups
 from netinit.node.attachments import Attachments
-from netinit.node.pod_namespaces import find_namespaces
-from netinit.node.settings import RECORDS, SOCKET
+from netinit.node.pod_namespaces import find_cgroups, find_namespaces
+from netinit.node.settings import CGROUPS, RECORDS, SOCKET
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.serving.resources import count_cores
@@ -41,10 +42,12 @@ SECONDS = 60.0  # for one answer
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
 @click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
 @click.option("--recordsFolder", "records", default=RECORDS, show_default=True, help="Where the runtime has the results of plugins.")
+@click.option("--cgroupFolder", "cgroup_folder", default=CGROUPS, show_default=True, help="Where the node's cgroups are mounted.")
 @click.option("--socket", default=SOCKET, show_default=True, help="The agent's socket, beside which it keeps what it programmed.")
 @click.argument("words", nargs=-1, metavar="COMMAND...")
 def command(
-    *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, socket: str, words: tuple[str, ...]
+    *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, cgroup_folder: str, socket: str,
+    words: tuple[str, ...],
 ) -> int:
     """Run explain, audit, verify, draw, doctor, watch or trace for pods of this node; or repair them.
 
@@ -59,7 +62,7 @@ def command(
         return find_namespaces(wanted, attachments=attachments, records=Path(records), folder=Path(folder))
 
     if not words:
-        _answer_all([_read_question(line) for line in sys.stdin.read(MOST_ASKED).splitlines()], find)
+        _answer_all([_read_question(line) for line in sys.stdin.read(MOST_ASKED).splitlines()], find, cgroup_folder)
         return 0
     if words[0] not in FOLLOWING:
         raise OptionError(f"{quote_value(words[0])} ends by itself: ask on the standard input; to follow: {', '.join(FOLLOWING)}")
@@ -104,9 +107,10 @@ def check(words: tuple[str, ...], environ: dict[str, str]) -> None:
             raise OptionError(f"{quote_value(name)} is not a variable of an option")
 
 
-def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str, str]]) -> None:
+def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str, str]], cgroup_folder: str) -> None:
     """Answers each in a child of its own, which has all modules already, some at a time, and prints the answers in order."""
-    found = find({uid for one in questions for uid in one.uids})
+    wanted = {uid for one in questions for uid in one.uids}
+    found, groups = find(wanted), find_cgroups(wanted, cgroup_folder)
     preload.load_all(str(Path(__file__).parents[2]))
     from netinit.cli import start  # what it imports late stays with this process
 
@@ -115,6 +119,8 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
         if question.words[0] == CHANGING:  # a program of its own: it has locks, signals and an end of its own
             done = run_netinit((*question.words, "--netns", path), environ=question.environ)
             return {"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}
+        for group in [groups[uid] for uid in question.uids if uid in groups]:
+            cgroups.remember(cgroups.of_folder(cgroup_folder, group))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             environ = {"PATH": os.environ.get("PATH", ""), **question.environ}

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from netinit.base.errors import ConfigError, NetinitError, OptionError, ParseError
-from netinit.base.output import show, show_artefact, to_json, with_version
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tree import Tree, shown
+from netinit.cli.console import answer as show_answer
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -43,7 +44,7 @@ class CompareFlags(CheckFlags):
         ]  # fmt: skip
         if self.labels is not None:
             problems.append("--namespace-labels: goes with check-inject; a webhook is asked whatever the labels are")
-        return problems
+        return problems + self._problems_of_sidecars()
 
 
 @click.command("compare", cls=FlagCommand, settings=CompareFlags, hides=("labels",))
@@ -84,7 +85,7 @@ def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str
     if options.as_json:
         show_artefact(to_json(_to_tree(compared, titles)))
     else:
-        show(_render(compared, titles))
+        show_answer(_render(compared, titles))
     return DIFFERENT if compared.different else EQUAL
 
 

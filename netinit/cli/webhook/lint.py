@@ -9,9 +9,10 @@ from dataclasses import asdict
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import show, show_artefact, to_json, with_version
+from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, quote
 from netinit.base.tree import Tree, mapping, sequence
+from netinit.cli.console import answer
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
@@ -46,7 +47,7 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
     if as_json:
         show_artefact(to_json(with_version({"findings": [asdict(finding) for finding in found]})))
     else:
-        show(render_findings(found))
+        answer(render_findings(found))
     return 1 if any(finding.severity == ERROR for finding in found) else 0
 
 

@@ -30,8 +30,7 @@ from netinit.golang.goyaml import events
 from netinit.golang.template.nodes import Action
 from netinit.golang.template.template import Rendering
 from netinit.inject.guard.outline import Outline
-from netinit.inject.guard.scalars import Misfit
-from netinit.inject.guard.skeleton import forget, skeleton_of
+from netinit.inject.guard.skeleton import Misfit, forget, skeleton_of
 
 __all__ = ["BreakOut", "Foreign", "forget", "read"]
 

@@ -1,25 +1,194 @@
-"""The tree of an outline, built once, and the values of each pod in it."""
+"""The tree of an outline, built once, and the values that each pod's parts give its scalars."""
 
 from __future__ import annotations
 
 import functools
+import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Never
 
 import yaml
 
-from netinit.base.tree import clone
+from netinit.base.errors import ParseError
+from netinit.base.tree import clone, same
+from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
+from netinit.golang.goyaml.scalars import MERGE, resolve
+from netinit.golang.template.values import FunctionError
 from netinit.inject.guard.outline import ForeignPart
-from netinit.inject.guard.scalars import Entries, Items, Misfit, OutlineScalar, context_of, parse_once
 
-__all__ = ["Skeleton", "forget", "skeleton_of"]
+__all__ = ["Misfit", "Skeleton", "forget", "skeleton_of"]
 
-_LONGEST_KEPT = 1 << 16
+_LONGEST_SCALAR = 1 << 10
+"""Characters of the longest scalar that is kept parsed: with 256 of them the cache stays below a megabyte."""
+_LONGEST_OUTLINE = 1 << 16
 """Characters of the longest outline whose skeleton is kept; real ones have 5,000 to 20,000."""
+_BLANKS = " \t\r\n\x85\u2028\u2029"
+_NOT_IN_JSON = "[\x7f-\x9f\ufffe\uffff]"
+"""Characters that JSON does not escape, and that YAML forbids or reads as a line break."""
 _NOT_IN_COMMENTS = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """Line breaks, which end a comment, and characters that YAML forbids."""
+
+
+class Misfit(Exception):  # noqa: N818 - a verdict
+    """The parts of these numbers do not fit into the outline; the message says where."""
+
+    def __init__(self, where: str, numbers: Iterable[int]) -> None:
+        super().__init__(where)
+        self.numbers = tuple(numbers)
+
+
+class _Entries(dict[str, Any]):
+    """A written mapping whose entries belong to the mapping around it."""
+
+
+class _Items(list[Any]):
+    """A written list whose items belong to the list around it."""
+
+
+class _Context(NamedTuple):
+    """What is put around a scalar's source to parse it alone as in its place, and which of how many events is the scalar."""
+
+    before: str
+    after: str
+    number: int
+    total: int
+
+    @classmethod
+    def of(cls, start: Any, *, is_key: bool) -> _Context:
+        """The context of a scalar in the collection that this event starts; None for the root of the document."""
+        if start is None:
+            return cls("", "\n", 2, 5)
+        indent = "" if start.anchor or start.tag else " " * start.start_mark.column  # a name stands before the mapping itself
+        if start.__class__ is yaml.SequenceStartEvent:
+            return cls("[", "]", 3, 7) if start.flow_style else cls(f"{indent}- ", "\n", 3, 7)
+        if is_key:
+            return cls("{", ": x}", 3, 8) if start.flow_style else cls(indent, ": x\n", 3, 8)
+        return cls("{k: ", "}", 4, 8) if start.flow_style else cls(f"{indent}k: ", "\n", 4, 8)
+
+
+def _parse_alone(source: str, context: _Context) -> Any:
+    """The event of the scalar that the source is in that context; None where it is not one scalar and nothing else."""
+    text = f"{context.before}{source}{context.after}"
+    try:
+        found = list(events.scan(text))
+    except ParseError:
+        return None
+    event = found[context.number] if len(found) == context.total else None
+    if event.__class__ is not yaml.ScalarEvent:
+        return None
+    begin: Any = event.start_mark
+    end: Any = event.end_mark
+    first, last, start = begin.index, end.index, len(context.before)
+    if context.after == ": x\n" and first > start:  # a key of a block stands in the column of its mapping
+        return None
+    around = text[start:first] + text[last : start + len(source)]
+    return None if around.strip(_BLANKS) else event
+
+
+_parse_once = functools.lru_cache(maxsize=256)(_parse_alone)
+
+
+class _Slot:
+    """A scalar of the outline that has placeholders in it."""
+
+    def __init__(self, event: Any, outline: str, mark: str, context: _Context) -> None:
+        begin = event.start_mark
+        self.event, self.context, self.is_key = event, context, context.after.startswith(": ")
+        self.where, self.column = f"line {begin.line + 1}, column {begin.column + 1}", begin.column
+        self.source = outline[begin.index : event.end_mark.index]
+        pieces = event.value.split(mark)
+        self.literals = pieces[::2]
+        self.form = "%s".join([literal.replace("%", "%%") for literal in self.literals])
+        self.numbers = tuple(map(int, pieces[1::2]))
+        self.placeholder = rf"(- )?{mark}([0-9]+){mark}(: {mark}\2{mark})?"
+        self.is_foreign = not any(self.literals)
+        self.is_plain = not event.style
+        self.is_whole = self.is_plain and self.is_foreign and len(self.numbers) == 1
+
+    def refuse(self) -> Never:
+        """Raise Misfit for the parts in this scalar."""
+        raise Misfit(self.where, self.numbers)
+
+    def value(self, parts: Sequence[ForeignPart]) -> Any:
+        """The value with the parts put in. Raises Misfit where they are more, or something else, than this scalar."""
+        if self.event.tag is None:
+            part = parts[self.numbers[0]]
+            if self.is_whole and part.quoted is not None:
+                return part.quoted
+            if self.is_whole and part.kind:
+                return self._tree(part)
+            words = tuple([parts[number].word for number in self.numbers])
+            if None not in words:
+                text = self.form % words
+                return resolve(text) if self.is_plain else text
+        return self._parsed(parts)
+
+    def _parsed(self, parts: Sequence[ForeignPart]) -> Any:
+        """The value that the scalar's source has with the parts put in."""
+        source = re.sub(self.placeholder, lambda found: self._source(found, parts), self.source)
+        event = (_parse_once if len(source) <= _LONGEST_SCALAR else _parse_alone)(source, self.context)
+        if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
+            self.refuse()
+        style = event.style or ""
+        fits = style not in {"|", ">"} if self.is_whole else style == (self.event.style or "") and self._holds(event.value)
+        try:
+            value = events.value_of(event)
+        except ParseError:
+            self.refuse()
+        if not fits or value is MERGE:
+            self.refuse()
+        return value
+
+    def _source(self, found: re.Match[str], parts: Sequence[ForeignPart]) -> str:
+        """What was printed for a placeholder, or for the entry or item that stands for a written mapping or list."""
+        dash, number, entry = found.groups(default="")
+        part = parts[int(number)]
+        if (part.kind == "mapping" and not entry) or (part.kind == "list" and not dash):
+            self.refuse()  # a half of what stands for it
+        return part.source if part.kind == "list" else dash + part.source
+
+    def _holds(self, value: str) -> bool:
+        """Whether the author's words stand in the value as in the outline; blanks beside a part may be folded away."""
+        first, last = self.literals[0].rstrip(_BLANKS), self.literals[-1].lstrip(_BLANKS)
+        start, end = len(first), len(value) - len(last)
+        between = zip(self.numbers, self.numbers[1:], self.literals[1:-1], strict=False)
+        for literal in [words.strip(_BLANKS) for before, after, words in between if before != after]:
+            if (start := value.find(literal, start, end)) < 0:
+                return False
+            start += len(literal)
+        return value.startswith(first) and value.endswith(last) and start <= end
+
+    def _tree(self, part: ForeignPart) -> Any:
+        """What a function wrote, if it is laid out here so that it reads as what it is.
+
+        Entries of a mapping and items of a list are added to the collection in which they stand.
+        """
+        if part.kind == "json":
+            if re.search(_NOT_IN_JSON, part.text):
+                self.refuse()
+            return json.loads(part.text)
+        if part.kind == "mapping" and not self.is_key:
+            return _Entries()  # this is the value of the entry that stands for all
+        try:
+            found = tree = json.loads(to_json(part.tree))
+            if part.kind != "scalar":
+                text = " " * (self.column - 2 * (part.kind == "list")) + part.text
+                found = events.build(events.scan(f"{{{text}}}" if self.context.before[:1] == "{" else text)).document()
+            elif "\n" in part.source:
+                found = getattr(_parse_alone(part.source, self.context), "value", None)
+        except (FunctionError, ParseError):
+            self.refuse()
+        if not same(found, tree):
+            self.refuse()
+        return {"mapping": _Entries, "list": _Items}[part.kind](tree) if part.kind != "scalar" else tree
+
+    def key(self, value: Any) -> str:
+        """The value of this scalar as a key."""
+        if value is None or isinstance(value, dict | list):
+            self.refuse()
+        return str(events.as_key(value))
 
 
 class _Builder(events.TreeBuilder):
@@ -28,8 +197,8 @@ class _Builder(events.TreeBuilder):
     def __init__(self, outline: str, mark: str) -> None:
         super().__init__()
         self.outline, self.mark = outline, mark
-        self.slots: dict[str, OutlineScalar] = {}
-        self.starts: list[Any] = []
+        self.slots: dict[str, _Slot] = {}
+        self.starts: list[Any] = [None]
 
     def _open(self, value: Any, event: Any) -> None:
         super()._open(value, event)
@@ -37,21 +206,9 @@ class _Builder(events.TreeBuilder):
 
     def _scalar(self, event: Any) -> None:
         if self.mark in event.value:
-            start = self.starts[-1] if self.starts else None
-            named = start is not None and (start.anchor or start.tag)  # then the mapping itself begins behind its name
-            slot = OutlineScalar(
-                event,
-                self.outline,
-                self.mark,
-                context_of(
-                    -1 if start is None else 0 if named else start.start_mark.column,
-                    in_flow=bool(start and start.flow_style),
-                    in_list=start.__class__ is yaml.SequenceStartEvent,
-                    is_key=self._expects_key(),
-                ),
-            )
             name = f"{self.mark}{len(self.slots)}"
-            self.slots[name] = slot
+            context = _Context.of(self.starts[-1], is_key=self._expects_key())
+            self.slots[name] = _Slot(event, self.outline, self.mark, context)
             event = yaml.ScalarEvent(event.anchor, None, (False, True), name, event.start_mark, event.end_mark, '"')
         super()._scalar(event)
 
@@ -75,71 +232,46 @@ class Skeleton:
         self.unseen = {int(number) for number in outline.split(mark)[1::2]} - seen
         """Parts that stand in comments."""
         self.is_aliased = bool(builder.aliased)
-        self.has_keys = any(slot.is_key for slot in self.slots.values())
+        self.keys = {name for name, slot in self.slots.items() if slot.is_key}
 
     def filled(self, parts: Sequence[ForeignPart]) -> Any:
         """The tree with these parts in the place of the placeholders. Raises Misfit."""
         for number in self.unseen:
             if re.search(_NOT_IN_COMMENTS, parts[number].text):
                 raise Misfit("a comment", [number])
-        values = {name: slot.value(parts) for name, slot in self.slots.items()}
-        if self.has_keys or not {Entries, Items}.isdisjoint(map(type, values.values())):
-            tree = _Filling(self.slots, values).node(self.tree)
-        else:
-            tree = _filled(self.tree, values)
+        tree = self._fill(self.tree, {name: slot.value(parts) for name, slot in self.slots.items()})
         return clone(tree) if self.is_aliased else tree
 
-
-def _filled(node: Any, values: Mapping[str, Any]) -> Any:
-    if node.__class__ is dict:  # texts, which most items are, without a call of their own
-        return {
-            key: values.get(item, item) if item.__class__ is str else _filled(item, values)
-            for key, item in node.items()
-        }
-    if node.__class__ is list:
-        return [values.get(item, item) if item.__class__ is str else _filled(item, values) for item in node]
-    return values.get(node, node) if node.__class__ is str else node
-
-
-class _Filling:
-    """Fills a tree that has foreign keys, or written mappings and lists that become part of those around them."""
-
-    def __init__(self, slots: Mapping[str, OutlineScalar], values: Mapping[str, Any]) -> None:
-        self.slots, self.values = slots, values
-
-    def node(self, node: Any) -> Any:
-        """A copy of the node with its values."""
-        if isinstance(node, dict):
-            return self._mapping(node)
-        if isinstance(node, list):
-            found: list[Any] = []
-            for item in node:
-                value = self.values[item] if item.__class__ is str and item in self.slots else self.node(item)
-                if isinstance(value, Items):
-                    found += value
-                else:
-                    found.append(self._single(value, item))
+    def _fill(self, node: Any, values: Mapping[str, Any]) -> Any:
+        """A copy of the node with its values; written mappings and lists become part of those around them."""
+        if node.__class__ is dict:
+            if self.keys and not self.keys.isdisjoint(node):
+                return self._fill_mapping(node, values)
+            return {  # texts, which most items are, without a call of their own
+                key: values.get(item, item) if item.__class__ is str else self._fill(item, values)
+                for key, item in node.items()
+            }
+        if node.__class__ is not list:
+            return values.get(node, node) if node.__class__ is str else node
+        found = [values.get(item, item) if item.__class__ is str else self._fill(item, values) for item in node]
+        if _Items not in map(type, found):
             return found
-        return self._single(self.values.get(node, node), node) if node.__class__ is str else node
+        return [one for item in found for one in (item if item.__class__ is _Items else (item,))]
 
-    def _single(self, value: Any, node: Any) -> Any:
-        if isinstance(value, Entries | Items):
-            self.slots[node].refuse()
-        return value
-
-    def _mapping(self, node: Mapping[str, Any]) -> dict[str, Any]:
+    def _fill_mapping(self, node: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """The same of a mapping with foreign keys."""
         found: dict[str, Any] = {}
-        owners: dict[str, tuple[OutlineScalar | None, bool]] = {}
+        owners: dict[str, tuple[_Slot | None, bool]] = {}
         """For each key, its slot if it is foreign, and whether all of its value is foreign."""
         for key, item in node.items():
             slot = self.slots.get(key)
             of_item = self.slots.get(item) if isinstance(item, str) else None
             is_foreign = of_item is not None and of_item.is_foreign
-            entries = self.values.get(key)
+            entries = values.get(key)
             if slot is None:
-                entries = {key: self.node(item)}
-            elif not isinstance(entries, Entries):
-                entries = {slot.key(entries): self.node(item)}
+                entries = {key: self._fill(item, values)}
+            elif not isinstance(entries, _Entries):
+                entries = {slot.key(entries): self._fill(item, values)}
             elif of_item is None or not of_item.is_whole or of_item.numbers != slot.numbers:
                 slot.refuse()
             for name in entries.keys() & found.keys():
@@ -153,7 +285,7 @@ class _Filling:
 
 def skeleton_of(outline: str, mark: str) -> Skeleton:
     """The skeleton of an outline, kept for the next pod. Raises ParseError, and Misfit for a key beside a merged mapping."""
-    return _kept(outline, mark) if len(outline) <= _LONGEST_KEPT else Skeleton(outline, mark)
+    return _kept(outline, mark) if len(outline) <= _LONGEST_OUTLINE else Skeleton(outline, mark)
 
 
 _kept = functools.lru_cache(maxsize=32)(Skeleton)
@@ -162,4 +294,4 @@ _kept = functools.lru_cache(maxsize=32)(Skeleton)
 def forget() -> None:
     """Forget the skeletons of earlier configurations, which a server would keep for nothing."""
     _kept.cache_clear()
-    parse_once.cache_clear()
+    _parse_once.cache_clear()

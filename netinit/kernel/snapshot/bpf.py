@@ -10,15 +10,17 @@ from netinit.kernel import libc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from typing import Any
 
     from netinit.base.snapshot import AttachedProgram, Device, Unknown
 
 SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
-PROG_QUERY = 16
+PROG_GET_FD_BY_ID, OBJ_GET_INFO_BY_FD, PROG_QUERY = 13, 15, 16
 SK_LOOKUP, FLOW_DISSECTOR, TCX_INGRESS, TCX_EGRESS, NETKIT_PRIMARY, NETKIT_PEER = 36, 17, 46, 47, 54, 55
 OF_NAMESPACE = {SK_LOOKUP: "sk_lookup", FLOW_DISSECTOR: "flow_dissector"}
 OF_DEVICES = {TCX_INGRESS: "tcx ingress", TCX_EGRESS: "tcx egress", NETKIT_PRIMARY: "netkit", NETKIT_PEER: "netkit peer"}
 ATTRIBUTE_SIZE, MOST_PROGRAMS = 64, 64
+INFO_SIZE, NAME_AT, MOST_OF_A_NAME = 256, 64, 16  # struct bpf_prog_info, BPF_OBJ_NAME_LEN
 NOT_KNOWN = (22, 38, 95)  # EINVAL, ENOSYS, EOPNOTSUPP: a kernel without bpf(2), or without this attachment type
 UNKNOWN_CALL = 38  # ENOSYS
 NO_DEVICE = 19  # ENODEV, for another kind of device
@@ -32,9 +34,9 @@ def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedPro
 
     found = []
 
-    def query(target: int, kind: int, where: str) -> None:
+    def add(target: int, kind: int, where: str) -> None:
         try:
-            found.extend([AttachedProgram(where=where, number=number) for number in _query(target, kind)])
+            found.extend([AttachedProgram(where=where, number=number) for number in query(target, kind)])
         except OSError as error:
             if error.errno in FORBIDDEN:
                 raise
@@ -47,10 +49,10 @@ def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedPro
     descriptor = posix.open(NAMESPACE, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
         for kind, label in OF_NAMESPACE.items():
-            query(descriptor, kind, f"{label} of the network namespace")
+            add(descriptor, kind, f"{label} of the network namespace")
         for link in links:
             for kind, label in OF_DEVICES.items():
-                query(link.index, kind, f"{label} on {link.name}")
+                add(link.index, kind, f"{label} on {link.name}")
     except OSError as error:
         unknown.append(Unknown(place="BPF programs", reason=f"bpf(2): {error.strerror}", is_forbidden=True))
     finally:
@@ -66,7 +68,7 @@ def has_any(devices: Collection[int]) -> bool:
     descriptor = posix.open(NAMESPACE, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
         asked = [(descriptor, kind) for kind in OF_NAMESPACE] + [(index, kind) for index in devices for kind in OF_DEVICES]
-        return any(_query(target, kind) for target, kind in asked)
+        return any(query(target, kind) for target, kind in asked)
     except OSError as error:
         if error.errno in FORBIDDEN:
             return False
@@ -75,20 +77,49 @@ def has_any(devices: Collection[int]) -> bool:
         posix.close(descriptor)
 
 
-def _query(target: int, kind: int) -> tuple[int, ...]:
+def name_of(number: int) -> str:
+    """Return the name of a program; empty if it has none, or without SYS_ADMIN."""
+    asked = libc.buffer(ATTRIBUTE_SIZE)
+    pack_into("=I", asked, 0, number)
+    try:
+        descriptor = _call(PROG_GET_FD_BY_ID, asked)
+    except OSError:
+        return ""
+    try:
+        info = libc.buffer(INFO_SIZE)
+        pack_into("=IIQ", asked, 0, descriptor, INFO_SIZE, libc.address_of(info))
+        _call(OBJ_GET_INFO_BY_FD, asked)
+    except OSError:
+        return ""
+    finally:
+        posix.close(descriptor)
+    name: bytes = info.raw[NAME_AT : NAME_AT + MOST_OF_A_NAME]
+    return name.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def query(target: int, kind: int, flags: int = 0) -> tuple[int, ...]:
     """Return the programs at one attachment point; empty if the kernel lacks it. Raises OSError.
 
     union bpf_attr.query: target, type, two flags, a pointer and a count.
     """
+    numbers, request = libc.buffer(4 * MOST_PROGRAMS), libc.buffer(ATTRIBUTE_SIZE)
+    pack_into("=IIIIQI", request, 0, target, kind, flags, 0, libc.address_of(numbers), MOST_PROGRAMS)
+    try:
+        _call(PROG_QUERY, request)
+    except OSError as error:
+        if error.errno in (*NOT_KNOWN, NO_DEVICE):
+            return ()
+        raise
+    count = min(unpack_from("=I", request, 24)[0], MOST_PROGRAMS)
+    return unpack_from(f"={count}I", numbers)
+
+
+def _call(command: int, request: Any) -> int:
+    """Call bpf(2) with a buffer as its attributes. Raises OSError."""
     call = SYSCALLS.get(posix.uname().machine)
     if call is None:
         raise OSError(UNKNOWN_CALL, posix.strerror(UNKNOWN_CALL))
-    numbers, request = libc.buffer(4 * MOST_PROGRAMS), libc.buffer(ATTRIBUTE_SIZE)
-    pack_into("=IIIIQI", request, 0, target, kind, 0, 0, libc.address_of(numbers), MOST_PROGRAMS)
-    if libc.function("syscall")(call, PROG_QUERY, request, ATTRIBUTE_SIZE) < 0:
-        code = libc.errno()
-        if code in (*NOT_KNOWN, NO_DEVICE):
-            return ()
-        raise OSError(code, posix.strerror(code))
-    count = min(unpack_from("=I", request, 24)[0], MOST_PROGRAMS)
-    return unpack_from(f"={count}I", numbers)
+    done = libc.function("syscall")(call, command, request, ATTRIBUTE_SIZE)
+    if done < 0:
+        raise OSError(libc.errno(), posix.strerror(libc.errno()))
+    return done

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import posix
 
-from netinit.base.snapshot import Snapshot, Unknown
+from netinit.base.snapshot import AttachedProgram, Device, Snapshot, Unknown
 from netinit.kernel import netlink
 from netinit.kernel.address_sets import set_names
-from netinit.kernel.snapshot import bpf, devices, legacy_tables, nf_tables_dump, routing, settings
+from netinit.kernel.snapshot import bpf, cgroups, devices, legacy_tables, nf_tables_dump, routing, settings
 
-__all__ = ["read_host", "read_snapshot"]
+__all__ = ["read_host", "read_programs", "read_snapshot"]
 
 
 def read_snapshot() -> Snapshot:
@@ -28,11 +28,16 @@ def read_snapshot() -> Snapshot:
     return host.replace(
         **filtering,
         legacy=legacy,
-        programs=bpf.read(host.links, unknown),
+        programs=read_programs(host.links, unknown),
         transforms=_count_transforms(unknown),
         address_sets=tuple(set_names().items()),
         unknown=tuple(unknown),
     )
+
+
+def read_programs(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
+    """Read the BPF programs of this namespace, of its devices and of its processes' cgroups. Raises OSError without /proc."""
+    return bpf.read(links, unknown) + cgroups.read(unknown)
 
 
 def read_host(unknown: list[Unknown] | None = None) -> Snapshot:

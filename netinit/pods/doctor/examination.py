@@ -12,6 +12,7 @@ from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.runtime_environment import PERSON, advise, find_situation
+from netinit.kernel.snapshot import cgroups
 from netinit.options import AUTO, Options
 from netinit.pods.backend_choice import Survey
 from netinit.pods.doctor import findings as find
@@ -56,8 +57,14 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
         if options.wants_servers:  # without the file: placeholders that need the same of kernel and programs
             servers = tuple(detect.name_servers(text))
             options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
+        programs = cgroups.of_processes(pod.identity)
+
+        def act() -> Examination:
+            cgroups.remember(programs)
+            return _examine_here(options, uids, gids, pod.warn_if_host(), text)
+
         found = pod.run_inside(
-            lambda: _examine_here(options, uids, gids, pod.warn_if_host(), text),
+            act,
             keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP),
         )
     return replace(found, findings=(*found.findings, *trouble))
@@ -102,6 +109,7 @@ def _examine_here(
         found += find.find_leftovers(survey, backend)
     found += find.find_settings(settled.options)
     found += find.find_full_tracking()
+    found += find.find_bpf_programs()
     found += find.find_collisions(settled.options, uids, gids)
     found += find.find_name_servers(settled.options, resolv_conf)
     can_look = detect.has_capability(detect.CAP_NET_ADMIN) or find_situation() != PERSON

@@ -16,8 +16,10 @@ from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
 from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
+from netinit.kernel.snapshot.reading import read_host, read_programs
 from netinit.options import AMBIENT, CLASSIC, TPROXY, Options
 from netinit.pods.backend_choice import Survey
+from netinit.simulate.host import describe_node_program
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 IN_A_CLUSTER = (
@@ -166,6 +168,19 @@ def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
             ERROR, "settings", f"connection tracking is full ({count}, nf_conntrack_max={most}): new connections are dropped",
             "raise net.netfilter.nf_conntrack_max on the node",
         )  # fmt: skip
+
+
+def find_bpf_programs() -> Iterator[Symptom]:
+    """Yield a warning for each BPF program that may redirect traffic before any rule sees it; a note for the node's own."""
+    try:
+        programs = read_programs(read_host().links, [])
+    except OSError:  # what cannot be read, `netinit verify` reports
+        return
+    for one in programs:
+        if one.is_of_node:
+            yield Symptom(NOTE, "BPF", describe_node_program(one))
+        else:
+            yield Symptom(WARNING, "BPF", f"{one}: it may redirect or rewrite traffic of the pod before any rule sees it", "detach it")
 
 
 def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:

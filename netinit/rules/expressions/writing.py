@@ -42,6 +42,7 @@ from netinit.rules.expressions.numbers import (
     TYPE_IPV6,
     TYPE_SERVICE,
 )
+from netinit.rules.matches import Unless
 from netinit.rules.matches.context import (
     AddressType,
     ConnectionDirection,
@@ -53,7 +54,6 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.nft import Unless
 from netinit.rules.targets import (
     Target,
     Tproxy,

@@ -8,39 +8,46 @@ Nothing here says that the rules are whole: who reads options back compares thei
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import FAMILIES, Network, PortRange, bounds_of, join_ranges, merge_networks
+from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, join_ranges, merge_networks
 from netinit.options import Interception
+from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
-from netinit.rules.infer_options.layouts import read_fields
+from netinit.rules.infer_options.ambient import Ambient
+from netinit.rules.infer_options.classic import Classic
+from netinit.rules.infer_options.current import Current
+from netinit.rules.infer_options.reading import Chains, Routing
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
-from netinit.rules.iptables.sets import resolve
-from netinit.rules.iptables.write import ListedTable, write_plan
+from netinit.rules.iptables.sets import Contents, resolve
+from netinit.rules.iptables.write import Listing, write_plan
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_DROP, ISTIO_INBOUND, MANGLE, NAT, OWNED_CHAINS, PREROUTING
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    FILTER,
+    ISTIO_DROP,
+    ISTIO_IN_REDIRECT,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    ISTIO_PRERT,
+    MANGLE,
+    NAT,
+    OUTPUT,
+    OWNED_CHAINS,
+    PREROUTING,
+    Plan,
+    Rule,
+)
 from netinit.rules.rule_patterns import layout_forms
-from netinit.rules.targets import Return
+from netinit.rules.targets import Jump, Return
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from netinit.base.net import Family
-    from netinit.options.kinds import Flag
-    from netinit.rules.infer_options.reading import Chains, Routing
-    from netinit.rules.iptables.sets import Contents
-    from netinit.rules.iptables.write import Listing
-    from netinit.rules.model import Plan, Rule
-
-    Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # table, chain -> what every spelling of each rule has in common
-
-
+Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # table, chain -> what every spelling of each rule has in common
 MOST_CANDIDATES = 200  # rules of which one may be somebody else's: each is tried
 
 
@@ -71,9 +78,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
                     resolve(parse_rule(texts[index], family), contents or {}) for index in ours
                 ]
         excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
-    found = _recover(rules, routing)
-    if found.options is None and found.unread:
-        found = _recover_without_one(rules, routing, _written_chains) or found
+    found = _recover(rules, routing, _written_chains)
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
@@ -98,36 +103,63 @@ def _is_interface(rule: Rule) -> bool:
 
 def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
     """The options of our own nft tables, whose chains hold these rules."""
-    found = _recover(rules, routing)
+    return _recover(rules, routing, _planned_chains)
+
+
+def _recover(rules: Mapping[Family, Chains], routing: Routing, made_by: Callable[[Plan, Family], Keys]) -> Recovered:
+    """The options of all rules, or of all but one; `made_by` has a plan's rules in the dialect."""
+    found = _recover_all(rules, routing)
     if found.options is None and found.unread:
-        found = _recover_without_one(rules, routing, _planned_chains) or found
+        return _recover_without_one(rules, routing, made_by) or found
     return found
 
 
-def _recover(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
+def _recover_all(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
     found = {family: chains for family, chains in rules.items() if any(chain in OWNED_CHAINS for _, chain in chains)}
     if not found:
         return Recovered(None)
     refusing = {
         family: chains for family, chains in rules.items() if chains
     }  # the classic layout refuses without chains
-    fields, unread = read_fields({**found, **refusing}, routing)
+    live = {**found, **refusing}
+    reading = (Ambient if _is_ambient(live) else Classic if _is_classic(live) else Current)(live, routing)
     try:
-        options = Interception(**fields)
+        options = Interception(**reading.fields())
         if not _stops_reuse(rules) and _stops_reuse(_rules_of(plan(options))):
             options = options.replace(istio_exact=True)
-        return Recovered(options, tuple(dict.fromkeys(unread)))
+        return Recovered(options, tuple(dict.fromkeys(reading.unread)))
     except OptionError as error:  # of a rule that somebody else wrote into our chains
         return Recovered(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
 
 
+def _is_ambient(rules: Mapping[Family, Chains]) -> bool:
+    """Whether a chain is there that no other layout has."""
+    return any(chain == ISTIO_PRERT for chains in rules.values() for _, chain in chains)
+
+
+def _is_classic(rules: Mapping[Family, Chains]) -> bool:
+    """Whether the jump to ISTIO_OUTPUT is for TCP alone; where it is missing, whether nothing in our chains is the current layout's.
+
+    That is the tunnel's rule, or the one that makes the proxy's connections to its own pod inbound again.
+    """
+    for chains in rules.values():
+        jumps = [rule for rule in chains.get((NAT, OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
+        if jumps:
+            return bool(jumps[-1].matches)  # those before it are for Docker's resolver
+    firsts = [chains[NAT, ISTIO_INBOUND][0] for chains in rules.values() if chains.get((NAT, ISTIO_INBOUND))]
+    outbound = [rule for chains in rules.values() for rule in chains.get((NAT, ISTIO_OUTPUT), ())]
+    again = any(rule.target == Jump(chain=ISTIO_IN_REDIRECT) for rule in outbound)
+    return not (again or any(isinstance(rule.target, Return) for rule in firsts))
+
+
 def _rules_of(made: Plan) -> dict[Family, Chains]:
-    """The rules of a plan, by family and chain."""
+    """The rules of a plan, by family and chain; no chain that has none of the family."""
     return {
         family: {
-            (table.name, chain.name): [rule for rule in (*chain.inserted, *chain.rules) if family in rule.families]
+            (table.name, chain.name): rules
             for table in made.tables
             for chain in table.chains
+            if (rules := [rule for rule in (*chain.inserted, *chain.rules) if family in rule.families])
         }
         for family in made.families
     }
@@ -159,7 +191,7 @@ def _recover_without_one(
                 one: {**chains, place: [rule for rule in chains[place] if rule is not foreign]} if place in chains else chains
                 for one, chains in rules.items()
             }
-            found = _recover(left, routing)
+            found = _recover_all(left, routing)
             if found.options and _makes(found.options, left, made_by):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
                 return Recovered(found.options, (*found.unread, what))
@@ -192,8 +224,8 @@ def _written_chains(made: Plan, family: Family) -> Keys:
 
 
 def _planned_chains(made: Plan, family: Family) -> Keys:
-    """The same as nft has them: a list is one rule, and chains without rules of the family are none of its own."""
-    return _keys({place: rules for place, rules in _rules_of(made).get(family, {}).items() if rules})
+    """The rules of a plan in our chains as nft has them: a list is one rule."""
+    return _keys(_rules_of(made).get(family, {}))
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
@@ -214,17 +246,7 @@ def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[F
 def _through_rules(options: Interception) -> Interception:
     """The options as their own rules show them."""
     made = plan(options)
-    listings = {
-        family: {
-            name: ListedTable(
-                policies=dict.fromkeys(chains, "-"), rules={chain: written.texts for chain, written in chains.items()}
-            )
-            for name, chains in write_plan(made, family).items()
-        }
-        for family in FAMILIES
-    }
-    found = from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules})
-    return found.options or options
+    return from_chains(_rules_of(made), {rule.mark: rule.table for rule in made.ip_rules}).options or options
 
 
 def _comparable(value: Any) -> Any:

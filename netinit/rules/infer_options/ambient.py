@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.net import FAMILIES, IPV4, IPV6, text_of
 from netinit.options import AMBIENT, DNS_LISTENER, OFF, ON, Interception
 from netinit.rules.infer_options.reading import Layout, find_match
@@ -10,10 +12,6 @@ from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_REFUSE_OUT, NAT, RAW
 from netinit.rules.targets import Accept, Redirect, Return
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Ambient(Layout):
@@ -27,7 +25,7 @@ class Ambient(Layout):
         found["virtual_interfaces"] = tuple([name for rule in coming for name in find_match(rule, InInterface).names])
         found["redirect_dns"] = bool(
             self.find(NAT, ISTIO_OUTPUT, Redirect(port=DNS_LISTENER), Destination, Port, Mark)
-            or any((RAW, ISTIO_OUTPUT) in chains for chains in self.rules.values())
+            or self.has_chain(ISTIO_OUTPUT, RAW)
         )
         found["host_probe_addresses"] = self._probes()
         return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import CLASSIC, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
@@ -20,10 +22,6 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump, Reject, Return, Tproxy
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 class Classic(Layout):
     """What `netinit.rules.layouts.classic` wrote."""
@@ -34,17 +32,7 @@ class Classic(Layout):
         return OFF if self.find(FILTER, INPUT, Reject, family=IPV6) else ON
 
     def proxy(self) -> dict[str, Any]:
-        owners = [find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)]
-        found: dict[str, Any] = {}
-        for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
-            numbers = tuple(
-                dict.fromkeys([owner.number for owner in owners if owner.kind == kind and not owner.negated])
-            )
-            if numbers:
-                found[field] = numbers
-            else:
-                self.unread.append(f"{flag}: no rule names one")
-        return found
+        return self.users_and_groups([find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)])
 
     def inbound(self) -> dict[str, Any]:
         transparent = self.find(MANGLE, ISTIO_TPROXY, Tproxy, Destination, Protocol, family=IPV4)
@@ -76,5 +64,3 @@ class Classic(Layout):
         """Whether the last rule excludes everything else, which is there only where networks are captured."""
         lasts = [rules[-1] for chains in self.rules.values() if (rules := chains.get((NAT, ISTIO_OUTPUT)))]
         return any(isinstance(rule.target, Return) and not rule.matches for rule in lasts)
-
-

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, covers, text_of
+from collections.abc import Mapping
+from typing import Any
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, PortRange, Ports, covers, merge_ports, text_of
 from netinit.options import CURRENT, DNS_PORT, INET, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
-from netinit.rules.infer_options import peers
+from netinit.options.user_ports import PortsOfUsers
 from netinit.rules.infer_options.reading import (
     LOOPBACKS,
     MOST_SERVERS,
@@ -13,8 +16,10 @@ from netinit.rules.infer_options.reading import (
     WHOLE,
     Layout,
     find_match,
+    holds_exactly,
     listed_ports,
 )
+from netinit.rules.layouts.clouds import CLOUD_METADATA
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
@@ -22,9 +27,12 @@ from netinit.rules.model import (
     ISTIO_DROP,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
+    ISTIO_LOG,
     ISTIO_OUTPUT,
     ISTIO_OUTPUT_DNS,
+    ISTIO_QUIC,
     ISTIO_REDIRECT,
+    ISTIO_REFUSE_IN,
     ISTIO_REFUSE_OUT,
     ISTIO_TPROXY,
     MANGLE,
@@ -32,15 +40,9 @@ from netinit.rules.model import (
     OWNED_CHAINS,
     PREROUTING,
     RAW,
+    Rule,
 )
-from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, Tproxy
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from netinit.rules.model import Rule
+from netinit.rules.targets import Jump, LogTarget, Redirect, Reject, Return, SaveMark, Tproxy
 
 
 class Current(Layout):
@@ -56,24 +58,21 @@ class Current(Layout):
     def fields(self) -> dict[str, Any]:
         found = super().fields() | self.dns()
         found["exclude_interfaces"] = self.excluded_interfaces()
-        found["drop_invalid"] = bool(self.find(MANGLE, PREROUTING, Jump(chain=ISTIO_DROP)) or self._drops())
+        dropped = any(chains.get((MANGLE, ISTIO_DROP)) for chains in self.rules.values())
+        found["drop_invalid"] = bool(self.find(MANGLE, PREROUTING, Jump(chain=ISTIO_DROP)) or dropped)
         found["exclude_outbound_ports"] = listed_ports(self.find(NAT, ISTIO_OUTPUT, Return, Port), protocol="tcp")
-        found |= peers.fields(self)
+        found["exclude_outbound_for_uids"] = self._ports_of_users("uid")
+        found["exclude_outbound_for_gids"] = self._ports_of_users("gid")
+        found["exclude_inbound_cidrs"] = self._sources()
+        found["reject_quic"] = self.has_chain(ISTIO_QUIC, FILTER)
+        groups = [rule.target.group for rule in self.rules_of(NAT, ISTIO_LOG) if isinstance(rule.target, LogTarget)]
+        found |= {"log_rules": True, "log_group": groups[0]} if groups else {"log_rules": False}
         found["outbound_ports"] = listed_ports(self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Port))
         return found
 
-    def _drops(self) -> bool:
-        return any(chains.get((MANGLE, ISTIO_DROP)) for chains in self.rules.values())
-
     def proxy(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
         owners = [find_match(rule, Owner) for ports in (Port, Protocol) for rule in self._own_services(ports)]
-        for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
-            numbers = tuple(dict.fromkeys([owner.number for owner in owners if owner.kind == kind]))
-            if numbers:
-                found[field] = numbers
-            else:
-                self.unread.append(f"{flag}: no rule names one")
+        found = self.users_and_groups(owners)
         return found | self._groups(len(found.get("proxy_gids", ())))
 
     def _groups(self, of_the_proxy: int) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class Current(Layout):
             return 0
         for rule in reversed(self._own_services(Port)):  # groups come last, and beside them is no DNS
             ports = [port for port in find_match(rule, Port).ports if isinstance(port, int)]
-            alone = find_match(rule, Owner).kind == "gid" or not self._captures_dns()
+            alone = find_match(rule, Owner).kind == "gid" or not self.has_chain(ISTIO_OUTPUT_DNS, RAW, NAT)
             return next((port for port in ports if port != DNS_PORT), DNS_PORT if alone else 0)
         returned = listed_ports(self.find(NAT, ISTIO_INBOUND, Return, Port))
         return returned[0] if returned and isinstance(returned[0], int) else None
@@ -130,7 +129,7 @@ class Current(Layout):
         if excluded[IPV4]:
             found["loopback_cidr"] = excluded[IPV4][0]
         others = {family: networks if self.refuses(family) else networks[1:] for family, networks in excluded.items()}
-        found["exclude_cloud_metadata"] = peers.take_metadata(others, self.on())
+        found["exclude_cloud_metadata"] = _take_metadata(others, self.on())
         found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in others[family]])
         everything = all(
             self.refuses(family) or self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family)
@@ -139,7 +138,7 @@ class Current(Layout):
         if everything and self._to_itself() and all(captured[family] == [WHOLE[family]] for family in self.on()):
             found["outbound_cidrs"] = ALL
         else:
-            found["outbound_cidrs"] = join(captured, self.on(), self._to_itself())
+            found["outbound_cidrs"] = _join(captured, self.on(), self._to_itself())
         return found
 
     def _to_itself(self) -> bool:
@@ -152,12 +151,9 @@ class Current(Layout):
             for rule in chains.get((NAT, ISTIO_OUTPUT), ())
         )
 
-    def _captures_dns(self) -> bool:
-        return any((table, ISTIO_OUTPUT_DNS) in chains for chains in self.rules.values() for table in (RAW, NAT))
-
     def dns(self) -> dict[str, Any]:
         """What of DNS is captured."""
-        if not self._captures_dns():
+        if not self.has_chain(ISTIO_OUTPUT_DNS, RAW, NAT):
             return {"redirect_dns": False}
         if self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Port):
             return {"redirect_dns": True, "capture_all_dns": True}
@@ -176,8 +172,48 @@ class Current(Layout):
             servers[STAND_IN] = None
         return {"redirect_dns": True, "dns_servers": tuple(servers)}
 
+    def _ports_of_users(self, kind: str) -> tuple[PortsOfUsers, ...]:
+        found: dict[tuple[str, int, int], Ports] = {}
+        for rule in self.rules_of(NAT, ISTIO_OUTPUT):
+            owner = _find_owner(rule, kind)
+            if owner is None:
+                continue
+            port = next((match for match in rule.matches if isinstance(match, Port)), None)
+            protocol = port.protocol if port else find_match(rule, Protocol).name
+            key = (protocol, owner.number, owner.number if owner.last is None else owner.last)
+            ports = () if port is None else tuple([one if isinstance(one, int) else PortRange(one) for one in port.ports])
+            found[key] = merge_ports((*found.get(key, ()), *ports))
+        return tuple([PortsOfUsers(protocol=key[0], ports=ports, first=key[1], last=key[2]) for key, ports in found.items()])
 
-def join(
+    def _sources(self) -> tuple[Network, ...]:
+        found: list[Network] = []
+        for family in FAMILIES:
+            for place in ((NAT, ISTIO_INBOUND), (MANGLE, ISTIO_INBOUND), (FILTER, ISTIO_REFUSE_IN)):
+                for rule in self.rules.get(family, {}).get(place, ()):
+                    if isinstance(rule.target, Return) and (not rule.matches or holds_exactly(rule, (Source,))):
+                        found += find_match(rule, Source).networks if rule.matches else (WHOLE[family],)
+        return tuple(found)
+
+
+def _find_owner(rule: Rule, kind: str) -> Owner | None:
+    """The owner that a rule with a protocol or ports excludes."""
+    if not isinstance(rule.target, Return) or not (holds_exactly(rule, (Port, Owner)) or holds_exactly(rule, (Protocol, Owner))):
+        return None
+    owner = find_match(rule, Owner)
+    return owner if owner.kind == kind and not owner.negated else None
+
+
+def _take_metadata(excluded: dict[Family, list[Network]], families: tuple[Family, ...]) -> bool:
+    """Whether the excluded networks of each family end in those of the clouds' metadata, which then are taken away."""
+    wanted = {family: {network for network in CLOUD_METADATA if network.family is family} for family in families}
+    found = all(set(excluded[family][-len(networks) :]) == networks for family, networks in wanted.items())
+    if found:
+        for family, networks in wanted.items():
+            del excluded[family][-len(networks) :]
+    return found
+
+
+def _join(
     networks: Mapping[Family, list[Network]], families: tuple[Family, ...], excludes_itself: bool
 ) -> tuple[Network, ...]:
     """The networks of both families.
@@ -190,5 +226,3 @@ def join(
         joined = [own for own in LOOPBACKS if any(covers(network, own) for network in listed)]
         listed += LOOPBACKS[1:] if IPV6 not in families else joined
     return tuple(listed)
-
-

@@ -1,13 +1,16 @@
-"""What both layouts have in common when options are read back: finding rules by target and matches."""
+"""What the layouts have in common when options are read back: finding rules by target and matches."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, PortRange, Ports
 from netinit.options import INET, OFF, REJECT, TPROXY
 from netinit.options.kinds import ALL
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark, UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import (
     FILTER,
     ISTIO_DIVERT,
@@ -25,15 +28,9 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, SetMark, Target
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, TypeVar
-
-    Kind = TypeVar("Kind", bound=Match)
-    Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> the rules of ours in it, one family's
-    Routing = Mapping[int, int]  # mark -> the routing table that its packets are routed by
-
+Kind = TypeVar("Kind", bound=Match)
+Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> the rules of ours in it, one family's
+Routing = Mapping[int, int]  # mark -> the routing table that its packets are routed by
 MOST_SERVERS = 64  # addresses that one rule may name as servers: a network of millions is none of ours
 WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
 STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows, since IPv6 is off
@@ -41,7 +38,7 @@ LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
 
 
 class Layout:
-    """What both layouts have in common."""
+    """What the layouts have in common."""
 
     layout: str
 
@@ -64,10 +61,8 @@ class Layout:
 
     def ipv6(self) -> str:
         """Whether IPv6 is captured, or refused."""
-        chains = self.rules.get(IPV6, {})
-        if (FILTER, ISTIO_REFUSE_IN) in chains or (FILTER, ISTIO_REFUSE_OUT) in chains:
-            return REJECT
-        return self.ipv6_unless_refused()
+        refused = {(FILTER, ISTIO_REFUSE_IN), (FILTER, ISTIO_REFUSE_OUT)} & self.rules.get(IPV6, {}).keys()
+        return REJECT if refused else self.ipv6_unless_refused()
 
     def ipv6_unless_refused(self) -> str:
         """Whether IPv6 is captured, where no rule refuses it by itself."""
@@ -76,6 +71,17 @@ class Layout:
     def proxy(self) -> dict[str, Any]:
         """The proxy's users and groups."""
         raise NotImplementedError
+
+    def users_and_groups(self, owners: Iterable[Owner]) -> dict[str, Any]:
+        """The proxy's users and groups, of which these owners are."""
+        found: dict[str, Any] = {}
+        known = [owner for owner in owners if not owner.negated]
+        for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
+            if numbers := tuple(dict.fromkeys([owner.number for owner in known if owner.kind == kind])):
+                found[field] = numbers
+            else:
+                self.unread.append(f"{flag}: no rule names one")
+        return found
 
     def inbound(self) -> dict[str, Any]:
         """What is captured on its way in."""
@@ -108,6 +114,10 @@ class Layout:
     def rules_of(self, table: str, chain: str) -> Sequence[Rule]:
         """The rules of a chain in the first family that has any."""
         return next((found for chains in self.rules.values() if (found := chains.get((table, chain)))), ())
+
+    def has_chain(self, chain: str, *tables: str) -> bool:
+        """Whether the chain is in one of these tables."""
+        return any((table, chain) in chains for chains in self.rules.values() for table in tables)
 
     def port_of(self, chain: str) -> int | None:
         """The port that a chain redirects to."""

@@ -93,3 +93,14 @@ def format_list(words: Iterable[object]) -> str:
 def truth_of(found: bool | None, negated: bool) -> bool | None:
     """Negate the result if the match is negated; None stays None."""
     return None if found is None else found is not negated
+
+
+class Unless(Record):
+    """An expression that excludes packets from a match, see Match.nft_unless."""
+
+    match: Match
+    part: int
+
+    def nft(self) -> str:
+        """The expression."""
+        return self.match.nft_unless()[self.part]

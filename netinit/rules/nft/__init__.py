@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
-from netinit.rules.matches import Match
+from netinit.rules.matches import Match, Unless
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Source
 from netinit.rules.model import (
     BUILTIN_CHAINS,
@@ -86,17 +86,6 @@ HOOKS = {
     (FILTER, FORWARD): "type filter hook forward priority filter; policy accept;",
     (FILTER, OUTPUT): "type filter hook output priority filter; policy accept;",
 }
-
-
-class Unless(Record):
-    """An expression that excludes packets from a match, see Match.nft_unless."""
-
-    match: Match
-    part: int
-
-    def nft(self) -> str:
-        """The expression."""
-        return self.match.nft_unless()[self.part]
 
 
 def format_rule(rule: Rule, *, counter: bool = True) -> str:

@@ -14,6 +14,7 @@ from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
 from netinit.simulate.audit.words import MOST_NAMED, describe, is_all, martians
+from netinit.simulate.explain import CONVERT
 from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
@@ -173,7 +174,7 @@ def _cause(part: Part) -> RuleHit | None:
 def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece:
     port = part.outcome.condition.redirect_port
     options = subject.options_of(part)
-    if cause and not cause.rules[0].origin and (not options or port not in _ports(options)):
+    if cause and not cause.rules[0].origin and not subject.is_of_another_mesh and (not options or port not in _ports(options)):
         return Piece(kinds.FOREIGN, part.region, part, cause)
     kind = kinds.RESOLVED if port == DNS_LISTENER else kinds.CAPTURED
     return Piece(kind, part.region, part, cause, label=_label(subject, cause))
@@ -193,7 +194,9 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
         yield Piece(kinds.DROPPED, martian, part, reason=MARTIAN)
     if not region:
         return
-    if cause and (not origin or part.outcome.condition.translated):
+    if subject.is_of_another_mesh:
+        yield from _uncaptured_by_others(subject, part, region, cause)
+    elif cause and (not origin or part.outcome.condition.translated):
         yield Piece(kinds.FOREIGN, region, part, cause)
     elif part.outcome.condition.policy_routed:
         yield Piece(kinds.MARK, region, part, cause, "tproxy_mark")
@@ -262,6 +265,20 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
     option = _option_of(options, space)
     label = subject.origins.get(option, Interception.flag(option).label) if option else ""
     yield Piece(kinds.UNCAPTURED, streams, part, option=option, label=label)
+
+
+def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
+    """First packets that no rule of another mesh captures."""
+    space = region.space
+    inside = region & local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
+    tcp = space.dimension(PROTOCOL).values.index("tcp")
+    streams = (region - inside) & within(space, PROTOCOL, [(tcp, tcp)])
+    if inside:
+        yield Piece(kinds.LOCAL, inside, part, cause)
+    if streams:
+        yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, streams, part, cause)
+    if others := region - inside - streams:
+        yield Piece(kinds.NOT_TCP, others, part, cause)
 
 
 def _tunnel(options: Interception, space: Space) -> Region:
@@ -333,6 +350,8 @@ def _because(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
 
 
 def _closes(subject: AuditSubject, piece: Piece) -> str:
+    if subject.is_of_another_mesh:
+        return CONVERT if piece.kind is kinds.UNCAPTURED else piece.kind.closes or CONVERT
     if piece.kind is kinds.UNCAPTURED:
         if not piece.label:
             return "capture it: netinit apply"

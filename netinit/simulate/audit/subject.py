@@ -28,6 +28,7 @@ from netinit.simulate.symbolic.space import (
     Names,
     Space,
 )  # fmt: skip
+from netinit.simulate.trace import CAPTURED
 
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # addresses for documentation: a server outside
 USUAL_PORTS = (8080, 443, 80, 53)
@@ -62,6 +63,12 @@ class AuditSubject:
     def hosts(self) -> Mapping[Family, Surroundings]:
         """The surroundings of the families whose packets are looked at."""
         return {family: one for family, one in self.surroundings.items() if family in self.families}
+
+    @cached_property
+    def is_of_another_mesh(self) -> bool:
+        """Whether foreign rules capture traffic, and no rule of netinit is there that they could take it from."""
+        foreign = all(ruleset.is_foreign for found in self.rulesets.values() for ruleset in found.values())
+        return foreign and any(part.verdict == CAPTURED for partition in self.partitions for part in partition.parts)
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:

@@ -132,6 +132,44 @@ def test_the_first_words_of_a_line_and_signs_are_painted(line, parts):
     assert [part for part in console.paint(line) if part[0]] == parts
 
 
+LONG_ANSWERS = [
+    ["audit", "-b", "*", "-i", "*", "-d", "15090,15021,15020", "--assert", "outbound tcp is captured"],
+    [*QUESTION, "--all"],
+    ["lint", "-b", "80", "-d", "9", "-x", "10.0.0.0/8", "-q", "443"],
+    ["diff", "apply -b * -i *", "apply -b * -i 10.0.0.0/8 -d 443,8080"],
+    ["check-inject", "-f", str(POD)],
+    ["explain", "--to", "example.com:443"],
+]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("words", LONG_ANSWERS, ids=lambda words: words[0])
+def test_a_terminal_of_few_columns_gets_whole_words_and_whole_options(words, width):
+    code, wide = on_a_terminal(*words, environ={"NO_COLOR": "1"})
+    again, text = on_a_terminal(*words, environ={"NO_COLOR": "1", "COLUMNS": str(width)})
+    assert (again, text.split()) == (code, wide.split())  # nothing is lost, and no word is in two
+    assert [line for line in text.splitlines() if len(line) > width and " " in line.strip()] == []
+    assert max(map(len, wide.splitlines())) > width
+    options = re.compile(r"(?<!\S)--[\w-]+ [^\s-]\S*")
+    assert options.findall(text) == options.findall(wide)  # each beside its value
+
+
+def test_a_pipe_gets_lines_whole_whatever_the_columns(run):
+    assert run(["netinit", *LONG_ANSWERS[0]], {"COLUMNS": "60"}).out == run(["netinit", *LONG_ANSWERS[0]]).out
+
+
+@pytest.mark.parametrize(("line", "shown"), [
+    ("    closes:  take it away from the list --ipv6 on", ["    closes:  take it away from the", "      list --ipv6 on"]),
+    ("  closes:  take it away or use --ipv6 on", ["  closes:  take it away or use", "           --ipv6 on"]),
+    ("! what is sent (configuration, a-long-name)", ["! what is sent (configuration,", "  a-long-name)"]),
+    (f"a {'w' * 50} z", ["a", f"  {'w' * 50}", "  z"]),
+    ("short", ["short"]),
+])  # fmt: skip
+def test_a_line_is_broken_at_blanks_and_goes_on_below_its_text(line, shown):
+    assert console.fit(line, 34) == shown
+    assert console.fit(line, 0) == [line]
+
+
 def test_on_a_terminal_apply_refuses_in_plain_words_and_in_a_pipe_as_an_event(run):
     code, text = on_a_terminal("apply", "-b", "99999")
     assert code == 2

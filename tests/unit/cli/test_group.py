@@ -165,7 +165,7 @@ def test_remove_is_apply_with_cleanup_only(run, applied):
         ("netinit render --layout c", 3, ["current", "classic"]),
         ("netinit verify -p 1 --net", 4, ["--network-namespace", "--netns"]),
         ("netinit inject -R --values", 3, ["--valuesFile"]),
-        ("netinit check-inject --native-sidecars ", 3, ["true", "false"]),
+        ("netinit check-inject --native-sidecars ", 3, ["true", "false", "auto"]),
     ],
 )
 def test_a_shell_completes_commands_flags_and_values(words, number, offered, run, monkeypatch, applied):

@@ -264,7 +264,7 @@ def test_without_kubectl_the_error_says_so(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["ver"], ["verify\tCompare a pod's live rules with those that it should have."]),
+        (["ver"], ["verify\tCompare a pod's live rules with those that its manifest asks for."]),
         (["explain", "--sour"], ["--source"]),
         (["explain", "-n", "shop", "we"], [WEB]),
         (["explain", "-n", "shop", "deploy/"], ["deploy/web"]),

@@ -244,11 +244,17 @@ def test_lint_of_one_pod_among_several(run, pods):
     assert "nobody" in run(f"netinit lint --pod {pods} --select nobody").err
 
 
-def test_one_pod_is_to_be_chosen_where_a_connection_is_in_question(run, pods):
+def test_a_connection_is_answered_for_every_pod_and_one_can_be_chosen(run, pods):
     done = run(f"netinit explain --to 1.2.3.4:80 --pod {pods}")
-    assert done.code == 2
-    assert "4 pods are in" in done.err
-    assert "choose one with --select" in done.err
+    heads = [line for line in done.out.splitlines() if line.startswith(("Pod ", "captured", "direct"))]
+    assert (done.code, [line.partition(":")[0] for line in heads]) == (0, [
+        'Pod "good"', "captured", 'Pod "bad"', "direct", 'Pod "host"', "direct", 'Pod "plain"', "direct",
+    ])  # fmt: skip
+    answers = json.loads(run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --json").out)
+    others = [(one["pod"], one["verdict"]) for one in answers["others"]]
+    assert [(answers["pod"], answers["verdict"]), *others] == [
+        ('Pod "good"', "captured"), ('Pod "bad"', "direct"), ('Pod "host"', "direct"), ('Pod "plain"', "direct"),
+    ]  # fmt: skip
     assert run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --select good").out.startswith("captured")
 
 
@@ -262,7 +268,20 @@ def repository(pods):
     return pods.parent
 
 
-@pytest.mark.parametrize("words", ["--pod {0} --pod {1}", "{0} {1}", "{2}", "--pod {2}/**/*.y*ml"])
+FILES = ["--pod {0} --pod {1}", "--pod {2}", "--pod {2}/**/*.y*ml"]
+
+
+@pytest.mark.parametrize("words", FILES)
+def test_a_connection_is_answered_for_every_pod_of_every_file(run, repository, words):
+    words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
+    answers = json.loads(run(f"netinit explain --to 1.2.3.4:80 {words} --json").out)
+    assert 1 + len(answers["others"]) == 8
+    for one_alone in ("verify --netns shop", "draw", "explain --to 1.2.3.4:80 --netns shop"):
+        done = run(f"netinit {one_alone} {words}")
+        assert (done.code, "8 pods are in" in done.err, "choose one with --select" in done.err) == (2, True, True), done
+
+
+@pytest.mark.parametrize("words", [*FILES, "{0} {1}", "{2}"])
 def test_every_pod_of_every_file_is_looked_at(run, repository, words):
     words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
     linted = run(f"netinit lint {words}")

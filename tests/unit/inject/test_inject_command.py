@@ -13,6 +13,7 @@ from netinit.base.errors import ClusterError, ConfigError, InjectionError, Optio
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
 from netinit.cli.inject import run as inject_run
+from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
 from netinit.kube import access, single_requests
@@ -141,6 +142,7 @@ class FakeCluster:
 
     def __init__(self, config_maps, webhooks=()):
         self.config_maps, self.webhooks, self.asked = config_maps, list(webhooks), []
+        self.proxy_configs, self.nodes = None, []
 
     def find_access(self, *, kubeconfig, context):
         self.asked.append((kubeconfig, context))
@@ -155,7 +157,9 @@ class FakeCluster:
         return {"data": self.config_maps[namespace, name]}
 
     def ask_list(self, _, resource):
-        return self.webhooks if resource.kind == "MutatingWebhookConfiguration" else []
+        if resource.kind == "ProxyConfig" and self.proxy_configs is None:
+            raise ClusterError("unknown", status=404, reason="NotFound")
+        return {"MutatingWebhookConfiguration": self.webhooks, "ProxyConfig": self.proxy_configs, "Node": self.nodes}.get(resource.kind, [])
 
 
 @pytest.fixture
@@ -185,8 +189,42 @@ def cluster(monkeypatch):
 
 def test_configuration_mesh_and_values_come_from_the_cluster(cluster):
     assert "mesh: td w\n" in output(inject.command, "-f", "-", "--context", "prod", stdin=POD)
-    assert cluster.asked == [("", "prod")]
+    assert set(cluster.asked) == {("", "prod")}
     assert "mesh: canary w\n" in output(inject.command, "-f", "-", "--meshConfigMapName", "istio-canary", stdin=POD)
+
+
+RESOURCE = """
+apiVersion: networking.istio.io/v1beta1
+kind: ProxyConfig
+metadata: {name: p, namespace: shop}
+spec: {concurrency: 7, environmentVariables: {A: b}}
+"""
+SHOWS = "metadata: {annotations: {out: '{{ .NativeSidecars }} {{ .ProxyConfig.Concurrency.GetValue }}'}}"
+
+
+def test_proxy_configs_and_nodes_come_from_the_cluster(cluster, tmp_path):
+    (tmp_path / "config").write_text(json.dumps({"policy": "enabled", "templates": {"sidecar": SHOWS}}))
+    arguments = ("-f", "-", "--context", "prod", "--injectConfigFile", str(tmp_path / "config"))
+    cluster.nodes = [{"metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}]
+    assert "out: true 0\n" in output(inject.command, *arguments, "--native-sidecars=auto", stdin=POD), "its API server knows no ProxyConfig"
+    cluster.proxy_configs = [goyaml.load(RESOURCE)]
+    cluster.nodes[0]["status"]["nodeInfo"]["kubeletVersion"] = "v1.32.9"
+    assert "out: false 7\n" in output(inject.command, *arguments, "--native-sidecars=auto", stdin=POD)
+
+
+def test_proxy_configs_come_from_files(tmp_path):
+    (tmp_path / "config").write_text(json.dumps({"policy": "enabled", "templates": {"sidecar": SHOWS}}))
+    (tmp_path / "resources.yaml").write_text(f"{POD}\n---\n{RESOURCE}")
+    arguments = ("-f", "-", "--injectConfigFile", str(tmp_path / "config"), "--proxyConfigFile")
+    assert "out: true 7\n" in output(inject.command, *arguments, str(tmp_path / "resources.yaml"), stdin=POD)
+    (tmp_path / "resources.yaml").write_text(POD)
+    result = run(inject.command, *arguments, str(tmp_path / "resources.yaml"), stdin=POD)
+    assert "resources.yaml has no ProxyConfig of networking.istio.io" in str(result.exception)
+
+
+def test_native_sidecars_by_the_nodes_need_a_cluster():
+    result = run(inject.command, "-f", "-", "--native-sidecars=auto", stdin=POD)
+    assert "--native-sidecars: auto needs the nodes of a cluster; name it with --context or --kubeconfig" in str(result.exception)
 
 
 def test_namespaces_and_webhooks_come_from_the_cluster(cluster):

@@ -55,6 +55,15 @@ def test_a_single_template_in_braces_is_of_the_releases_between():
     assert inject_pod(POD, config)["spec"]["containers"][1] == {"name": "istio-proxy", "image": "p:1.5"}
 
 
+@pytest.mark.parametrize("value", ["", ".GetValue"])  # a number before 1.7, later the pointer to a message
+@pytest.mark.parametrize("threads", [0, 3])
+def test_a_single_template_reads_concurrency_as_its_release_has_it(value, threads):
+    concurrency = f".ProxyConfig.Concurrency{value}"
+    template = f"containers:\n- name: istio-proxy\n  image: p-{{{{ if gt {concurrency} 0 }}}}{{{{ {concurrency} }}}}{{{{ end }}}}\n"
+    config = load_config({"template": template}, mesh={"defaultConfig": {"concurrency": threads}})
+    assert inject_pod(POD, config)["spec"]["containers"][1]["image"] == ("p-3" if threads else "p-")
+
+
 def test_a_bad_selector_is_left_out_with_a_warning():
     config = load_config(
         {

@@ -64,7 +64,7 @@ def test_the_flag_wins_over_the_variable_and_an_empty_variable_counts_as_unset()
             [
                 "--meshConfigFile: 'a\\x00b' does not exist",
                 "--valuesFile: '/nowhere/at/all' does not exist",
-                "environment variable ENABLE_NATIVE_SIDECARS: 'maybe' is neither true nor false",
+                "environment variable ENABLE_NATIVE_SIDECARS: 'maybe' is neither true, false nor auto",
                 "--kubeconfig: '/' is a folder: name a file",
             ],
         ),

@@ -23,7 +23,7 @@ NOTHING = ("<nil>", "<no value>")
 
 def template_data(pod, mesh):
     settings = MeshConfig.of(mesh)
-    proxy = context.proxy_struct(settings.proxy, classic=False)
+    proxy = context.proxy_struct(settings.proxy, plain=False)
     owner, kind = context.owner_structs(PodOwner(name="d", namespace="n", kind="Deployment", api_version="apps/v1"))
     return {
         "TypeMeta": kind,

@@ -63,7 +63,8 @@ def test_the_containers_flags_are_those_of_the_agent(given):
     assert settings.daemon_set == daemon_set(*given)["metadata"]["name"]
     assert settings.watch == ("node.watch=false" not in given)
     mounts = {mount["mountPath"] for mount in container(*given)["volumeMounts"]}
-    assert {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.records_folder, settings.socket.rpartition("/")[0]} == mounts
+    folders = {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.records_folder, settings.cgroup_folder}
+    assert {*folders, settings.socket.rpartition("/")[0]} == mounts
 
 
 @pytest.mark.parametrize(("given", "dual_stack", "ipv6"), [((), False, "auto"), (("dualStack=true",), True, "auto"), (("ipv6=reject",), False, "reject")])
@@ -91,7 +92,7 @@ def test_each_platforms_folders_are_mounted(platform):
     assert ("--standalone" in words) is (platform == "openshift")
 
 
-def test_it_has_three_capabilities_a_seccomp_profile_and_nothing_of_the_host_but_five_folders_and_its_network():
+def test_it_has_three_capabilities_a_seccomp_profile_and_nothing_of_the_host_but_six_folders_and_its_network():
     spec = daemon_set()["spec"]["template"]["spec"]
     own = container()["securityContext"]
     assert own["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN", "NET_ADMIN", "NET_RAW"]}
@@ -100,9 +101,8 @@ def test_it_has_three_capabilities_a_seccomp_profile_and_nothing_of_the_host_but
     assert (spec["priorityClassName"], spec["tolerations"]) == ("system-node-critical", [{"operator": "Exists"}])
     (netns,) = [mount for mount in container()["volumeMounts"] if mount["name"] == "netns"]
     assert (netns["readOnly"], netns["mountPropagation"]) == (True, "HostToContainer")
-    (records,) = [mount for mount in container()["volumeMounts"] if mount["name"] == "records"]
-    assert records["readOnly"]
-    assert len(spec["volumes"]) == 5
+    assert {mount["name"] for mount in container()["volumeMounts"] if mount.get("readOnly")} == {"netns", "records", "cgroups"}
+    assert len(spec["volumes"]) == 6
 
 
 @pytest.mark.parametrize("on_host", [True, False])

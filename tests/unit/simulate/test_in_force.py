@@ -116,6 +116,18 @@ def test_beside_what_is_not_followed_or_not_read_nobody_says_that_the_plan_is_in
     ]  # fmt: skip
 
 
+def test_a_program_of_the_node_is_a_warning_and_one_of_the_pods_cgroup_a_difference_without_forged_text():
+    programs = (
+        AttachedProgram(where="connect4 of the cgroup /", number=7, name="cil_sock4", is_of_node=True),
+        AttachedProgram(where="connect4 of the cgroup /a\x1b[2J", number=8, name='x" \n'),
+    )
+    found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=(), programs=programs))
+    (one,) = found.differences
+    assert (one.kind, one.where, one.rule) == (ESCAPING, "BPF", 'program 8 "x\\" \\n" (connect4 of the cgroup /a\\x1b[2J)')
+    (warning,) = found.warnings
+    assert warning.startswith('BPF program 7 "cil_sock4" (connect4 of the cgroup /) acts on every process of the node: it may redirect')
+
+
 def test_programs_that_may_not_be_asked_for_are_one_warning_and_no_difference():
     forbidden = Unknown(place="BPF programs", reason="bpf(2): Operation not permitted", is_forbidden=True)
     found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=(), unknown=(forbidden,)))

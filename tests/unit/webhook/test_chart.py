@@ -37,6 +37,8 @@ VALUES = (
     ("injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"),
     ("injection.values={istio_cni: {enabled: false}, global: {proxy: {image: 'mesh/proxyv2:1', statusPort: 15030}}}",),
     ("autoscaling.enabled=true", "dashboard.enabled=true", "networkPolicy.monitoringFrom=[{podSelector: {}}]"),
+    ("injection.proxyConfigs=false", "injection.nativeSidecars=auto"),
+    ("injection.proxyConfigs=false", "certificate.mode=certManager", "certificate.issuer={name: mesh, kind: ClusterIssuer}"),
     ("disruptionBudget.enabled=false", "networkPolicy.enabled=false", "logAsJson=false", "extraArgs=[--maxReviews=64]"),
 )
 WITH_NODE = ("node.enabled=true", "injection.values={istio_cni: {enabled: false}, global: {meshID: \"a'b\"}}")
@@ -97,13 +99,24 @@ def test_webhook_names_and_rights_fit_each_other(given):
     assert role["rules"][0]["verbs"] == ["list", "watch", "patch"]
 
 
+@pytest.mark.parametrize(("given", "wanted"), [
+    ((), {"proxyconfigs"}), (("injection.proxyConfigs=false",), set()),
+    (("injection.nativeSidecars=auto",), {"proxyconfigs", "nodes"}), (("openshift=true",), {"proxyconfigs", "namespaces"}),
+])  # fmt: skip
+def test_what_is_not_watched_may_not_be_read(given, wanted):
+    for own in ((), ("certificate.mode=certManager", "certificate.issuer={name: mesh}")):
+        rules = [rule for tree in made(*given, *own) if tree["kind"] == "ClusterRole" for rule in tree["rules"]]
+        found = {rule["resources"][0]: rule["verbs"] for rule in rules if "resourceNames" not in rule}
+        assert found == {name: ["list", "watch"] for name in wanted}
+
+
 def test_no_right_is_given_on_everything():
     for given in VALUES:
         for tree in made(*given):
             if tree["kind"] in {"Role", "ClusterRole"}:
                 for rule in tree["rules"]:
                     assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
-                    open_ended = rule["verbs"] == ["create"] or rule["resources"] == ["namespaces"]
+                    open_ended = rule["verbs"] == ["create"] or rule["resources"] in (["namespaces"], ["proxyconfigs"], ["nodes"])
                     assert open_ended or rule["resourceNames"], rule
 
 
@@ -397,7 +410,9 @@ def test_values_for_the_templates_are_laid_over_netinits_own():
 
 
 def test_a_config_map_of_a_control_plane_has_its_own_values():
-    assert not [tree for tree in made("injection.configMap=istio") if tree["kind"] == "ConfigMap"]
+    (kept,) = [tree for tree in made("injection.configMap=istio") if tree["kind"] == "ConfigMap"]
+    assert kept["metadata"]["name"] == "netinit-webhook-last-good"
+    assert "data" not in kept, "an upgrade would take what the webhook has written there"
     with pytest.raises(ConfigError, match="values are for netinit's own templates"):
         made("injection.configMap=istio", "injection.values={global: {}}")
 

@@ -349,8 +349,10 @@ def test_the_configuration_alone_is_looked_at_in_files():
     assert kinds([injector_map(CONFIG)], whole=False) == ["template"]
 
 
-def test_proxy_config_resources_are_warned_about_where_our_webhook_is():
+def test_proxy_config_resources_are_warned_about_where_our_webhook_does_not_watch_them():
     resource = {"kind": "ProxyConfig", "metadata": {"name": "p", "namespace": "shop"}, "spec": {"concurrency": 0}}
-    assert kinds([*installed(), resource]) == ["proxy-config"]
-    others = [tree for tree in installed() if tree["kind"] != "Deployment"]
+    assert kinds([*installed(), resource]) == []
+    blind = installed("injection.proxyConfigs=false")
+    assert kinds([*blind, resource]) == ["proxy-config"]
+    others = [tree for tree in blind if tree["kind"] != "Deployment"]
     assert "proxy-config" not in kinds([*others, resource])

@@ -105,6 +105,8 @@ def listed(text):
 SENDS_AWAY = """*nat
 :PREROUTING ACCEPT [0:0]
 :OUTPUT ACCEPT [0:0]
+:ISTIO_OUTPUT - [0:0]
+-A ISTIO_OUTPUT -j RETURN
 {rules}
 COMMIT
 """
@@ -123,6 +125,36 @@ def test_foreign_rules_and_what_nobody_can_know_come_first(rules, kind):
     rows = bypasses(audit(listed(SENDS_AWAY.format(rules=rules))))
     assert rows[0].kind.name == kind
     assert rows[0].because
+
+
+OF_ANOTHER_MESH = """*nat
+:PREROUTING ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:MESH - [0:0]
+-A PREROUTING -p tcp -m tcp --dport 22 -j RETURN
+-A PREROUTING -p tcp -j REDIRECT --to-ports 4143
+-A OUTPUT -p tcp -j MESH
+-A MESH -m owner --uid-owner 2102 -j RETURN
+-A MESH -o lo -j RETURN
+-A MESH -j REDIRECT --to-ports 4140
+COMMIT
+"""
+
+
+def test_the_rules_of_another_mesh_capture_where_no_rule_of_ours_is_there():
+    rows = audit(listed(OF_ANOTHER_MESH))
+    assert [(row.directions, row.port) for row in rows if row.kind is kinds.CAPTURED] == [(("inbound",), 4143), (("outbound",), 4140)]
+    assert named(bypasses(rows)) == ["untranslated", "untranslated", "uncaptured", "uncaptured", "not-tcp", "not-tcp", "no-connection", "local"]
+    past = [row for row in rows if row.kind is kinds.UNCAPTURED]
+    assert [row.who for row in past] == [("TCP in on port 22",), ("TCP out by uid 2102",)]
+    assert ["--dport 22 -j RETURN" in past[0].because[0], "--uid-owner 2102 -j RETURN" in past[1].because[0]] == [True, True]
+    assert all("netinit convert" in row.closes for row in past)
+
+
+def test_what_such_rules_leave_of_a_family_is_ipv6_that_is_not_captured():
+    rulesets = {family: load_listing(parse_listing(OF_ANOTHER_MESH if family is IPV4 else ""), family) for family in FAMILIES}
+    rows = bypasses(audit(AuditSubject("pod", {"iptables-nft": rulesets}, {family: around(family) for family in FAMILIES})))
+    assert {row.who for row in rows if row.kind is kinds.IPV6} == {("IPv6: TCP in",), ("IPv6: TCP out",)}
 
 
 def test_a_foreign_rule_that_takes_packets_out_of_tracking_is_named():

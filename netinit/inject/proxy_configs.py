@@ -1,0 +1,96 @@
+"""ProxyConfig resources (networking.istio.io/v1beta1), merged into the ProxyConfig of a pod as Istio's webhook does.
+
+From the weakest to the strongest: the mesh's defaultConfig, the resource of the root namespace, that of the pod's namespace, the pod's
+annotation `proxy.istio.io/config`, and the resource whose selector matches the pod (Istio 1.31, pilot/pkg/model/proxy_config.go). Of
+several resources that apply at one level the oldest one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from netinit.base.errors import ConfigError
+from netinit.base.records import Record
+from netinit.base.tree import Tree, mapping, shown, string, strings
+from netinit.inject.meshconfig import MeshConfig, ProxyConfig, read_proxy_config
+
+__all__ = ["API_GROUP", "KIND", "ProxyConfigResource", "ProxyConfigs"]
+
+API_GROUP, KIND = "networking.istio.io", "ProxyConfig"
+REVISION_LABEL = "istio.io/rev"
+_FIELDS = {"concurrency": "concurrency", "environmentVariables": "proxyMetadata", "image": "image"}  # and the proxy's
+
+
+class ProxyConfigResource(Record):
+    """One resource: what it sets, in the fields of a ProxyConfig, and for which pods.
+
+    `selector` is None where it has none, and so applies to its whole namespace; one without labels applies to no pod.
+    """
+
+    name: str
+    namespace: str
+    created: str
+    revision: str | None
+    selector: Mapping[str, str] | None
+    fields: Tree
+
+    @classmethod
+    def parse(cls, tree: Tree) -> ProxyConfigResource:
+        """The resource of a manifest. Raises ConfigError for what the API server would refuse."""
+        metadata, spec = mapping(tree.get("metadata")), mapping(tree.get("spec"))
+        name, namespace = string(metadata.get("name")), string(metadata.get("namespace"))
+        label = f"ProxyConfig {namespace}/{name}"
+        if unknown := sorted(spec.keys() - _FIELDS.keys() - {"selector"}):
+            raise ConfigError(f"{label}: spec.{unknown[0]} is no field of it; it has selector, {', '.join(_FIELDS)}")
+        try:
+            fields = read_proxy_config({_FIELDS[key]: value for key, value in spec.items() if key in _FIELDS and value is not None})
+        except ConfigError as error:
+            raise ConfigError(f"{label}: {error}") from None
+        return cls(
+            name=name, namespace=namespace, created=string(metadata.get("creationTimestamp")),
+            revision=strings(metadata.get("labels")).get(REVISION_LABEL), selector=_read_selector(label, spec.get("selector")),
+            fields=fields,
+        )  # fmt: skip
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether its selector selects a pod with these labels."""
+        return bool(self.selector) and all(labels.get(key) == value for key, value in mapping(self.selector).items())
+
+
+def _read_selector(label: str, selector: Any) -> Mapping[str, str] | None:
+    if selector is None:
+        return None
+    wanted = selector.get("matchLabels", {}) if isinstance(selector, dict) else None
+    if not isinstance(wanted, dict) or not all(isinstance(one, str) for one in wanted.values()):
+        raise ConfigError(f"{label}: spec.selector: {shown(selector)} must be matchLabels with a text for each label")
+    return wanted
+
+
+class ProxyConfigs(Record):
+    """The resources of a cluster by namespace, the oldest first."""
+
+    by_namespace: Mapping[str, tuple[ProxyConfigResource, ...]] = {}
+
+    @classmethod
+    def of(cls, resources: Iterable[ProxyConfigResource], revision: str = "") -> ProxyConfigs:
+        """Those that an injector of this revision reads: without the label istio.io/rev, or with its own; all where it has none."""
+        found: dict[str, list[ProxyConfigResource]] = {}
+        for one in sorted(resources, key=lambda one: (one.created, one.name)):
+            if not revision or one.revision in {None, revision}:
+                found.setdefault(one.namespace, []).append(one)
+        return cls(by_namespace={namespace: tuple(listed) for namespace, listed in found.items()})
+
+    def overlay(
+        self, proxy: ProxyConfig, mesh: MeshConfig, namespace: str, labels: Mapping[str, str], annotation: str | None
+    ) -> ProxyConfig:
+        """The ProxyConfig of a pod: the mesh's, `proxy`, with all that applies to the pod over it. Raises InjectionError."""
+        root = string(mesh.fields.get("rootNamespace"))
+        own = self.by_namespace.get(namespace, ())
+        of_root = self.by_namespace.get(root, ()) if root else ()
+        for listed in (of_root, own if namespace != root else ()):
+            of_namespace = next((one for one in listed if one.selector is None), None)
+            proxy = proxy.overlaid(of_namespace.fields) if of_namespace else proxy
+        proxy = proxy if annotation is None else proxy.with_annotation(annotation)
+        selected = next((one for one in own if one.matches(labels)), None)
+        return proxy.overlaid(selected.fields) if selected else proxy

@@ -1,0 +1,217 @@
+"""Read BPF programs attached to the cgroups (version 2) that the processes of a network namespace belong to.
+
+Such a program runs for every process below its cgroup, whatever the namespace: it may replace the destination of
+connect(2) or sendmsg(2), drop or rewrite packets, or set socket options such as the mark, all without nf_tables seeing it.
+
+Which cgroups a pod has is known outside of it only: /proc/PID/cgroup of the processes in its namespace, or the folder that
+the kubelet named after the pod. So whoever enters a pod reads them first (`remember`), with the privileges that the names
+of programs need, and the snapshot taken inside includes them.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.base.snapshot import AttachedProgram, Unknown
+from netinit.kernel.snapshot import bpf
+
+__all__ = ["of_folder", "of_processes", "read", "remember"]
+
+# Attachment types of linux/bpf.h that may redirect, rewrite or drop, by libbpf's names; not here: device, sysctl,
+# sock_release and Unix sockets.
+KINDS = {
+    0: "ingress", 1: "egress", 2: "sock_create", 3: "sock_ops", 8: "bind4", 9: "bind6", 10: "connect4", 11: "connect6",
+    12: "post_bind4", 13: "post_bind6", 14: "sendmsg4", 15: "sendmsg6", 19: "recvmsg4", 20: "recvmsg6", 21: "getsockopt",
+    22: "setsockopt", 29: "getpeername4", 30: "getpeername6", 31: "getsockname4", 32: "getsockname6",
+}  # fmt: skip
+EFFECTIVE = 1  # BPF_F_QUERY_EFFECTIVE: with those of the cgroups above
+FIRST_OF_PROCESSES, FIRST_OF_CGROUPS = 0xEFFFFFFC, 0xEFFFFFFB  # PROC_PID_INIT_INO, PROC_CGROUP_INIT_INO of linux/proc_ns.h
+MOST_CGROUPS = 1024  # 80 ms; a pod has one for each container, and one for itself
+MOST_OF_A_FILE = 1 << 16
+PLACE = "BPF programs"
+GONE = (2, 3, 19)  # ENOENT, ESRCH, ENODEV: the process or the cgroup has ended
+_FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Found = tuple[tuple[AttachedProgram, ...], tuple[Unknown, ...]]
+
+_remembered: list[Found] = []
+
+
+def remember(found: Found) -> None:
+    """Let snapshots of this process, which enters one pod for good, include these programs; the first ones stay."""
+    if not _remembered:
+        _remembered.append(found)
+
+
+def read(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
+    """Return what is remembered, else the programs of this namespace's own processes."""
+    own = posix.stat(bpf.NAMESPACE)
+    programs, unread = _remembered[0] if _remembered else of_processes((own.st_dev, own.st_ino))
+    unknown += [one for one in unread if one not in unknown]  # that bpf(2) is refused is said once
+    return programs
+
+
+def of_processes(namespace: tuple[int, int]) -> Found:
+    """Return the programs that act on the processes in a network namespace, given by device and inode number.
+
+    A process that has only entered it, as this one may have, does not count: its cgroup is not the pod's.
+    """
+    is_own = _namespace_of("self") == namespace
+    entered = is_own and _namespace_of(str(posix.getppid())) not in (None, namespace)
+    paths: dict[str, None] = {}
+    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit()]:
+        if not (entered and int(pid) == posix.getpid()) and _namespace_of(pid) == namespace:
+            path = _cgroup_of(pid, namespace)
+            if path:
+                paths[path] = None
+    if not paths:
+        sees_all = is_own or posix.stat("/proc/self/ns/pid").st_ino == FIRST_OF_PROCESSES
+        return (), () if sees_all else (_forbidden("no process of the pod is visible here"),)
+    mount = _find_mount()
+    if mount is None:
+        return (), () if set(paths) == {"/"} else (_forbidden("no cgroup file system is mounted here"),)
+    # Inside a container with a cgroup namespace of its own, the topmost cgroup is the container's, else the node's.
+    top = not is_own or posix.stat("/proc/self/ns/cgroup").st_ino == FIRST_OF_CGROUPS
+    seen = [path for path in paths if path.split("/")[1] != ".."]  # else it is outside of this cgroup namespace
+    programs, unread = _read(mount, seen, top_is_shared=top)
+    hidden = () if len(seen) == len(paths) else (_forbidden("a process of the pod is in a cgroup that is not visible here"),)
+    return programs, unread + hidden
+
+
+def of_folder(folder: str, path: str) -> Found:
+    """Return the programs of a pod's cgroup, and of those below it; the node's cgroup file system is mounted at `folder`."""
+    paths = {path: None}
+    waiting = [path]
+    while waiting and len(paths) <= MOST_CGROUPS:
+        above = waiting.pop()
+        try:
+            descriptor = posix.open(folder + above, _FOLDER)
+        except OSError as error:
+            if error.errno in GONE and above != path:
+                continue
+            return (), (_forbidden(f"{folder}{above}: {error.strerror}"),)
+        try:
+            with posix.scandir(descriptor) as entries:
+                below = [f"{above}/{entry.name}" for entry in entries if entry.is_dir(follow_symlinks=False)]
+        finally:
+            posix.close(descriptor)
+        paths.update(dict.fromkeys(below))
+        waiting += below
+    return _read(folder, paths, top_is_shared=True)
+
+
+def _forbidden(reason: str) -> Unknown:
+    return Unknown(place=PLACE, reason=reason, is_forbidden=True)
+
+
+def _namespace_of(process: str) -> tuple[int, int] | None:
+    try:
+        status = posix.stat(f"/proc/{process}/ns/net")
+    except OSError:  # it has ended, or this process may not know
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _cgroup_of(pid: str, namespace: tuple[int, int]) -> str:
+    """Return a process's cgroup of version 2, if the process is still in the namespace; else an empty text.
+
+    A kernel thread's or a reused process id's file is not read: all is looked up from one open folder of the process.
+    """
+    try:
+        folder = posix.open(f"/proc/{pid}", _FOLDER)
+    except OSError:
+        return ""
+    try:
+        status = posix.stat("ns/net", dir_fd=folder)
+        descriptor = posix.open("cgroup", posix.O_RDONLY | posix.O_CLOEXEC, dir_fd=folder)
+        try:
+            data = posix.read(descriptor, MOST_OF_A_FILE)
+        finally:
+            posix.close(descriptor)
+    except OSError:
+        return ""
+    finally:
+        posix.close(folder)
+    if (status.st_dev, status.st_ino) != namespace:
+        return ""
+    lines = data.decode("utf-8", "surrogateescape").split("\n")  # a cgroup's name has no line feed (cgroup_mkdir)
+    return next((line[3:] for line in lines if line.startswith("0::/")), "")
+
+
+def _find_mount() -> str | None:
+    """Return where the whole hierarchy of version 2, as this process's cgroup namespace shows it, is mounted."""
+    with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123 - pathlib is not needed here
+        for line in file:
+            fields, _, kind = line.partition(b" - ")
+            words = fields.split(b" ")
+            if kind.startswith(b"cgroup2 ") and words[3] == b"/":
+                name: bytes = words[4]
+                for escaped in (b" ", b"\t", b"\n", b"\\"):
+                    name = name.replace(b"\\%03o" % escaped[0], escaped)
+                return name.decode("utf-8", "surrogateescape")
+    return None
+
+
+def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found:
+    cgroups = _Cgroups(mount, top_is_shared=top_is_shared)
+    for path in sorted(paths)[:MOST_CGROUPS]:
+        cgroups.read(path)
+    if len([*paths]) > MOST_CGROUPS:
+        cgroups.unknown[Unknown(place=PLACE, reason=f"the pod has more than {MOST_CGROUPS} cgroups")] = None
+    return tuple(cgroups.programs), tuple(cgroups.unknown)
+
+
+class _Cgroups:
+    """The programs of several cgroups of one hierarchy, each with the topmost place where it is attached."""
+
+    def __init__(self, mount: str, *, top_is_shared: bool) -> None:
+        self._mount = mount
+        self._top_is_shared = top_is_shared
+        self._attached: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.programs: dict[AttachedProgram, None] = {}
+        self.unknown: dict[Unknown, None] = {}
+
+    def read(self, path: str) -> None:
+        """Add the programs that act on this cgroup."""
+        for kind, label in KINDS.items():
+            try:
+                numbers = self._query(path, kind, EFFECTIVE)
+                places = [(above, self._directly(above, kind)) for above in _and_above(path)] if numbers else []
+            except OSError as error:
+                if error.errno in GONE:
+                    return
+                forbidden = error.errno in bpf.FORBIDDEN
+                place = PLACE if forbidden else f"{label} of the cgroup {path}"
+                self.unknown[Unknown(place=place, reason=f"bpf(2): {error.strerror}", is_forbidden=forbidden)] = None
+                if forbidden:
+                    return
+                continue
+            for number in numbers:
+                self._add(number, label, next((above for above, direct in places if number in direct), ""))
+
+    def _add(self, number: int, label: str, place: str) -> None:
+        shared = not place or (place == "/" and self._top_is_shared)
+        where = f"{label} of the cgroup {place}" if place else f"{label} of a cgroup above those that are visible here"
+        self.programs[AttachedProgram(where=where, number=number, name=bpf.name_of(number), is_of_node=shared)] = None
+
+    def _directly(self, path: str, kind: int) -> tuple[int, ...]:
+        if (path, kind) not in self._attached:
+            self._attached[path, kind] = self._query(path, kind, 0)
+        return self._attached[path, kind]
+
+    def _query(self, path: str, kind: int, flags: int) -> tuple[int, ...]:
+        descriptor = posix.open(self._mount + path, _FOLDER)
+        try:
+            return bpf.query(descriptor, kind, flags)
+        finally:
+            posix.close(descriptor)
+
+
+def _and_above(path: str) -> list[str]:
+    """Return a cgroup's path and those above it, the nearest first."""
+    words = [word for word in path.split("/") if word]
+    return ["/" + "/".join(words[:count]) for count in range(len(words), -1, -1)]

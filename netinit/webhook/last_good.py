@@ -1,0 +1,58 @@
+"""The last configuration that was in use, kept in a ConfigMap: a restart uses it where the newest one is invalid."""
+
+from __future__ import annotations
+
+from netinit.base.errors import ClusterError
+from netinit.base.tree import mapping, strings
+from netinit.kube.client import Client
+from netinit.kube.resources import CONFIG_MAPS
+from netinit.webhook.configuration import Texts
+from netinit.webhook.serving_state import Problems
+
+__all__ = ["LastGoodConfig"]
+
+_KEYS = ("config", "values", "mesh")
+
+
+class LastGoodConfig:
+    """The ConfigMap, which the chart makes; every replica writes the same into it. Errors are noted in `problems`."""
+
+    def __init__(self, client: Client, namespace: str, name: str, problems: Problems) -> None:
+        self._client = client
+        self._namespace, self._name = namespace, name
+        self._problems = problems
+        self._written: Texts | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return f"ConfigMap {self._namespace}/{self._name}"
+
+    async def read(self) -> Texts | None:
+        """The configuration in it, or None."""
+        data: dict[str, str] = {}
+        try:
+            data = strings((await self._client.get(CONFIG_MAPS, self._name, self._namespace)).get("data"))
+        except ClusterError as error:
+            self._note(error)
+        if not data:
+            return None
+        return Texts(**{key: data.get(key) for key in _KEYS}, origin=f"{self.label}, the last good one of {data.get('origin')}")
+
+    async def write(self, texts: Texts) -> None:
+        """Keeps a configuration that is in use, unless it was kept last."""
+        if texts == self._written:
+            return
+        wanted = {**{key: getattr(texts, key) for key in _KEYS}, "origin": texts.origin}
+        try:
+            found = mapping((await self._client.get(CONFIG_MAPS, self._name, self._namespace)).get("data"))
+            if any(found.get(key) != value for key, value in wanted.items()):
+                await self._client.patch(CONFIG_MAPS, self._name, {"data": wanted}, self._namespace)
+        except ClusterError as error:
+            self._note(error)
+            return
+        self._problems.note(self.label, "")
+        self._written = texts
+
+    def _note(self, error: ClusterError) -> None:
+        self._problems.note(self.label, f"the last good configuration is not kept: {error}")
