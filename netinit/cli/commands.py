@@ -8,12 +8,12 @@ LOOK, CHANGE, INJECT, SERVERS, MORE = "Look", "Change", "Inject", "Servers", "Mo
 GROUPS = {  # heading -> name -> module under netinit.cli (whose `command` is the command), what it does
     LOOK: {
         "explain": ("explain", "Show what happens to a connection, and which option causes it."),
-        "audit": ("audit.command", "Show what of all traffic does not go through the proxy, and what closes it."),
+        "audit": ("audit.command", "Show which traffic bypasses the proxy, and what closes it."),
         "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
-        "verify": ("verify", "Compare a pod's live rules with those that the options ask for."),
+        "verify": ("verify", "Compare a pod's live rules with the plan, and check that they are in force."),
         "lint": ("lint", "Find options that contradict each other or have no effect."),
         "draw": ("draw", "Draw the path of packets through the chains."),
-        "watch": ("watch", "Show how much traffic is captured, passes by or is dropped, as it happens."),
+        "watch": ("watch", "Show how much traffic is captured, bypasses the proxy or is dropped, live."),
         "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts."),
         "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
         "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does."),
@@ -22,7 +22,7 @@ GROUPS = {  # heading -> name -> module under netinit.cli (whose `command` is th
         "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
         "remove": ("remove", "Remove all rules; the same as apply --cleanup-only."),
         "render": ("render", "Print what apply would program; changes nothing, needs no privilege."),
-        "convert": ("convert", "Print our options for another mesh's command line or file."),
+        "convert": ("convert", "Print netinit's options for another mesh's command line or file."),
     },
     INJECT: {
         "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
@@ -33,7 +33,7 @@ GROUPS = {  # heading -> name -> module under netinit.cli (whose `command` is th
         "node": ("node.command", "Program pods from the node, by a CNI plugin."),
     },
     MORE: {
-        "demo": ("demo.command", "Make a pod of network namespaces and watch interception work."),
+        "demo": ("demo.command", "Create a pod of network namespaces and watch interception work."),
         "completion": ("completion", "Print the script that completes commands and options in a shell."),
         "version": ("version", "Print the version."),
     },

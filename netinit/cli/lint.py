@@ -41,20 +41,14 @@ def command(  # noqa: PLR0917 - click's
 ) -> int:  # fmt: skip
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
 
-    With files also what is wrong with the pods themselves: host network, missing capabilities, users that are the
-    proxy's, init containers without a network, annotations without effect.
+    With files, the pods are checked too: host network, missing capabilities, users that are the proxy's, init containers
+    without a network, annotations without effect. That an option has no effect is proved for all packets; --minimal prints
+    the fewest options with the same effect.
 
-      netinit lint examples/
+    docs/findings.md explains the codes. --ignore, --ignore-file, or the pod's annotation netinit.io/accepted-findings accept
+    findings of a code.
 
-      helm template shop | netinit lint - --format github
-
-    An option has no effect where a comparison of all packets shows that none is treated differently without it; --minimal prints
-    what is left without all of these.
-
-    Each finding has a code, which docs/findings.md explains. --ignore, a file (--ignore-file) or the pod's annotation
-    netinit.io/accepted-findings, with a reason, accept findings of a code.
-
-    Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
+    Exit codes: 0 no error (with --strict also no warning), 1 errors.
     """
     pod = (*pod, *files)
     if minimal:

@@ -35,23 +35,17 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 def command(  # noqa: PLR0917 - click's
     options: Options, pod: tuple[str, ...], select: str, as_json: bool, strict: bool, live: bool, watching: bool
 ) -> int:
-    """Compare the live rules of this namespace, or of a pod (--pid, --netns), with those that the options ask for.
+    """Compare the live rules of this namespace, or of a pod (--pid, --netns), with the plan.
 
-    Lists rules that are missing, extra or moved, foreign rules that shadow ours, and what an earlier run left. Then asks
-    the kernel itself whether the rules are in force: dormant tables, matches that listings do not show, a device that
-    took lo's name, and foreign rules or routes anywhere that take captured traffic away, each with an example. Changes
-    nothing. Give the same options as the init container has, or its pod with --pod. Without any, the options are read
-    back from the rules themselves, which are then compared with what these options make.
+    Give the options of the init container, or its pod with --pod; without any, they are inferred from the rules. Lists rules that
+    are missing, extra or moved, foreign rules that decide first, and remains of an earlier run. Then it checks that the kernel
+    evaluates the rules, and that no foreign rule, route or program diverts captured packets. Changes nothing.
 
-    With --live, the first packets of connections are sent: as the application, as the proxy, and from a temporary
-    neighbour. Connection tracking shows where each one goes. No program in the pod sees them, and those that are not
-    captured are dropped at the first router. Rule counters rise; nothing else changes.
+    --live sends the first packets of connections as the application, the proxy and a neighbour, and sees where they go. No program
+    in the pod sees them. --watch compares again at each change that the kernel reports, until Ctrl-C; it reports none for legacy
+    iptables and BPF programs.
 
-    With --watch, the kernel's notifications (nf_tables, devices, addresses, routes, policy rules, tc, IPsec) are the reason
-    for another look; each report that differs from the one before is printed, with --json as one line. The kernel sends none for
-    legacy iptables and BPF programs. Ctrl-C ends it with the exit code of the last report.
-
-    Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere than planned, 1 the rules cannot be read.
+    Exit codes: 0 as planned, 1 the rules cannot be read, 3 rules differ, 126 packets go elsewhere than planned.
     """
     if live and watching:
         raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")

@@ -35,14 +35,14 @@ class PodState:
 def _command(  # noqa: PLR0917
     named: str, image: str, source: str, dry_run: bool, yes: bool, namespace: str, context: str, kubeconfig: str, agent_namespace: str
 ) -> int:  # fmt: skip
-    """Bring the live rules of a pod back to those that its manifest asks for.
+    """Restore the rules of a pod that its manifest asks for.
 
-    OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it. Prints what differs, asks, and reconciles:
-    the rules are replaced in one transaction a table, so that no packet meets a pod without them, and a failure leaves them as
-    they were. Then they are compared once more. Foreign rules are not touched: verify names those that are in the way.
+    OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods. Prints what differs, asks, reconciles and
+    compares again. Each table is replaced in one transaction: no packet meets a pod without rules, and a failure leaves the old
+    ones. Foreign rules stay. It works through the node agent (`create` of `pods/exec` in its namespace), or an ephemeral
+    container (kubectl debug).
 
-    The rules are changed through the node agent (`create` of `pods/exec` in its namespace), or by an ephemeral container
-    (kubectl debug). Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
+    Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
     """
     kubectl = find_kubectl(context, kubeconfig)
     pods = find_pods(kubectl, named, namespace)

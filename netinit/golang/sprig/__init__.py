@@ -29,7 +29,9 @@ from netinit.golang.template.values import Function
 
 __all__ = ["FUNCTIONS"]
 
-_MODULES: Final = (text, words, defaults, numbers, lists, mappings, reflection, encodings, regexes, versions, dates, paths, urls, refused)
+_MODULES: Final = (
+    text, words, defaults, numbers, lists, mappings, reflection, encodings, regexes, versions, dates, paths, urls, refused,
+)  # fmt: skip
 
 FUNCTIONS: Final = {name: Function.of(call) for module in _MODULES for name, call in module.FUNCTIONS.items()}
 """sprig's functions by name."""
