@@ -15,8 +15,8 @@ from netinit.cli import commands, group
 ROOT = Path(__file__).parents[2]
 PAGES = reference.find_pages(ROOT)
 RIDDLES = (
-    r"\btells\b", r"\btold\b", r"stands? for every", r"decides? alike", r"comes? out to the letter", r"\boffends?\b",
-    r"\bspare[sd]?\b", r"\bapart\b",
+    r"\btells?\b", r"\btold\b", r"\bspell(s|ed|ing)?\b", r"\b(some|no)body\b", r"\bwhoever\b", r"the same, (and|but)", r"\balike\b",
+    r"\bbecomes? of\b", r"stands? for every", r"comes? out to the letter", r"\boffends?\b", r"\bspare[sd]?\b", r"\bapart\b",
 )  # fmt: skip
 LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
 
