@@ -82,7 +82,7 @@ def _show(answers: list[Answered], *, everything: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What happens to the packets of some containers; of nobody in particular where `containers` is empty."""
+    """What happens to the packets of some containers; of any process if `containers` is empty."""
 
     containers: tuple[str, ...]
     source: str

@@ -66,7 +66,7 @@ def command(  # noqa: PLR0917 - click's
 
 
 def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """What is wrong with options of which nobody knows the pod, or no more than its addresses and whether its proxy has a tunnel."""
+    """What is wrong with options whose pod is unknown but for its addresses and whether its proxy has a tunnel."""
     if not addresses:
         return lint(_decided(options), given=options, has_tunnel=has_tunnel)
     settled = options.settle(FAMILIES, lambda: addresses, lambda: options.dns_servers)
@@ -81,7 +81,7 @@ def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]
         own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
         complete = complete_servers(facts, options)
         needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
-        if complete.notes != facts.notes:  # nobody named all of its servers
+        if complete.notes != facts.notes:  # not all of its servers were named
             needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
             kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
             needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)

@@ -138,7 +138,7 @@ def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
         ground = find_ground(options, (), "", (), live=True)
         if list_rules() == before:
             return ground, before
-    raise NetinitError("the rules change all the time: trace when whoever programs them is done")
+    raise NetinitError("the rules keep changing: trace again when they are programmed")
 
 
 def _texts(ground: RuleSource) -> list[object]:

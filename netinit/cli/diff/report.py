@@ -60,7 +60,7 @@ def _sum_up(pair: dict[str, Any]) -> str:
     if pair["result"] == EQUAL:
         return f"= {name}: {PROVED} of {' and '.join(pair['families'])}, in and out"
     if pair["result"] == UNKNOWN:
-        return f"? {name}: nobody can know whether {count(number, 'kind')} of packets are treated differently; no other is"
+        return f"? {name}: it is unknown whether {count(number, 'kind')} of packets are treated differently; no other is"
     if pair["result"] == DIFFERENT:
         return f"≠ {name}: {count(number, 'kind')} of packets {'is' if number == 1 else 'are'} treated differently"
     return f"{'-' if pair['result'] == ONLY_BEFORE else '+'} {name}: {pair['result']}"

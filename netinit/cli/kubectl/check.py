@@ -154,7 +154,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
 
 
 def _sum_up(audited: Row) -> Row:
-    """The kinds of traffic that pass by: those of somebody's will by name, those by design as a number."""
+    """The kinds of traffic that bypass the proxy: by name those that are configured, as a number those by design."""
     rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
     design = INTENT_WORDS[kinds.DESIGN]
     named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != design]

@@ -83,8 +83,8 @@ def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str,
         return ()
     rows: list[Any] = [mapping(one) for one in sequence(report.get("differences"))]
     words = [[string(one.get(name)) for name in ("kind", "family", "where", "chain", "rule")] for one in rows]
-    told = [f"{kind}: {' '.join(filter(None, rest))}" for kind, *rest in words]
-    return tuple(told) or tuple(found.notes) or ("the rules could not be compared",)
+    lines = [f"{kind}: {' '.join(filter(None, rest))}" for kind, *rest in words]
+    return tuple(lines) or tuple(found.notes) or ("the rules could not be compared",)
 
 
 def _sum_up(differences: tuple[str, ...]) -> str:
@@ -93,9 +93,9 @@ def _sum_up(differences: tuple[str, ...]) -> str:
 
 
 def _ask_user(count: int) -> None:
-    """Returns where the user wants it. OptionError where nobody can be asked."""
+    """Returns if the user agrees. OptionError without a terminal to ask on."""
     if not sys.stdin.isatty():
-        raise OptionError("--yes: nobody can be asked here; give it to reconcile, or --dry-run to look")
+        raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
     if not click.confirm(f"Reconcile the rules of {count} pod{'s' if count > 1 else ''}?", err=True):
         raise click.Abort
 

@@ -96,7 +96,7 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
             by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
         except ClusterError as error:
             said = f"not read, so nothing is known about them: {error}"
-            unread.append(_finding(WARNING, "not-read", f"{kind}s", said, "ask somebody who may list them"))
+            unread.append(_finding(WARNING, "not-read", f"{kind}s", said, "ask an administrator who may list them"))
     return by_kind, unread
 
 

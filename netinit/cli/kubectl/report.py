@@ -66,8 +66,8 @@ def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Itera
         except ClusterError as error:
             yield from _section(title, [str(error)])
             continue
-        told = [f"netinit {verb}: exit code {found.code}", f"source: {found.source}", *[f"note: {note}" for note in found.notes]]
-        yield from _section(title, [*told, *found.text])
+        lines = [f"netinit {verb}: exit code {found.code}", f"source: {found.source}", *[f"note: {note}" for note in found.notes]]
+        yield from _section(title, [*lines, *found.text])
 
 
 def _section(title: str, rows: list[str]) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _describe_container(container: Tree) -> str:
 
 
 def _find_names(pod: ClusterPod) -> dict[str, str]:
-    """What the report must not tell, and the word for each."""
+    """What the report must not reveal, and the replacement for each."""
     metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
     owners = [string(mapping(one).get("name")) for one in sequence(metadata.get("ownerReferences"))]
     stems = [owner.rpartition("-")[0] for owner in owners] + [string(metadata.get("generateName")).rstrip("-")]

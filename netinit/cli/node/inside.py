@@ -29,7 +29,7 @@ from netinit.options.kinds import quote_value
 from netinit.serving.resources import count_cores
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
-FOLLOWING = ("watch", "trace")  # these go on until somebody ends them
+FOLLOWING = ("watch", "trace")  # these run until they are stopped
 CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
 ENDLESS = "--watch"  # of a reading command: its answer would never come
 MOST = 1 << 20  # bytes of an answer
