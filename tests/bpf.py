@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from pyroute2 import IPRoute
 
 PROG_LOAD, PROG_ATTACH, PROG_DETACH = 5, 8, 9
 ALLOW_OVERRIDE, ALLOW_MULTI = 1, 2
@@ -20,6 +21,7 @@ KINDS = {
     "connect4": (18, 10), "connect6": (18, 11), "post_bind4": (9, 12), "post_bind6": (9, 13), "sendmsg4": (18, 14), "sendmsg6": (18, 15),
     "sysctl": (23, 18), "recvmsg4": (18, 19), "recvmsg6": (18, 20), "getsockopt": (25, 21), "setsockopt": (25, 22), "getpeername4": (18, 29),
     "getpeername6": (18, 30), "getsockname4": (18, 31), "getsockname6": (18, 32), "sock_release": (9, 34),
+    "xdp": (6, 37),
 }  # fmt: skip
 PORT_AT = 24  # user_port in struct bpf_sock_addr
 _CALL = {"x86_64": 321, "aarch64": 280}.get(platform.machine(), -1)
@@ -103,3 +105,14 @@ def cgroup(name):
     finally:
         for path in reversed(made):
             path.rmdir()
+
+
+def attach_xdp(device):
+    """A program of XDP passes all packets of a device of this namespace, until that is gone (rtnetlink(7))."""
+    program = load("xdp", _instruction(0xB7, value=2) + _instruction(0x95))  # r0 = XDP_PASS; exit
+    try:
+        with IPRoute() as route:
+            (index,) = route.link_lookup(ifname=device)
+            route.link("set", index=index, xdp_fd=program)
+    finally:
+        os.close(program)

@@ -18,7 +18,7 @@ from netinit.base.records import Record
 from netinit.rules.iptables.parse import Word, split_words
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import Listing
-from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING, RAW, Plan
+from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Plan
 
 FORWARD, POSTROUTING, SECURITY = "FORWARD", "POSTROUTING", "security"
 TABLE_HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save
@@ -150,20 +150,19 @@ class HeldText(HeldFamily):
     """One family's rules, as iptables-nft-save prints them without its comments."""
 
     text: str
+    tables: Listing
 
-    @property
-    def has_chains_of_ours(self) -> bool:
-        return any(chain in OWNED_CHAINS for table in self.listing.values() for chain in table.rules)
-
-    @property
-    def size(self) -> int:
-        return sum(len(texts) for table in self.listing.values() for texts in table.rules.values())
+    @classmethod
+    def of(cls, family: Family, text: str) -> HeldText:
+        tables = parse_listing(text)
+        rules = {(name, chain): texts for name, table in tables.items() for chain, texts in table.rules.items()}
+        return cls(family=family, text=text, tables=tables, rules=rules)
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
         return False  # rules are compared one by one
 
     def decode(self) -> Listing:
-        return parse_listing(self.text)
+        return self.tables
 
 
 class MemoryBackend(XtablesBackend):
@@ -185,8 +184,8 @@ class MemoryBackend(XtablesBackend):
 
     def read(self, families: tuple[Family, ...]) -> tuple[HeldText, ...]:
         """What the kernel lists."""
-        found = tuple([HeldText(family=family, text=self.kernel.list_tables(family)) for family in families])
-        return found if any(one.text for one in found) else ()
+        found = tuple([HeldText.of(family, self.kernel.list_tables(family)) for family in families])
+        return found if any(one.tables for one in found) else ()
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Gives each family's input to the kernel; returns its refusals."""

@@ -98,6 +98,8 @@ def make_client_pair():
 class Server:
     """The process, by `with`: it is ready when the block begins."""
 
+    host = name = "localhost"
+
     def __init__(
         self, folder, *words, config=CONFIG, values='{"release": "first"}', environ=None, wait=True, in_full=False
     ):

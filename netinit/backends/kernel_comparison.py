@@ -21,7 +21,7 @@ from netinit.rules.model import OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from netinit.base.snapshot import LegacyTable
     from netinit.kernel.netlink import NftChain
@@ -40,9 +40,10 @@ VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT 
 
 
 class HeldFamily(Record):
-    """The rules of one family."""
+    """The rules of one family, by place."""
 
     family: Family
+    rules: dict[Place, Sequence[object]]
 
     @property
     def listing(self) -> Listing:
@@ -63,12 +64,12 @@ class HeldFamily(Record):
     @property
     def has_chains_of_ours(self) -> bool:
         """Whether any chain has one of our names."""
-        raise NotImplementedError
+        return any(place[1] in OWNED_CHAINS for place in self.rules)
 
     @property
     def size(self) -> int:
         """The number of rules."""
-        raise NotImplementedError
+        return sum([len(rules) for rules in self.rules.values()])
 
     @property
     def in_use(self) -> bool:
@@ -80,15 +81,7 @@ class HeldNft(HeldFamily):
     """The rules of iptables-nft: netlink messages by place."""
 
     chains: tuple[NftChain, ...]
-    rules: dict[Place, list[dict[int, bytes]]]
-
-    @property
-    def has_chains_of_ours(self) -> bool:
-        return any(place[1] in OWNED_CHAINS for place in self.rules)
-
-    @property
-    def size(self) -> int:
-        return sum([len(rules) for rules in self.rules.values()])
+    rules: dict[Place, list[dict[int, bytes]]]  # type: ignore[assignment] # read only
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
         from netinit.rules.expressions.building import settle
@@ -138,16 +131,8 @@ class HeldLegacy(HeldFamily):
     """The tables of legacy iptables."""
 
     tables: tuple[LegacyTable, ...]
-    entries: dict[Place, tuple[TableEntry, ...]]
+    rules: dict[Place, tuple[TableEntry, ...]]  # type: ignore[assignment] # read only
     accepts: bool  # all policies accept
-
-    @property
-    def has_chains_of_ours(self) -> bool:
-        return any(place[1] in OWNED_CHAINS for place in self.entries)
-
-    @property
-    def size(self) -> int:
-        return sum([len(entries) for entries in self.entries.values()])
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
         from netinit.rules.xtables.building import encode_plan
@@ -158,7 +143,7 @@ class HeldLegacy(HeldFamily):
             for name, rules in chains.items()
             if rules
         }
-        return self.accepts and planned == {place: entries for place, entries in self.entries.items() if entries}
+        return self.accepts and planned == {place: entries for place, entries in self.rules.items() if entries}
 
     def decode(self) -> Listing:
         from netinit.rules.live_listing import list_legacy
@@ -247,7 +232,7 @@ def _read_legacy_family(family: Family, names: tuple[str, ...]) -> HeldLegacy:
             accepts = accepts and (chain.hook < 0 or verdict == ACCEPTING)
             entries[table.name, chain.name] = tuple(rules)
     _check_size(family, sum([len(rules) for rules in entries.values()]))
-    return HeldLegacy(family=family, tables=tables, entries=entries, accepts=accepts)
+    return HeldLegacy(family=family, tables=tables, rules=entries, accepts=accepts)
 
 
 class PlannedComparison(Comparison):

@@ -1,6 +1,6 @@
-"""The interface between applying, removing, verifying and a machine: privileges, locks, addresses, routes, backends.
+"""What applying, removing and verifying need of a machine: privileges, locks, addresses, routes, backends.
 
-`ThisMachine` is the default everywhere; tests use a machine in memory.
+`HERE` is the default everywhere; tests use a machine in memory.
 """
 
 from __future__ import annotations
@@ -16,73 +16,14 @@ from netinit.options import Options, Settled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from abc import abstractmethod
     from collections.abc import Callable, Collection, Mapping
-    from typing import Protocol, TypeVar
+    from typing import TypeVar
 
     from netinit.backends.routes import RouteNetlink
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChain, Place
 
     Result = TypeVar("Result")
-
-    class Machine(Protocol):
-        """A machine, seen from one network namespace; `link` lists and changes policy rules, routes and addresses."""
-
-        link: RouteNetlink
-
-        @abstractmethod
-        def has_capability(self, number: int) -> bool:
-            """Whether a capability (capabilities(7)) is effective."""
-
-        @abstractmethod
-        def refuse_own_namespace(self) -> None:
-            """Raise NamespaceError if this is the machine's own network namespace."""
-
-        @abstractmethod
-        def lock(self, nanoseconds: int) -> Lock:
-            """Return the namespace's lock, for one run; entering it raises LockedError after the timeout."""
-
-        @abstractmethod
-        def settle(self, options: Options) -> Settled:
-            """Return the options with everything decided that depends on the pod's addresses and name servers."""
-
-        @abstractmethod
-        def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
-            """Return the backends whose tables may contain rules; `thorough`: even if reading may register tables."""
-
-        @abstractmethod
-        def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
-            """Load the backend of this name; `families` are those that the kernel supports."""
-
-        @abstractmethod
-        def renamed_loopback(self) -> str:
-            """Return the name of the loopback device, the first of every network namespace, if it is not lo; else empty."""
-
-        @abstractmethod
-        def dormant_tables(self) -> tuple[tuple[int, str], ...]:
-            """Return family and name of the nf_tables tables that have the dormant flag."""
-
-        @abstractmethod
-        def set_dormant(self, family: int, table: str, *, dormant: bool) -> None:
-            """Set or clear the dormant flag of a table. Raises OSError."""
-
-        @abstractmethod
-        def read_snapshot(self) -> Snapshot | None:
-            """Read everything in the namespace that affects packets; None for a machine without a kernel. Raises OSError."""
-
-        @abstractmethod
-        def is_plain(
-            self, known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str],
-            own_legacy: bool, sure: bool,
-        ) -> bool:
-            """Whether only these chains affect packets: see netinit.kernel.plain_namespace. Raises OSError."""
-
-        @abstractmethod
-        def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
-            """Run the action in the namespace that the options name; its argument is a warning if that is the machine's own."""
-else:
-    Machine = object  # for the type checker; a real base class would cost time at each start
 
 
 class NamespaceLock(Lock):
@@ -98,45 +39,55 @@ class NamespaceLock(Lock):
         posix.close(self._descriptor)
 
 
-class ThisMachine(Machine):
-    """The machine and the namespace that this process is in."""
+class Machine:
+    """The machine and the namespace that this process is in; `link` lists and changes policy rules, routes and addresses."""
 
-    link = netlink
+    link: RouteNetlink = netlink
 
     def has_capability(self, number: int) -> bool:
+        """Whether a capability (capabilities(7)) is effective."""
         return detect.has_capability(number)
 
     def refuse_own_namespace(self) -> None:
+        """Raise NamespaceError if this is the machine's own network namespace."""
         namespaces.refuse_host()
 
     def lock(self, nanoseconds: int) -> Lock:
+        """Return the namespace's lock, for one run; entering it raises LockedError after the timeout."""
         return NamespaceLock(nanoseconds)
 
     def settle(self, options: Options) -> Settled:
+        """Return the options with everything decided that depends on the pod's addresses and name servers."""
         return options.settle(detect.kernel_families(), detect.list_addresses, detect.read_name_servers)
 
     def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
+        """Return the backends whose tables may contain rules; `thorough`: even if reading may register tables."""
         return backends.populated(options, thorough=thorough)
 
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
+        """Load the backend of this name; `families` are those that the kernel supports."""
         return backends.load(name, options, families)
 
     def renamed_loopback(self) -> str:
+        """Return the name of the loopback device, the first of every network namespace, if it is not lo; else empty."""
         name = if_indextoname(netlink.LOOPBACK_INDEX)
         return "" if name == "lo" else name
 
     def dormant_tables(self) -> tuple[tuple[int, str], ...]:
+        """Return family and name of the nf_tables tables that have the dormant flag."""
         try:
             return netlink.list_dormant_tables()
         except OSError:  # without nf_tables, or without NET_ADMIN, which is reported where chains are listed
             return ()
 
     def set_dormant(self, family: int, table: str, *, dormant: bool) -> None:
+        """Set or clear the dormant flag of a table. Raises OSError."""
         from netinit.kernel.nf_tables import set_dormant  # rarely needed
 
         set_dormant(family, table, dormant=dormant)
 
     def read_snapshot(self) -> Snapshot | None:
+        """Read everything in the namespace that affects packets; None for a machine without a kernel. Raises OSError."""
         from netinit.kernel.snapshot.reading import read_snapshot  # not needed when a pod starts
 
         return read_snapshot()
@@ -144,6 +95,7 @@ class ThisMachine(Machine):
     def is_plain(
         self, known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
     ) -> bool:
+        """Whether only these chains affect packets: see netinit.kernel.plain_namespace. Raises OSError."""
         from netinit.kernel import plain_namespace
 
         return plain_namespace.is_plain(known, tables=tables, excluded=excluded, own_legacy=own_legacy, sure=sure)
@@ -183,4 +135,4 @@ class ThisMachine(Machine):
                 return pod.run_inside(lambda: action(complete, warning), joins=joins, keep=keep, holding=held.descriptors)
 
 
-HERE = ThisMachine()
+HERE = Machine()

@@ -61,8 +61,9 @@ def command(  # noqa: PLR0917
     rulesets = ground.rulesets[source]
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
-    if not question.to and not question.source and direction:
-        raise OptionError(f"{direction}: says which way a connection goes; name one with --to or --from")
+    if not question.to and not question.source and (direction or any(asked.values())):
+        given = direction or next(f"--{name.replace('_', '-')}" for name, value in asked.items() if value)
+        raise OptionError(f"{given}: is about a connection; name one with --to or --from")
     title = f"{chosen.name} rules, {'as the options plan them' if source == 'plan' else f'live ({source})'}"
     picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":

@@ -25,9 +25,10 @@ from netinit.cli.rule_sources import (
     question_options,
 )
 from netinit.options import TPROXY, Options
-from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
+from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
+from netinit.simulate.routing import LOST, find_ways
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
@@ -113,16 +114,23 @@ def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanatio
     """
     around = ground.surroundings[packet.family]
     answer = _explain(ground, packet, around)
-    if ground.has_several_ways and not packet.in_interface and not around.is_local(packet.destination):
-        host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
-        names = dict.fromkeys([around.default_interface, *[name for name, _ in around.addresses if name != LOOPBACK_DEVICE]])
-        found = {name: _explain(ground, packet, around.replace(routes=((host, name),))) for name in names}
-        if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) > 1:
-            ways = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
-            answer = answer.unknown_because(f"the way out depends on more than the destination: {ways}")
+    if ground.has_several_ways and ground.snapshot and not packet.in_interface and not around.is_local(packet.destination):
+        answer = _explain_each_way(ground, packet, around, find_ways(ground.snapshot, packet)) or answer
     if ground.ipv4_first and packet.family is IPV6:
         answer = answer.unless_ipv4_is_first(_explain(ground.ipv4_first, packet, around))
     return _source_of(ground, answer), answer, tuple(_find_caveats(ground, answer))
+
+
+def _explain_each_way(ground: RuleSource, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
+    """The answer where policy rules, or several routes, decide; unknown where the ways differ, None where one leads nowhere."""
+    if LOST in ways:
+        return None
+    host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
+    found = {name: _explain(ground, packet, around.replace(routes=((host, name),), doubtful=())) for name in sorted(ways)}
+    if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) == 1:
+        return next(iter(found.values()))
+    told = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
+    return next(iter(found.values())).unknown_because(f"the way out depends on more than the destination: {told}")
 
 
 def _find_caveats(ground: RuleSource, answer: Explanation) -> Iterator[str]:

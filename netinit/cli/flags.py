@@ -38,6 +38,7 @@ TOPIC_OF = {flag.field: flag.topic for flag in OF_THE_RUN}
 EVERY_FIELD = tuple(TOPIC_OF)
 ANY_NAMESPACE = ("netns", "pid")
 ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
+DECIDING = (*[flag.field for flag in Interception.flags], *ANY_BACKEND, "ipset_threshold", "config")  # which rules there are
 STDIN = 0
 GIVEN = "netinit.given"
 SHORTEST, LONGEST = 0.1, 86400.0
@@ -54,9 +55,10 @@ class FlagCommand(click.Command):
     command are declared as usual and must not have the name of a flag. All that is wrong with the command line is
     reported at once, as one OptionError.
 
-    All flags are taken, so that a pod's command line can be pasted; the help names those in `shows`, which have an effect,
-    and those of the rules in one line (with `rules` each of them; without any effect, rules=None, not at all). Of a class
-    other than Options it names every flag but those in `hides`, and none of the rules.
+    The help names the flags in `shows`, which have an effect, and those of the rules in one line (with `rules` each of them;
+    without any effect, rules=None, not at all). Of a class other than Options it names every flag but those in `hides`, and none
+    of the rules. A flag without an effect here is an error; those of istio-iptables, which a pod's command line may have and which
+    can so be pasted, are named in a note. With `judges_all` every flag but the namespace's has an effect.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class FlagCommand(click.Command):
         shows: tuple[str, ...] = (),
         hides: tuple[str, ...] = (),
         rules: bool | None = False,
+        judges_all: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
@@ -73,6 +76,7 @@ class FlagCommand(click.Command):
         self.settings = settings
         self.shows = (*shows, "debug")
         self.hides = hides
+        self.judges_all = judges_all
         self.takes_manifests = any(flag.long == "filename" for flag in settings.flags)
         self.rules = rules if settings is Options else None
         self.params += [_FlagOption(flag) for flag in settings.flags if flag.long]
@@ -99,10 +103,26 @@ class FlagCommand(click.Command):
             ctx.params["options"] = self.settings.from_texts(taken.texts, environ, problems)
         return []
 
+    def has_effect(self, field: str) -> bool:
+        """Whether a declared flag changes anything that this command does."""
+        if self.settings is not Options or field in self.shows:
+            return True
+        return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
+
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
-        """A problem for each flag that names a namespace, where the command looks at none."""
-        ignored = [label for field, label in given.items() if field in ANY_NAMESPACE and field not in self.shows]
-        return [f"{label}: this command looks at no network namespace; leave it out" for label in ignored]
+        """A problem for each flag that has no effect here; a note for those that Istio's own command lines have."""
+        ignored = {field: label for field, label in given.items() if not self.has_effect(field)}
+        places = [label for field, label in ignored.items() if field in ANY_NAMESPACE]
+        others = [label for field, label in ignored.items() if field not in ANY_NAMESPACE]
+        pasted = [label for field, label in ignored.items() if label in others and Options.flag(field).group == OF_ISTIO]
+        if pasted:
+            from netinit.cli.console import note
+
+            note([f"{', '.join(pasted)}: no effect on this command"])
+        return [
+            *[f"{label}: this command looks at no network namespace; leave it out" for label in places],
+            *[f"{label}: has no effect on this command; leave it out" for label in others if label not in pasted],
+        ]
 
     def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
         """A problem for each of the command's own options that is given twice and of which click would keep the last."""
@@ -155,8 +175,16 @@ class FlagCommand(click.Command):
         problems: list[str] = []
         after_unknown = False
         flags = rest[: rest.index("--")] if "--" in rest else rest
+        with_value = [one for one in self.params if isinstance(one, click.Option) and not (one.is_flag or one.count)]
+        takes_value = {name for param in with_value for name in param.opts}
+        is_value = False
         for word in flags:
             name = word.partition("=")[0]
+            if is_value:  # whatever it looks like: `--timeout -1` is a wrong time
+                kept.append(word)
+                is_value = after_unknown = False
+                continue
+            is_value = word in takes_value
             if is_flag(word) and name not in known:
                 close = get_close_matches(name, [name for name in known if name.startswith("--")])
                 hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help lists them"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
@@ -26,7 +27,7 @@ Linted = tuple[str, list[Issue], Mapping[str, str]]
 """The name of a pod, what is wrong with it, and the codes that its annotation accepts, each with the reason."""
 
 
-@click.command("lint", cls=FlagCommand)
+@click.command("lint", cls=FlagCommand, judges_all=True)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @pod_options("Check these pods and the options of their init containers (YAML or JSON).")
 @click.option("--minimal", is_flag=True, help="Print the fewest options under which no packet is treated differently, proved.")
@@ -51,7 +52,11 @@ def command(  # noqa: PLR0917 - click's
     Exit codes: 0 no error (with --strict also no warning), 1 errors.
     """
     pod = (*pod, *files)
+    if as_json and form not in {"text", "json"}:
+        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
     if minimal:
+        if strict or ignored or ignore_file or as_json or form != "text":
+            raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
         answer(lines([line for name, asked in _ask(options, pod, select) for line in _format_minimal(name, asked)]))
         return CLEAN
     accepted = read_ignored(ignored, ignore_file)

@@ -15,7 +15,7 @@ from netinit.rules.render import FORMATS
 CONFIG = "config"
 
 
-@click.command("render", cls=FlagCommand, shows=(*ANY_NAMESPACE, "config", "rule_comments"))
+@click.command("render", cls=FlagCommand, shows=(*ANY_NAMESPACE, "config", "rule_comments", "log_output_level"))
 @click.option(
     "--format", "form", type=click.Choice((*FORMATS, CONFIG)), default="restore", show_default=True, help="The format."
 )

@@ -24,6 +24,7 @@ from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, pa
 from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
 
 if TYPE_CHECKING:
+    from netinit.base.snapshot import Snapshot
     from netinit.inject.podfile import PodFacts
     from netinit.options.kinds import Flag
 
@@ -51,6 +52,7 @@ class RuleSource:
     live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
     has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
     facts: PodFacts | None = None
+    snapshot: Snapshot | None = None  # of live rules: all that was read
     ipv4_first: RuleSource | None = None  # of a pod whose first address is IPv4, where --ipv6 auto decides otherwise there
 
     @property
@@ -124,6 +126,8 @@ def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple
     """
     facts = read_manifest(pod, select, options) if pod or select else None
     if live or options.pid or options.netns:
+        if pod_ip:
+            raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
         return _find_live(options, facts)
     return find_planned(options, facts, pod_ip)
 
@@ -197,7 +201,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     known = found.routes_known
     return RuleSource(
         found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
-        facts=facts,
+        facts=facts, snapshot=found.snapshot,
     )  # fmt: skip
 
 
@@ -285,6 +289,7 @@ def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surr
 def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
     """The first packet of the connection in question. OptionError says what is missing or wrong."""
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
+    _refuse_what_the_way_leaves_out(question, inbound=inbound)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
     source = read_value(question.source, parse_address, "--from") if question.source else ""
     named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
@@ -321,6 +326,15 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
     gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
+
+
+def _refuse_what_the_way_leaves_out(question: Question, *, inbound: bool) -> None:
+    """OptionError for what only packets of the other direction have."""
+    owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
+    if inbound and owner:
+        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or say outbound")
+    if not inbound and question.interface:
+        raise OptionError("--interface: is where a connection comes in; leave it out, or say inbound")
 
 
 def make_packets(question: Question, ground: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:

@@ -10,7 +10,7 @@ from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
-from netinit.options import Interception, Options
+from netinit.options import Options
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
@@ -30,10 +30,11 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/verify.schema.json describes it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
+@click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
-    options: Options, pod: tuple[str, ...], select: str, as_json: bool, strict: bool, live: bool, watching: bool
+    options: Options, pod: tuple[str, ...], select: str, as_json: bool, strict: bool, live: bool, connections: bool, watching: bool
 ) -> int:
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with the plan.
 
@@ -45,6 +46,9 @@ def command(  # noqa: PLR0917 - click's
     in the pod sees them. --watch compares again at each change that the kernel reports, until Ctrl-C; it reports none for legacy
     iptables and BPF programs.
 
+    With --connections, open TCP connections that the plan captures and that bypass the proxy are differences: they were opened
+    before the rules, or in a moment without them.
+
     Exit codes: 0 as planned, 1 the rules cannot be read, 3 rules differ, 126 packets go elsewhere than planned.
     """
     if live and watching:
@@ -54,10 +58,10 @@ def command(  # noqa: PLR0917 - click's
     if meant is None:
         return _report_nothing(as_json)
     if watching:
-        return _watch(meant, strict=strict, as_json=as_json)
+        return _watch(meant, strict=strict, as_json=as_json, connections=connections)
     report = probes = None
     try:
-        report = _judge(compare(meant), strict=strict)
+        report = _judge(compare(meant, connections=connections), strict=strict)
     except BackendUnavailableError as error:
         if not live:
             raise
@@ -83,13 +87,16 @@ def _show(report: Report | None, probes: Probes | None) -> None:
         answer(conclude(report, probes))
 
 
-def _watch(meant: Options, *, strict: bool, as_json: bool) -> int:
+def _watch(meant: Options, *, strict: bool, as_json: bool, connections: bool) -> int:
     from netinit.cli.verify_watch import watch
 
     def describe(report: Report) -> dict[str, object]:
         return to_plain(report, None, meant)
 
-    return watch(meant, lambda: _judge(compare(meant), strict=strict), render=render_text, to_plain=describe if as_json else None)
+    return watch(
+        meant, lambda: _judge(compare(meant, connections=connections), strict=strict), render=render_text,
+        to_plain=describe if as_json else None, connections=connections,
+    )  # fmt: skip
 
 
 def _judge(report: Report, *, strict: bool) -> Report:
@@ -102,23 +109,20 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     """The options to compare with, and what is to be said of them; none where they were not given and no rule shows them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
-    of_rules = {flag.field for flag in Interception.flags}
-    run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
     if pod or select:
         facts = read_manifest(pod, select, options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
-        kept = {name: run[name] for name in (*ANY_NAMESPACE, "debug")}
+        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
     if names_rules(options):
         return options, ()
-    from netinit.pods.live import read_live
+    from netinit.pods.live import infer_run
 
-    for source, recovered in read_live(options).options.items():
-        if recovered.options:
-            own = {flag.field: getattr(recovered.options, flag.field) for flag in Interception.flags}
-            note_text = f"no options were given; those that the rules show: {format_options(recovered.options)}"
-            return Options(**run, **own), (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
+    if shown := infer_run(options):
+        meant, source, recovered = shown
+        note_text = f"no options were given; those that the rules show: {format_options(meant)}"
+        return meant, (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
     return None, ()
 
 

@@ -33,7 +33,7 @@ def _say(
 
 def watch(
     options: Options, look: Callable[[], Report], *, render: Callable[[Report], Lines],
-    to_plain: Callable[[Report], dict[str, Any]] | None,
+    to_plain: Callable[[Report], dict[str, Any]] | None, connections: bool = False,
 ) -> int:  # fmt: skip
     """Looks until Ctrl-C, and prints each report that differs from the one before, as an object a line with `to_plain`.
 
@@ -43,7 +43,7 @@ def watch(
     last: Report | None = None
     failures = 0
     try:
-        with Changes(options) as changes:
+        with Changes(options, connections=connections) as changes:
             while True:
                 changes.begin_look()
                 try:

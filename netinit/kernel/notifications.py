@@ -16,26 +16,32 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["MOST_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
+__all__ = ["BOTH", "CHANGES", "CONNECTIONS", "MOST_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
 
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
 _ROUTE_GROUPS = (1, 4, 5, 7, 8, 9, 11, 19, 24, 25, 32)
-_GROUPS = {_NETFILTER: (7,), _ROUTE: _ROUTE_GROUPS, _XFRM: (4,)}  # NFNLGRP_NFTABLES, XFRMNLGRP_POLICY
+_CONNECTIONS = (1, 3)  # NFNLGRP_CONNTRACK_NEW, NFNLGRP_CONNTRACK_DESTROY
+CHANGES = {_NETFILTER: (7,), _ROUTE: _ROUTE_GROUPS, _XFRM: (4,)}  # NFNLGRP_NFTABLES, XFRMNLGRP_POLICY
+CONNECTIONS = {_NETFILTER: _CONNECTIONS}
+BOTH = {**CHANGES, _NETFILTER: (*CHANGES[_NETFILTER], *_CONNECTIONS)}
 _OPTIONAL = {_XFRM: (errno.EPROTONOSUPPORT, errno.ENOENT), _ROUTE: (errno.EINVAL,)}  # no IPsec; a group newer than the kernel
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _ROOM = 1  # buffer size in bytes: the kernel raises it to its minimum (2 KiB), and accepts one message of any length
 _MOST_MESSAGES = 64  # messages per drain: a socket that is still readable wakes its owner again
-MOST_SOCKETS = len(_GROUPS)
+MOST_SOCKETS = len(CHANGES)
 
 
-def subscribe() -> list[socket.socket]:
-    """Return sockets that become readable when this thread's network namespace changes. Raises OSError without NET_ADMIN."""
+def subscribe(wanted: Mapping[int, Sequence[int]] = CHANGES) -> list[socket.socket]:
+    """Return sockets that become readable when this thread's network namespace changes. Raises OSError without NET_ADMIN.
+
+    `wanted`: CHANGES of what decides about packets, CONNECTIONS that are opened or end, or BOTH.
+    """
     found: list[socket.socket] = []
     try:
-        for protocol, groups in _GROUPS.items():
+        for protocol, groups in wanted.items():
             try:
                 made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
             except OSError as error:

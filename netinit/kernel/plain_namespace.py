@@ -1,8 +1,8 @@
 """Check quickly, in about 1 ms, that nothing in a network namespace except known chains can affect packets.
 
 `apply` calls this after it has programmed a pod. If the answer is no, a snapshot must be read and simulated, which takes
-a hundred times as long. Some rare and costly checks are left out: BPF programs are checked only on demand (bpf(2) needs
-ctypes), IPsec policies never (listing them loads a kernel module).
+a hundred times as long. Some rare and costly checks are left out: BPF programs (bpf(2) needs ctypes) and IPsec policies (listing
+them loads a kernel module) are checked only on demand.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ IFLA_XDP, IFLA_XDP_ATTACHED, TCA_KIND = 43, 2, 1
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE = 1, 4, 9, 15
 RTN_UNICAST, RTN_LOCAL = 1, 2
+SHORT_PREFIX = 8  # 0.0.0.0/1 and 128.0.0.0/1 are a default route, as OpenVPN makes one
 _LINK_SIZE, _ADDRESS_SIZE, _ROUTE_SIZE, _CONTROL_SIZE = 16, 8, 12, 20
 WITHOUT_FILTERS = (b"noqueue", b"noop", b"mq", b"pfifo_fast")  # qdiscs that accept no filter
 _BITS = {family.number: family.bits for family in FAMILIES}
@@ -49,7 +50,7 @@ def is_plain(
     """Whether only the `known` chains, each as expected, affect packets here. Raises OSError.
 
     `tables`: routing tables that may hold local routes. `excluded`: devices that no default route may use. `own_legacy`:
-    the caller knows every legacy rule. `sure`: check for BPF programs too.
+    the caller knows every legacy rule. `sure`: check for BPF programs and IPsec policies too.
     """
     return (
         if_nametoindex("lo") == LOOPBACK_INDEX
@@ -107,15 +108,17 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
                 return False
     if not sure:
         return True
-    from netinit.kernel.snapshot import bpf, cgroups
+    from netinit.kernel.snapshot import bpf, cgroups, reading
 
-    return not bpf.has_any(devices) and all(one.is_of_node for one in cgroups.read([]))
+    if bpf.has_any(devices) or reading.count_transforms([]):
+        return False
+    return all(one.is_of_node for one in cgroups.read([]))
 
 
 def _is_default(body: bytes, devices: Collection[str]) -> bool:
-    """Whether a route is a default route through one of these devices, or a multipath route."""
+    """Whether a route to most of all addresses leads through one of these devices, or is a multipath route."""
     device = read_attributes(body, _ROUTE_SIZE).get(RTA_OIF)
-    return not body[1] and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
+    return body[1] < SHORT_PREFIX and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
 
 
 def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from netinit.base.errors import CniError, OptionError
 from netinit.base.sanitize import shorten
@@ -31,7 +32,7 @@ class Agent:
 
     def __init__(
         self, settings: AgentSettings, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments, metrics: NodeMetrics,
-        log: EventLog, watcher: PodWatcher | None = None,
+        log: EventLog, watchers: Sequence[PodWatcher] = (),
     ) -> None:  # fmt: skip
         self.settings = settings
         self.roster = roster
@@ -39,7 +40,7 @@ class Agent:
         self.attachments = attachments
         self.metrics = metrics
         self.log = log
-        self.watcher = watcher
+        self.watchers = watchers
         self.last_errors: list[str] = []
         self.at_work: Counter[str] = Counter()  # uids of pods that are being programmed
         self._verbs = {
@@ -95,8 +96,9 @@ class Agent:
             self.at_work += Counter()  # drop entries that are done
         if namespace >= 0:
             self._remember(request, namespace, decision.options, pod)
-        if self.watcher and pod:
-            self.watcher.add(pod.uid, request.netns)
+        if pod:
+            for watcher in self.watchers:
+                watcher.add(pod.uid, request.netns)
         for warning in done.warnings:
             self.log.event("warn", warning, pod="/".join(request.pod))
         self.log.event(
@@ -162,9 +164,9 @@ class Agent:
     async def _delete(self, request: Request, namespace: int, deadline: float) -> str:
         """Handle DEL: undo ADD if the namespace still exists; never an error, since the rest is deleted with the namespace."""
         known = self.attachments.get(request.container, request.interface)
-        if self.watcher:  # its sockets would keep the namespace alive
+        for watcher in self.watchers:  # its sockets would keep the namespace alive
             status = os.fstat(namespace) if namespace >= 0 else None
-            self.watcher.forget((status.st_dev, status.st_ino) if status else None, request.netns or (known.netns if known else ""))
+            watcher.forget((status.st_dev, status.st_ino) if status else None, request.netns or (known.netns if known else ""))
         if known is None:
             return LEFT_ALONE
         if namespace >= 0 and _is(known, namespace) and (options := known.options) is not None:

@@ -13,10 +13,12 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.options import Options
 
-__all__ = ["APPLY", "KINDS", "REMOVE", "SUBSCRIBE", "VERIFY", "Job", "JobResult"]
+__all__ = ["APPLY", "JUDGE_CONNECTIONS", "KINDS", "REMOVE", "SUBSCRIBE", "SUBSCRIBE_CONNECTIONS", "VERIFY", "Job", "JobResult"]
 
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
-KINDS = (APPLY, REMOVE, VERIFY, SUBSCRIBE)
+JUDGE_CONNECTIONS, SUBSCRIBE_CONNECTIONS = "judge-connections", "subscribe-connections"
+SUBSCRIPTIONS = (SUBSCRIBE, SUBSCRIBE_CONNECTIONS)
+KINDS = (APPLY, REMOVE, VERIFY, JUDGE_CONNECTIONS, *SUBSCRIPTIONS)
 MOST_DIFFERENCES = 20
 
 
@@ -25,7 +27,7 @@ class Job:
     """One job in one namespace, which is passed as a descriptor or is at `path`.
 
     `cgroup` is the pod's path in the node's cgroup file system, mounted at `cgroup_folder`; empty if it is not known.
-    With `subscribe` the descriptor is a Unix socket, through which the notification sockets are sent.
+    With a subscription the descriptor is a Unix socket, through which the notification sockets are sent.
     """
 
     kind: str

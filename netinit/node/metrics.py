@@ -31,6 +31,8 @@ class NodeMetrics:
         self.drift = Counter("netinit_node_drift_total", "Pods found with other rules than planned.", **own)
         self.watched = Gauge("netinit_node_watched_pods", "Pods whose changes wake the agent.", **own)
         self.looks = Counter("netinit_node_looks_total", "Looks at a pod because something in it has changed.", **own)
+        self.connection_looks = Counter("netinit_node_connection_looks_total", "Looks at the open connections of a pod.", **own)
+        self.bypassing = Counter("netinit_node_bypassing_total", "Looks that found open connections past the proxy.", **own)
         self.dropped = Counter("netinit_node_notifications_dropped_total", "Sockets without room for all that changed.", **own)
         self.noticed = Histogram("netinit_node_drift_seconds", "From a change to its report and repair.", buckets=_BUCKETS, **own)
         self.api_error = Gauge("netinit_node_api_error", "1 while the API cannot be asked.", **own)

@@ -26,10 +26,21 @@ from dataclasses import dataclass, field
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.children import Child, ChildError
+from netinit.kernel.notifications import CHANGES, CONNECTIONS
 from netinit.kernel.snapshot import cgroups
-from netinit.node.jobs import APPLY, MOST_DIFFERENCES, REMOVE, SUBSCRIBE, VERIFY, Job, JobResult
+from netinit.node.jobs import (
+    APPLY,
+    JUDGE_CONNECTIONS,
+    MOST_DIFFERENCES,
+    REMOVE,
+    SUBSCRIBE,
+    SUBSCRIPTIONS,
+    VERIFY,
+    Job,
+    JobResult,
+)
 from netinit.pods import child_jobs
-from netinit.pods.verify import verify
+from netinit.pods.verify import find_bypassing, verify
 
 __all__ = ["ENDING", "MOST_WAITING", "PACKET", "Programmer", "perform"]
 
@@ -253,7 +264,7 @@ def _work(job: Job, namespace: int = -1) -> str:
     """In the child: run the job and return its result as a text."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
-    netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind != SUBSCRIBE else job.path
+    netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind not in SUBSCRIPTIONS else job.path
     return perform(job, netns, namespace).encode().decode()
 
 
@@ -273,8 +284,10 @@ def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
             report = verify(options)
             found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])
             return JobResult(backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours)
-        if job.kind == SUBSCRIBE:
-            child_jobs.subscribe_for_good(options, channel)
+        if job.kind == JUDGE_CONNECTIONS:
+            return JobResult(differences=find_bypassing(options)[:MOST_DIFFERENCES])
+        if job.kind in SUBSCRIPTIONS:
+            child_jobs.subscribe_for_good(options, channel, CHANGES if job.kind == SUBSCRIBE else CONNECTIONS)
             return JobResult()
     except NamespaceError as error:
         return JobResult(error=str(error), gone=True)

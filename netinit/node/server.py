@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,9 @@ class AgentServer:
         common: dict[str, Any] = {
             "roster": PodCache(client, self.settings.node), "link": self._link, "metrics": self.metrics, "log": self.log,
         }  # fmt: skip
-        self.watcher = PodWatcher(self.settings.base, **common) if self.settings.watch else None
-        shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watcher": self.watcher}
+        kinds = ((self.settings.watch, False), (self.settings.watch_connections, True))
+        self.watchers = {of: PodWatcher(self.settings.base, **common, connections=of) for wanted, of in kinds if wanted}
+        shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watchers": tuple(self.watchers.values())}
         self.agent = Agent(self.settings, **shared)
         self.installation = Installation(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.at_work.__contains__)
@@ -98,9 +100,10 @@ class AgentServer:
         found: dict[str, Callable[[], Awaitable[None]]] = {
             "socket": door.run, "pods": self.agent.roster.run, "status": self._write_status, "sweep": self.sweeper.run,
         }  # fmt: skip
-        if self.watcher:
-            watcher = self.watcher
-            found["watch"] = lambda: self.sweeper.watch(watcher)
+        if watcher := self.watchers.get(False):
+            found["watch"] = partial(self.sweeper.watch, watcher, self.sweeper.look_after_change)
+        if watcher := self.watchers.get(True):
+            found["connections"] = partial(self.sweeper.watch, watcher, self.sweeper.look_at_connections)
         if self.settings.install:
             found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.watch}
         if self.settings.taint:

@@ -123,6 +123,10 @@ class AgentSettings(InstallSettings):
     watch: bool = plain(
         "--watch", SWITCH, default=True, help_text="Look at a pod whenever something that decides about packets changes in it.",
     )
+    watch_connections: bool = plain(
+        "--watchConnections", SWITCH, default=False,
+        help_text="Also look at a pod's open connections when it opens one, and tell of those that bypass the proxy.",
+    )
     sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")
     taint: str = plain(

@@ -10,25 +10,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from netinit.base.errors import ClusterError, CniError
+from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.inject.pod_options import REDIRECTION, make_ambient_options
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client
 from netinit.kube.events import write_event
 from netinit.kube.resources import PODS
 from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
-from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
+from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.pod_namespaces import find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
-from netinit.node.watcher import PodWatcher
+from netinit.node.watcher import Look, PodWatcher
 from netinit.options import OFF, ON, Options
 from netinit.serving.events import EventLog
 
@@ -38,6 +38,7 @@ CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unkn
 _COMPONENT = "netinit-node"
 _AT_ONCE = 4
 _JOB_SECONDS = 30.0
+_QUIET = 60.0  # seconds between two reports of a pod's connections
 _LOOK = 2.0  # seconds between two checks for pods whose validation failed
 
 
@@ -57,7 +58,7 @@ class Sweeper:
 
     def __init__(
         self, settings: AgentSettings, client: Client, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments,
-        metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool], watcher: PodWatcher | None = None,
+        metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool], watchers: Sequence[PodWatcher] = (),
     ) -> None:  # fmt: skip
         self.settings = settings
         self.client = client
@@ -67,9 +68,10 @@ class Sweeper:
         self.metrics = metrics
         self.log = log
         self.is_busy = is_busy
-        self.watcher = watcher
+        self.watchers = watchers
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # uid -> lock: one check of a pod at a time
         self._told: dict[str, str] = {}  # uid -> the last message about the pod
+        self._bypassing: dict[str, float] = {}  # uid -> when its connections were last reported
         self._failed: set[str] = set()  # uids whose failed validation was handled
 
     async def run(self) -> None:
@@ -116,19 +118,41 @@ class Sweeper:
         options = self._options_of(pod)
         return bool(options) and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
 
-    async def watch(self, watcher: PodWatcher) -> None:
+    async def look_at_connections(self, pod: NodePod, path: str) -> bool:
+        """Report the open connections of a pod that bypass the proxy, at most once a minute; those are not repaired: False."""
+        found: list[set[str]] = []
+        for options in self._options_of(pod):
+            done = await self.link.do(Job.of(JUDGE_CONNECTIONS, options, seconds=_JOB_SECONDS, path=path))
+            if done.error:
+                raise NetinitError(done.error)
+            found.append(set(done.differences))
+        bypassing = sorted(set.intersection(*found)) if found else []
+        if not bypassing:
+            return False
+        self.metrics.bypassing.inc()
+        now = time.monotonic()
+        self._bypassing = {uid: told for uid, told in self._bypassing.items() if now - told < _QUIET}
+        if pod.uid not in self._bypassing:
+            self._bypassing[pod.uid] = now
+            text = f"{len(bypassing)} open connections of the pod bypass the proxy, such as {bypassing[0]}"
+            self.log.event("warn", text, pod=f"{pod.namespace}/{pod.name}")
+            if self.settings.repair != NOTHING:
+                await self._send_event(pod, "InterceptionBypassed", text)
+        return False
+
+    async def watch(self, watcher: PodWatcher, look: Look) -> None:
         """Check pods as they change, until cancelled; first those that were programmed before this agent started."""
         await self.roster.wait()
         known = await self._find_namespaces(self.roster)
         for pod in self.roster:
             if pod.uid in known and self._options_of(pod):
                 watcher.add(pod.uid, known[pod.uid])
-        await watcher.run(self.look_after_change, self.is_busy)
+        await watcher.run(look, self.is_busy)
 
     def _watch(self, found: Iterable[SweptPod]) -> None:
         for finding in found:
-            if self.watcher and finding.path:
-                self.watcher.add(finding.pod.uid, finding.path)
+            for watcher in self.watchers if finding.path else ():
+                watcher.add(finding.pod.uid, finding.path)
 
     async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str) -> SweptPod:
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):

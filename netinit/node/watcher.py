@@ -9,6 +9,10 @@ and the content of notifications is never trusted. Our own changes cause a check
 A pod that changes constantly is checked less and less often (`_LEAST` to `_MOST_PAUSE`); checks of such pods have a queue
 of their own, so that they do not delay others.
 
+Connections, where they are watched, have a watcher of their own, so that a pod that opens many delays no check of rules. A
+pod that opens 10,000 a second costs as much as one that opens one a check: what the kernel has no room for it drops. Its workers
+rest four times as long as they work.
+
 A socket keeps the pod's namespace alive. So it is closed on the runtime's DEL, when the namespace's file is gone, and
 when the pod is no longer to be captured.
 """
@@ -24,14 +28,14 @@ from pathlib import Path
 from netinit.base.errors import NetinitError
 from netinit.kernel import notifications
 from netinit.node.decision import NodePod
-from netinit.node.jobs import SUBSCRIBE, Job
+from netinit.node.jobs import SUBSCRIBE, SUBSCRIBE_CONNECTIONS, Job
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.options import Options
 from netinit.serving.events import EventLog
 
-__all__ = ["MOST_WATCHED", "PodWatcher"]
+__all__ = ["MOST_WATCHED", "Look", "PodWatcher"]
 
 MOST_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
 _SETTLE = 0.05  # seconds from a notification to the check: programs change several rules in a row
@@ -64,7 +68,10 @@ class _Watched:
 class PodWatcher:
     """The watched pods. `add` and `forget` may be called at any time; checks are made while `run` runs."""
 
-    def __init__(self, base: Options, *, roster: PodCache, link: ProgrammerClient, metrics: NodeMetrics, log: EventLog) -> None:
+    def __init__(
+        self, base: Options, *, roster: PodCache, link: ProgrammerClient, metrics: NodeMetrics, log: EventLog,
+        connections: bool = False,
+    ) -> None:  # fmt: skip
         self._base = base
         self._roster = roster
         self._link = link
@@ -73,7 +80,10 @@ class PodWatcher:
         self._watched: dict[str, _Watched] = {}
         self._quiet: asyncio.Queue[_Watched] = asyncio.Queue()
         self._noisy: asyncio.Queue[_Watched] = asyncio.Queue()
-        metrics.watched.set_function(lambda: sum(1 for one in self._watched.values() if one.sockets))
+        self._connections = connections
+        self._looks = metrics.connection_looks if connections else metrics.looks
+        if not connections:
+            metrics.watched.set_function(lambda: sum(1 for one in self._watched.values() if one.sockets))
 
     def add(self, uid: str, path: str, *, delay: float = _AFTER_ADD) -> None:
         """Watch the pod whose namespace is at this path, starting with a check."""
@@ -98,7 +108,7 @@ class PodWatcher:
         """Check pods that change, until cancelled. `look` compares, reports and repairs, and returns whether there was drift."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for queue, number in ((self._quiet, _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
+                for queue, number in ((self._quiet, 1 if self._connections else _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
                     for _ in range(number):
                         tasks.create_task(self._work(queue, look, is_busy))
                 tasks.create_task(self._tidy())
@@ -122,7 +132,10 @@ class PodWatcher:
             if is_busy(watched.uid):
                 self._schedule(watched, _LEAST)
                 continue
+            begun = asyncio.get_running_loop().time()
             await self._answer(watched, look)
+            if self._connections:
+                await asyncio.sleep(_REST * (asyncio.get_running_loop().time() - begun))
 
     async def _answer(self, watched: _Watched, look: Look) -> None:
         """Run one check, which starts after all notifications so far; schedule another if more arrive meanwhile."""
@@ -135,7 +148,7 @@ class PodWatcher:
             if pod is None:
                 self._drop(watched)
                 return
-            self._metrics.looks.inc()
+            self._looks.inc()
             if await look(pod, watched.path):
                 self._metrics.noticed.observe(now() - heard)
         except (NetinitError, OSError) as error:
@@ -166,7 +179,8 @@ class PodWatcher:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                done = await self._link.do(Job.of(SUBSCRIBE, self._base, seconds=_SECONDS, path=path), theirs.fileno())
+                kind = SUBSCRIBE_CONNECTIONS if self._connections else SUBSCRIBE
+                done = await self._link.do(Job.of(kind, self._base, seconds=_SECONDS, path=path), theirs.fileno())
             if done.error:
                 raise NetinitError(done.error)
             return notifications.receive_sockets(ours)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import posix
 
+from netinit.backends.machine import Machine
 from netinit.base.errors import ApplyError
 from netinit.base.snapshot import FAMILY_NAMES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.backends.machine import Machine
-    from netinit.pods.transaction import Transaction
+from netinit.pods.transaction import Transaction
 
 
 def activate(run: Transaction, machine: Machine, family: int, table: str) -> tuple[str, ...]:

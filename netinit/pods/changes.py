@@ -21,20 +21,22 @@ _SLICE = 1.0  # seconds between checks that the pod still exists: the sockets ke
 class Changes:
     """Watches the namespace that the options name (default: this process's), as a context manager. Raises NamespaceError.
 
-    Call `begin_look` before each read and `wait` after it: any change after `begin_look` ends the wait.
+    Call `begin_look` before each read and `wait` after it: any change after `begin_look` ends the wait. `connections`: so
+    does one that is opened or ends.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, connections: bool = False) -> None:
+        groups = notifications.BOTH if connections else notifications.CHANGES
         self._path = ""
         self._pause = _SETTLE
         try:
             if not (options.pid or options.netns):
-                self._sockets = notifications.subscribe()
+                self._sockets = notifications.subscribe(groups)
                 return
             ours, theirs = socket.socketpair()
             with ours, theirs, OpenPod(pid=options.pid, netns=options.netns) as pod:
                 channel = theirs.fileno()
-                pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe()), holding=(channel,))
+                pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)), holding=(channel,))
                 self._sockets = notifications.receive_sockets(ours)
                 self._path = pod.path
                 self._identity = _identity(pod.path)

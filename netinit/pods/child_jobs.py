@@ -7,6 +7,8 @@ start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from netinit import backends
 from netinit.base.net import FAMILIES
 from netinit.kernel import notifications
@@ -54,11 +56,11 @@ def rehearse() -> None:
         render_restore(write_plan(plan(options), family))
 
 
-def subscribe_for_good(options: Options, channel: int) -> None:
-    """Open sockets that become readable when something changes in the pod, and send them through this Unix socket.
+def subscribe_for_good(options: Options, channel: int, groups: Mapping[int, Sequence[int]]) -> None:
+    """Open sockets that become readable when something of these groups happens in the pod, and send them through this Unix socket.
 
     This process stays inside the pod afterwards. Raises NamespaceError, also for the machine's own namespace; OSError.
     """
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         pod.refuse_host()
-        pod.enter(lambda: notifications.send_sockets(channel, notifications.subscribe()))
+        pod.enter(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)))

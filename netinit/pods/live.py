@@ -51,6 +51,7 @@ class LiveRules:
     warnings: tuple[str, ...] = ()
     listening: frozenset[tuple[int, int]] | None = None
     routes_known: bool = True  # the destination alone determines the outgoing interface
+    snapshot: Snapshot | None = None  # what all of this was read from
 
 
 def read_live(options: Options, *, given: bool = False) -> LiveRules:
@@ -60,6 +61,20 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
     BackendUnavailableError, ParseError.
     """
     return HERE.inside(options, lambda meant, warning: _read_here(meant, warning, given=given))
+
+
+def infer_run(options: Options) -> tuple[Options, str, Recovered] | None:
+    """Return the options of a run that would make the live rules, their backend, and what they show; None without any.
+
+    What is no option of rules (the namespace, the backend) is that of `options`. Errors as of `read_live`.
+    """
+    of_rules = {flag.field for flag in Interception.flags}
+    run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
+    for backend, recovered in read_live(options).options.items():
+        if recovered.options:
+            own = {flag.field: getattr(recovered.options, flag.field) for flag in Interception.flags}
+            return Options(**run, **own), backend, recovered
+    return None
 
 
 def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
@@ -105,7 +120,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
     warnings += [] if simple else [MANY_WAYS]
     given_here = settled.options if given else None
-    return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), routes_known=simple)
+    return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), simple, snapshot)
 
 
 def _read_listening() -> frozenset[tuple[int, int]] | None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import posix
 
 from netinit.backends import BACKENDS
+from netinit.backends.machine import Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.sanitize import quote
 from netinit.kernel import detect
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.backends.machine import Machine
-    from netinit.rules.model import Difference
+from netinit.rules.model import Difference
 
 MAX_REPORTED = 20  # differences in a message
 

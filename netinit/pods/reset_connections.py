@@ -10,15 +10,16 @@ In a pod without TCP sockets this costs reading two small files of /proc.
 from __future__ import annotations
 
 from netinit.kernel import read_text
-from netinit.options import AMBIENT, DNS_LISTENER
+from netinit.options import AMBIENT, DNS_LISTENER, TPROXY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel.tcp_sockets import TcpSocket
     from netinit.options import Options
-    from netinit.pods.older_connections import Findings
+    from netinit.pods.older_connections import Findings, OlderConnection
     from netinit.rules.model import Plan
 
+MOST_JUDGED = 4096  # connections: two seconds where each goes elsewhere
 _LOOPBACK_OF_IPV6 = b"\0" * 15 + b"\1"
 
 
@@ -45,6 +46,26 @@ def look(options: Options, plan: Plan) -> Findings | None:
     from netinit.pods.older_connections import judge  # imports the simulator: 20 ms
 
     return judge(suspects, sockets, options, plan)
+
+
+def find_bypassing(options: Options, plan: Plan) -> tuple[OlderConnection, ...]:
+    """Return the open TCP connections of this namespace that the plan captures and that go past the proxy. Raises OSError.
+
+    At most MOST_JUDGED are simulated. A socket does not show its group: where the proxy may be root and has its group alone
+    (TPROXY), sockets of root count only if the processes that hold them are visible.
+    """
+    from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
+    from netinit.kernel.processes import find_groups
+    from netinit.kernel.tcp_sockets import list_tcp
+    from netinit.pods.older_connections import find_older
+
+    sockets = list_tcp()
+    suspects = [one for one in sockets if may_bypass(one, options)][:MOST_JUDGED]
+    if options.inbound_mode == TPROXY:
+        known = find_groups(frozenset(one.inode for one in suspects if one.uid == 0))
+        suspects = [one for one in suspects if one.uid or one.inode in known]
+    with Netlink(NETLINK_NETFILTER) as tracking:
+        return tuple([one for one in find_older(suspects, sockets, options, plan, tracking) if one.passes])
 
 
 def has_sockets() -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
 from netinit.base.errors import BackendUnavailableError, TooManyPartsError
-from netinit.base.net import IPV6
+from netinit.base.net import IPV4, IPV6
 from netinit.base.records import Record
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
+from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EXTRA, MISSING, Difference, Plan
+from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
 from netinit.simulate.in_force import Departures, find_departures
 
 
@@ -28,18 +31,44 @@ class Report(Record):
     doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
 
 
-def verify(options: Options, machine: Machine = HERE) -> Report:
+def verify(options: Options, machine: Machine = HERE, *, connections: bool = False) -> Report:
     """Compare the namespace that the options name (default: this process's) with their plan.
 
     Compares rules in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers in the other
     dialect; then, in a snapshot of the kernel, whether the rules are in force: dormant tables, matches that listings do
-    not show, foreign chains and routes that divert captured packets. Raises NamespaceError; BackendUnavailableError if
+    not show, foreign chains and routes that divert captured packets. With `connections`, open connections that bypass the
+    proxy are differences too. Raises NamespaceError; BackendUnavailableError if
     rules cannot be read.
     """
-    return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))
+    return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine, connections=connections))
 
 
-def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
+def find_bypassing(options: Options) -> tuple[str, ...]:
+    """Describe the open connections of a namespace that the options' plan captures and that bypass the proxy.
+
+    Raises NamespaceError; BackendUnavailableError if the kernel does not list connections.
+    """
+
+    def find(meant: Options, _: str) -> tuple[str, ...]:
+        settled = HERE.settle(meant).options
+        return tuple([one.describe() for one in _find_bypassing(settled, plan_for(settled))])
+
+    return HERE.inside(options, find)
+
+
+def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
+    try:
+        found = reset_connections.find_bypassing(options, plan)
+    except OSError as error:
+        raise BackendUnavailableError(f"the kernel does not list open connections: {error.strerror or error}") from None
+    for one in found:
+        yield Difference(
+            kind=BYPASSING, where="IPv4" if len(one.found.local[0]) == IPV4.bits // 8 else "IPv6", rule=f"connection {one}",
+            purpose="the plan captures it, but it goes past the proxy until it ends", origin="an open connection",
+        )  # fmt: skip
+
+
+def _verify_here(options: Options, warning: str, machine: Machine, *, connections: bool) -> Report:
     settled = machine.settle(options)
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
     if survey.failures and not survey.holders():  # unread tables may contain rules of ours
@@ -54,6 +83,8 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     differences += comparison.shadows()
     departures = _find_departures(machine, plan, chosen, differences)
     differences += departures.differences
+    if connections:
+        differences += tuple(_find_bypassing(settled.options, plan))
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
     warnings += departures.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])

@@ -5,7 +5,7 @@ Sections refer to iptables-extensions(8).
 
 from __future__ import annotations
 
-from netinit.base.net import Family
+from netinit.base.net import IPV6, Family
 from netinit.rules.targets import GO_ON, Target
 
 TYPE_CHECKING = False
@@ -81,6 +81,24 @@ class DestinationNat(Target):
     def _spell(self) -> str:
         address = f"[{self.address}]" if ":" in self.address and self.port else self.address
         return f"{address}{f':{self.port}' if self.port else ''}"
+
+
+class WriteDestination(AsWritten):
+    """Writes a destination into the packet, without NAT: an address, or a port; empty and 0 leave it unchanged."""
+
+    address: str = ""
+    port: int = 0
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.write_destination(self.address, self.port)
+
+    def describe(self) -> str:
+        return f"write the destination {self.address or self.port} into it"
+
+
+def is_of_other_family(address: str, family: Family) -> bool:
+    """Whether NAT to this address leaves packets of the family as they are, as in a chain of both (nft_nat_inet_eval)."""
+    return bool(address) and (":" in address) is not (family is IPV6)
 
 
 class Untrack(Target):

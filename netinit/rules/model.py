@@ -62,6 +62,7 @@ OWNED_CHAINS = frozenset(
 
 MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
 INACTIVE, ESCAPING = "inactive", "escaping"  # shown by a snapshot of the kernel
+BYPASSING = "bypassing"  # an open connection
 
 
 class Origin(Record):

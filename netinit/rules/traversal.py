@@ -28,6 +28,9 @@ class Traversal(Protocol):
     def send_to(self, address: str, port: int) -> Verdict:
         """Change the connection's destination; empty and 0 leave it unchanged."""
 
+    def write_destination(self, address: str, port: int) -> Verdict:
+        """Write another destination into the packet, without NAT; empty and 0 leave it unchanged."""
+
     def replace_source(self) -> Verdict:
         """Replace the source by an address that only the kernel knows."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netinit.base.net import Family, Network
+from netinit.base.net import FULL_MASK, Family, Network
 from netinit.base.sanitize import MOST_OF_A_RULE, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.rules.base_chains import expected_base, is_of_iptables
@@ -18,7 +18,7 @@ from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, INACTIVE, OWNED_CHAINS, SHADOWING, Difference, Plan
-from netinit.rules.packet import LOOPBACK_DEVICE
+from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
@@ -35,6 +35,7 @@ from netinit.simulate.host import (
     surroundings_of,
 )
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Station, each_of
+from netinit.simulate.routing import find_ways_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.snapshot_rules import (
     IPTABLES_NFT,
@@ -46,13 +47,23 @@ from netinit.simulate.snapshot_rules import (
 from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, divide, make_spaces
-from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, within
-from netinit.simulate.symbolic.space import DESTINATION, NEW, OUTBOUND, SOURCE, intervals_of
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
+from netinit.simulate.symbolic.space import (
+    CONNECTION_MARK,
+    DESTINATION,
+    MARK,
+    NEW,
+    OUTBOUND,
+    SOURCE,
+    Space,
+    intervals_of,
+)
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
+NETKIT = "netkit"  # a kind of device
 FOREIGN = "a foreign rule"
-MAIN_TABLE = 254  # RT_TABLE_MAIN
+DEVICES, ROUTING = "devices", "routing"  # places of differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,13 @@ def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequen
     if source is None or not plan.families:
         return Departures()
     return _Judge(snapshot, plan, source, listed).judge()
+
+
+def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
+    """What devices and routes keep from being captured, or lose, which rules alone do not show."""
+    judge = _Judge(snapshot, plan, SOURCES[backend], ())
+    found = [one.describe() for one in judge.judge().differences if one.where == DEVICES or one.table == ROUTING]
+    return (*found, *judge.losses())
 
 
 class _Judge:
@@ -90,7 +108,7 @@ class _Judge:
         for family in self._plan.families:
             found += self._foreign(family)
         found += self._unfollowed()
-        self._warn_of_routes()
+        self._warnings += self.losses()
         return Departures(tuple(found), tuple(self._warnings))
 
     # ---- our rules ---------------------------------------------------------------------------------------------------
@@ -100,30 +118,25 @@ class _Judge:
         for link in self._snapshot.links:
             if link.index == 1 and (link.name != LOOPBACK_DEVICE or not link.flags & IFF_LOOPBACK):
                 yield Difference(
-                    kind=INACTIVE, where="devices", rule=f"the loopback device is called {link.name}",
+                    kind=INACTIVE, where=DEVICES, rule=f"the loopback device is called {link.name}",
                     purpose="rules for traffic inside of the pod name it lo", origin="ip link set ... name lo",
                 )  # fmt: skip
             if link.index != 1 and link.name == LOOPBACK_DEVICE:
                 yield Difference(
-                    kind=ESCAPING, where="devices", rule=f"device {link.index} is called lo",
+                    kind=ESCAPING, where=DEVICES, rule=f"device {link.index} is called lo",
                     purpose="rules for traffic inside of the pod let through what leaves there", origin="ip link set ... name",
                 )  # fmt: skip
 
     def _excluded(self) -> Iterator[Difference]:
         """The plan lets excluded interfaces pass by their names; who may rename devices chooses which ones these are."""
         excluded = self._plan.excluded_interfaces()
-        for family in self._plan.families:
-            ways = [
-                self._snapshot.name_of(hop.index)
-                for route in self._snapshot.routes
-                if (route.family, route.table, route.destination[1]) == (family.number, MAIN_TABLE, 0)
-                for hop in route.hops
-            ]
-            if ways and excluded.issuperset(ways):
-                names = ", ".join(dict.fromkeys(ways))
+        for family in self._plan.families if excluded else ():
+            ways = {way for one in sample_destinations(family) for way in find_ways_of_sockets(self._snapshot, family, one)}
+            if taken := sorted(ways & excluded):
+                what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
                 yield Difference(
-                    kind=ESCAPING, where="devices", rule=f"the default route of {family.name} leaves through {names}",
-                    purpose="which the plan excludes: no connection that leaves the pod is captured", origin="the device's name",
+                    kind=ESCAPING, where=DEVICES, rule=f"{what} {family.name} leaves through {', '.join(taken)}",
+                    purpose="which the plan excludes: no connection that leaves the pod there is captured", origin="the device's name",
                 )  # fmt: skip
 
     def _dormant(self) -> Iterator[Difference]:
@@ -182,17 +195,19 @@ class _Judge:
                 continue
             yield _unseen("kernel", one.place, f"it is not read: {one.reason}")
 
-    def _warn_of_routes(self) -> None:
+    def losses(self) -> list[str]:
         """Routes, policy rules and a loopback device that lose captured packets."""
+        found = []
         if any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
-            self._warnings.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
+            found.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
         for family in self._plan.families:
             lost = [f"a policy rule of priority {one.priority}" for one in losing_rules(self._snapshot, family)]
             lost += [
                 f"the route {LOST[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
                 for one in losing_routes(self._snapshot, family)
             ]
-            self._warnings += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
+            found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
+        return found
 
     # ---- foreign rules -----------------------------------------------------------------------------------------------
 
@@ -211,6 +226,7 @@ class _Judge:
             likely = in_states(space, (NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, SOURCE if space.direction == OUTBOUND else DESTINATION)
+            likely &= _unmarked(space, around, (link.kind for link in self._snapshot.links))
             wanted: dict[tuple[int, bool], Region] = {}
             for part in divide(space, planned, likely).parts:
                 if part.verdict == CAPTURED:
@@ -317,10 +333,21 @@ class _Judge:
                 packet, _ = example_of(taken)
                 word = "local " if route.kind == DELIVERED_HERE else ""
                 yield Difference(
-                    kind=ESCAPING, where=family.name, table="routing", rule=f"{word}{network} dev lo table {route.table}",
+                    kind=ESCAPING, where=family.name, table=ROUTING, rule=f"{word}{network} dev lo table {route.table}",
                     purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
                     origin="a foreign route",
                 )  # fmt: skip
+
+
+def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Region:
+    """Packets with the marks that those of new connections can have: their connections have none, nor has what comes in.
+
+    The kernel clears marks where packets enter a network namespace (skb_scrub_packet), but netkit devices may keep them.
+    """
+    found = marked(space, CONNECTION_MARK, 0, FULL_MASK)
+    if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
+        return found
+    return found & marked(space, MARK, 0, FULL_MASK)
 
 
 def _pass_alike(one: Ruleset, other: Ruleset) -> bool:

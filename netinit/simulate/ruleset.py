@@ -65,7 +65,7 @@ class Ruleset:
         for priority, table in fixed.items():
             for place in self.places:
                 chain = place.tables.get(table, {}).get(hook)
-                if chain and (chain.rules or chain.policy != ACCEPT):
+                if chain and chain.policy and (chain.rules or chain.policy != ACCEPT):  # without a policy it has no hook
                     found = nat if table == NAT else by_priority
                     found.setdefault(priority, []).append(Station(table, chain, place.tables[table], table, place.source))
         for base in self.foreign:

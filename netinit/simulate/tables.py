@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from netinit.base.net import Network, number_of
 from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.rules.foreign_targets import is_of_other_family
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
-from netinit.simulate.hooks import FORWARD
+from netinit.simulate.hooks import FORWARD, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import EARLY, HookStage, LoadedChain, LoadedRule, Station
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, tell_dispute
@@ -248,12 +249,23 @@ class PacketState:
     def send_to(self, address: str, port: int) -> Verdict:
         """Its connection goes elsewhere; an empty address and port 0 leave as they are."""
         connection = self._connection
+        if is_of_other_family(address, self._packet.family):
+            return GO_ON
         if self._at.station.effect != NAT or connection is None:
             return self.give_up()
         original = connection.original
         connection.send_to(number_of(address) if address else original.destination, port or original.destination_port)
         self._translated = True
         return ACCEPTED
+
+    def write_destination(self, address: str, port: int) -> Verdict:
+        """It goes elsewhere; behind connection tracking nobody knows, since NAT may write over it."""
+        packet = self._packet
+        if self._hook not in TRANSLATES_DESTINATION or self._connection is not None or self._port:
+            return self.give_up()
+        destination = number_of(address) if address else packet.destination
+        self._packet = packet.replace(destination=destination, destination_port=port or packet.destination_port)
+        return GO_ON
 
     def replace_source(self) -> Verdict:
         """Its source becomes what only the kernel knows."""

@@ -83,13 +83,13 @@ class Trace:
 
     @property
     def end(self) -> tuple[object, ...]:
-        """All that two paths must have in common to end alike, but for marks."""
+        """All that two paths must have in common to end alike, but for marks, and the source of what is captured."""
         if self.verdict == DROPPED:
             return (DROPPED,)
         last = self.last
         return (
-            self.fate, self.redirect_port, self.transparent, last.destination, last.destination_port, last.source, last.out_interface,
-            self.policy_routed, self.zone, last.state == "UNTRACKED",
+            self.fate, self.redirect_port, self.transparent, last.destination, last.destination_port, last.out_interface,
+            self.policy_routed, self.zone, last.state == "UNTRACKED", self.redirect_port or last.source,
         )  # fmt: skip
 
     @property

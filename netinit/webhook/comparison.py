@@ -254,6 +254,15 @@ def _has_text(one: PodDifference, text: str) -> bool:
     return any(text in str(value) for value in (one.left, one.right))
 
 
+def _probes_undeclared_port(pod: Tree) -> bool:
+    """Whether a probe names a port that no container declares."""
+    containers = [mapping(one) for one in sequence(mapping(pod.get("spec")).get("containers"))]
+    declared = {mapping(port).get("name") for one in containers for port in sequence(one.get("ports"))}
+    probes = [mapping(one.get(key)) for one in containers for key in ("livenessProbe", "readinessProbe", "startupProbe")]
+    asked = [mapping(probe.get(kind)).get("port") for probe in probes for kind in ("httpGet", "tcpSocket")]
+    return any(isinstance(port, str) and not port.isdigit() and port not in declared for port in asked)
+
+
 _GIVEN = "values-and-templates"
 DOCUMENTED = (
     Documented(
@@ -273,6 +282,10 @@ DOCUMENTED = (
     Documented(
         _GIVEN, '`status.sidecar.istio.io/port: " 80"`',
         lambda pod, one: (text := _annotation(pod, "status.sidecar.istio.io/port")) != text.strip() and one.path != ANSWER,
+    ),
+    Documented(
+        _GIVEN, "a probe that names a port no container declares",
+        lambda pod, one: "Probe" in one.path and _probes_undeclared_port(pod),
     ),
     Documented(
         _GIVEN, '`sidecar.istio.io/nativeSidecar: "yes"`',

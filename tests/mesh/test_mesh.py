@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("grpc", reason="grpcio is not installed: run `make mesh-test`")
 import mesh
 import runtime
 from answers import EXTERNAL, Pair, expect

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from in_force_cases import CAPTURED, ESCAPES, HARMLESS, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
+from in_force_cases import CAPTURED, ESCAPES, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
 from netinit.lab import Pod, start_servers
 from programming import FOLDERS, needs, run_tool
 
 LIBIPTC = "libiptc"
 CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
 HIDDEN = [what for what, case in ESCAPES.items() if what.startswith(("a jump that", "a match of", "a return in our own chain"))]
-BY_ITSELF = ("a dormant table of iptables", "a dormant table of our own", "lo is another device")  # activated; refused: see test_verify_in_force
-FOREIGN = [one for one in CASES if one[0] not in (*HIDDEN, *BY_ITSELF)]
 # What can be there before the rules are: it names no chain of a table that iptables makes.
 BEFORE = ("an own table of NAT", "an own table of NAT by a verdict map", "an own table of NAT inbound", "no tracking by an own table",
           "any address is this host's")  # fmt: skip
@@ -33,30 +31,7 @@ def says(done, case):
     return any(all(word in line for word in case.named) for line in done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("one", FOREIGN, ids=name)
-def test_a_second_run_names_what_takes_captured_packets_away_and_fails_where_that_is_required(one, require_netns):
-    what, case, backend = one
-    needs(backend)
-    pod = programmed(backend, case.options)
-    try:
-        do(pod, case.commands, backend)
-        truth = connect(pod, case.direction)
-        done, reconciled = (apply(pod, backend, *case.options, *more) for more in ((), ("--reconcile",)))
-        required = apply(pod, backend, *case.options, "--require-capture")
-        after = connect(pod, case.direction)
-    finally:
-        pod.__exit__(None, None, None)
-    assert truth == after == (case.truth[case.direction] if isinstance(case.truth, dict) else case.truth), f"{what} is another situation"
-    for run in (done, reconciled):
-        assert run.returncode == 0, run.stderr
-        assert says(run, case), run.stderr
-        assert "nothing to do" in run.stderr
-    assert required.returncode == 1, required.stderr
-    assert "--require-capture is set" in required.stderr
-    assert says(required, case), required.stderr
-
-
-@pytest.mark.parametrize("one", [one for one in FOREIGN if one[0] in BEFORE], ids=name)
+@pytest.mark.parametrize("one", [one for one in CASES if one[0] in BEFORE], ids=name)
 def test_a_first_run_names_what_was_there_before_it(one, require_netns):
     what, case, backend = one
     needs(backend)
@@ -88,22 +63,6 @@ def test_rules_that_programs_do_not_list_are_other_rules_and_reconcile_replaces_
     assert (done.returncode, "--reconcile replaces them" in done.stderr, says(done, case)) == (1, True, True), f"{what}: {done.stderr}"
     assert mended.returncode == 0, mended.stderr
     assert truth == CAPTURED[case.direction]
-
-
-@pytest.mark.parametrize("what", HARMLESS)
-@pytest.mark.parametrize("backend", [NFT, NATIVE])
-def test_what_takes_nothing_away_is_no_warning_and_no_error(what, backend, require_netns):
-    needs(backend)
-    pod = programmed(backend)
-    try:
-        do(pod, HARMLESS[what], backend)
-        done = apply(pod, backend, "--require-capture")
-        truth = [connect(pod, direction) for direction in ("out", "in")]
-    finally:
-        pod.__exit__(None, None, None)
-    assert truth == [CAPTURED["out"], CAPTURED["in"]]
-    assert done.returncode == 0, done.stderr
-    assert "escaping" not in done.stderr
 
 
 @pytest.mark.parametrize("backend", [NFT, LEGACY, NATIVE, LIBIPTC])

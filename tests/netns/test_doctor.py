@@ -9,6 +9,7 @@ import os
 import pytest
 
 from netinit.base.net import IPV4
+from netinit.kernel.runtime_environment import PERSON, find_situation
 from netinit.lab import APP_ID, PROXY_ID, start_servers, take_snapshot
 from netinit.options import Options
 from netinit.pods.doctor.examination import examine
@@ -130,6 +131,18 @@ def test_as_an_ordinary_user_one_finding_says_so(pod, readable):
     code, answer = ask(pod, *REDIRECT, prefix=[*readable, *NOBODY])
     assert code == 1
     assert messages(answer) == ["this is uid 65534 without NET_ADMIN: no rule can be programmed"]
+
+
+@pytest.mark.parametrize(("environ", "way_on"), [({}, "run it as root"), ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "run the doctor as root in a privileged container")])
+def test_what_an_ordinary_user_cannot_try_is_not_called_broken(pod, readable, environ, way_on):
+    done = run_tool(pod, "doctor", *REDIRECT, prefix=[*readable, *NOBODY], env=environ)
+    *_, last = done.stdout.splitlines()
+    assert done.returncode == 1
+    assert done.stdout.startswith("not tried: NET_ADMIN is missing for an isolated namespace")
+    assert last.startswith("not known whether pods will work: NET_ADMIN is missing"), done.stdout
+    if environ or find_situation() == PERSON:
+        assert way_on in last
+    assert "will not work" not in done.stdout
 
 
 @pytest.mark.mounts

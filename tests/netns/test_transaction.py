@@ -18,7 +18,7 @@ import pytest
 from netinit.backends import lock
 from netinit.backends.ipset import SetsBackend
 from netinit.backends.iptables import XtablesBackend
-from netinit.backends.machine import ThisMachine
+from netinit.backends.machine import Machine
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel import netlink
 from netinit.kernel.nf_tables import NfTables, Refusal
@@ -111,7 +111,7 @@ class FailingLink:
         return change
 
 
-class FailingMachine(ThisMachine):
+class FailingMachine(Machine):
     """This machine, on which the n-th change fails, a commit of rules after the first family's; later ones work."""
 
     def __init__(self, at):
@@ -270,7 +270,7 @@ def test_the_lock_is_held_over_the_whole_run(pod, tmp_path, monkeypatch):
             remove(Options(backend="iptables-legacy"), machine=Busy())
 
 
-class Busy(ThisMachine):
+class Busy(Machine):
     """This machine with legacy rules, whatever there are."""
 
     def load(self, name, options, families):
@@ -395,7 +395,7 @@ def test_a_full_disk_behind_the_log_makes_no_failure_of_a_success(pod):
 def test_a_listing_that_fails_afterwards_makes_no_failure_of_a_success(pod):
     need("iptables-nft")
 
-    class Blind(ThisMachine):
+    class Blind(Machine):
         def load(self, name, options, families):
             backend = super().load(name, options, families)
 

@@ -299,6 +299,65 @@ def test_without_any_right_the_manifest_answers_and_says_so(cluster, shop, words
         assert 'cannot patch resource "pods/ephemeralcontainers"' in out
 
 
+def program(runtime, pod, *words):
+    path = runtime.namespace(runtime.find_sandbox(pod["metadata"]["uid"]))
+    subprocess.run(["nsenter", f"--net={path}", "iptables", "-w", *words], check=True)
+
+
+@pytest.mark.parametrize("user", ["ann", "ben"])
+def test_fix_brings_changed_rules_back_by_the_agent_or_an_ephemeral_container(cluster, runtime, shop, user):
+    program(runtime, shop["web-b"], "-t", "nat", "-D", "ISTIO_OUTPUT", "1")
+    program(runtime, shop["web-b"], "-t", "nat", "-I", "ISTIO_OUTPUT", "1", "-p", "tcp", "--dport", "5432", "-j", "RETURN")
+    before = netinit(cluster, user, "fix", "web-b", "--dry-run", code=3)
+    assert before.startswith("open/web-b: "), before
+    assert "difference" in before.splitlines()[0]
+    assert "extra: IPv4 nat ISTIO_OUTPUT" in before
+    with start_netinit(cluster, user, "fix", "web-b") as begun:
+        _, err = begun.communicate(timeout=150)
+    assert (begun.returncode, "--yes: nobody can be asked here" in err) == (2, True), err
+    assert netinit(cluster, user, "fix", "web-b", "--dry-run", code=3) == before, "neither changed anything"
+    assert netinit(cluster, user, "fix", "web-b", "--yes").splitlines()[-1] == "open/web-b: reconciled, as planned"
+    assert netinit(cluster, user, "fix", "web-b", "--yes") == "open/web-b: as planned, nothing to do\n"
+    check_captured(runtime, shop["web-b"])
+
+
+def test_fix_leaves_the_rules_of_who_may_only_look(cluster, runtime, shop):
+    program(runtime, shop["web-b"], "-t", "nat", "-I", "ISTIO_OUTPUT", "1", "-p", "tcp", "--dport", "5432", "-j", "RETURN")
+    with start_netinit(cluster, "cat", "fix", "web-b", "--yes") as begun:
+        out, err = begun.communicate(timeout=150)
+    assert (begun.returncode, 'cannot patch resource "pods/ephemeralcontainers"' in err) == (1, True), (out, err)
+    assert "direct" in netinit(cluster, "ann", "explain", "web-b", "--to", "db:5432")
+    netinit(cluster, "ann", "fix", "deploy/web", "--yes")
+    assert "as planned" in netinit(cluster, "ann", "verify", "web-b")
+
+
+def test_a_report_has_rules_options_doctor_and_versions_and_no_name_of_the_cluster(cluster, shop):
+    told = netinit(cluster, "ann", "report", "web-a")
+    sections = [line for line in told.splitlines() if line.startswith("## ")]
+    assert sections[:3] == ["## Versions", "## Pod", "## Options"]
+    for expected in ("netinit apply", "netinit verify: exit code 0", "netinit doctor: exit code", "ISTIO_OUTPUT", "istio-validation"):
+        assert expected in told, expected
+    addresses = [one["ip"] for one in shop["web-a"]["status"]["podIPs"]]
+    for name in ("web-a", shop["web-a"]["spec"]["nodeName"], *addresses):
+        assert name not in told, name
+    assert "open/web-a" in netinit(cluster, "ann", "report", "web-a", "--plain")
+
+
+def test_preflight_finds_nothing_wrong_with_what_runs_and_what_would_not(cluster, shop):
+    sound = ("--set", "image.repository=registry.test/mesh/netinit-webhook", "--set", "injection.values.global.proxy.image=registry.test/mesh/proxy:1")
+    told = netinit(cluster, "admin", "preflight", *sound, code=1)
+    (error,) = [line for line in told.splitlines() if line.startswith("✘")]
+    assert error.startswith("✘ Namespace shop: its PodSecurity level restricted refuses injected pods"), told
+    assert "remedy: set node.enabled=true" in told
+    agent = ("--set", "node.enabled=true", "--set", "node.image.repository=registry.test/mesh/netinit-node")
+    told = netinit(cluster, "admin", "preflight", *sound, *agent)
+    assert "✘" not in told, told
+    told = netinit(cluster, "admin", "preflight", *agent, "--set", "image.repository=mesh/netinit-webhook", code=1)
+    assert "registry" in told, told
+    told = netinit(cluster, "cat", "preflight", *sound, *agent, code=1)
+    assert "cannot list resource" in told, told
+
+
 def test_a_new_release_heals_a_node_that_was_off_while_the_one_before_was_uninstalled(cluster, runtime):
     """Of any name and namespace: the entry that was left there is about no agent that will ever come back."""
     take_the_agent_away(cluster)

@@ -63,6 +63,10 @@ def command(  # noqa: PLR0917
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
     accepted = read_ignored(ignored, ignore_file)
+    if as_json and form not in {"text", "json"}:
+        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
+    if full and form in FORMATS:
+        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
     if all_pods and (pod or live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
     grounds = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)

@@ -22,9 +22,11 @@ def to_object(pair: Compared) -> dict[str, Any]:
     if pair.before is None or pair.after is None:
         return found | {"result": ONLY_BEFORE if pair.after is None else ONLY_AFTER, "differences": []}
     changes = find_changes_of_fate(pair.before, pair.after)
-    result = DIFFERENT if any(one.known for one in changes) else UNKNOWN if changes else EQUAL
+    result = DIFFERENT if any(one.known for one in changes) else UNKNOWN if changes or pair.routing else EQUAL
     families = [family.name for family in pair.after.surroundings]
-    return found | {"result": result, "families": families, "differences": [_change(one) for one in changes]}
+    return found | {
+        "result": result, "families": families, "routing": list(pair.routing), "differences": [_change(one) for one in changes],
+    }  # fmt: skip
 
 
 def _change(one: FateChange) -> dict[str, Any]:
@@ -47,7 +49,8 @@ def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     for pair in pairs:
         shown = pair["differences"] if full else pair["differences"][:MOST_SHOWN]
         left = len(pair["differences"]) - len(shown)
-        printed += [_sum_up(pair), *[line for one in shown for line in _describe_change(one)]]
+        printed += [_sum_up(pair), *[f"  {text}" for text in pair.get("routing", ())]]
+        printed += [line for one in shown for line in _describe_change(one)]
         printed += [f"  and {count(left, 'kind')} more, of packets that are less ordinary (--full shows all)"] * bool(left)
     if len(pairs) > 1:
         equal = sum(pair["result"] == EQUAL for pair in pairs)
@@ -59,6 +62,8 @@ def _sum_up(pair: dict[str, Any]) -> str:
     name, number = pair["name"], len(pair["differences"])
     if pair["result"] == EQUAL:
         return f"= {name}: {PROVED} of {' and '.join(pair['families'])}, in and out"
+    if pair["result"] == UNKNOWN and not number:
+        return f"? {name}: the rules treat no packet differently, but routing differs from what the plan expects"
     if pair["result"] == UNKNOWN:
         return f"? {name}: it is unknown whether {count(number, 'kind')} of packets are treated differently; no other is"
     if pair["result"] == DIFFERENT:

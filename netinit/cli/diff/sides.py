@@ -28,10 +28,11 @@ from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.rules.layouts import plan
 from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.in_force import find_diversions
 from netinit.simulate.ruleset import load_plan
 
 LIVE = "live"
-THIS_HOST = "both are compared on the devices and routes that the pod has now; netinit verify also says what these let past the proxy"
+THIS_HOST = "both are compared on the devices and routes that the pod has now"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # before a command, as in a shell and as audit prints options without a flag
 PROGRAMS = ("netinit", "apply", "istio-iptables")
 NOTHING = "/dev/null"  # git's name for a file that is not there
@@ -47,6 +48,7 @@ class Compared:
     after: AuditSubject | None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    routing: tuple[str, ...] = ()  # what the devices and routes of the live rules let past the proxy
 
 
 def read_git(words: tuple[str, ...]) -> list[Compared]:
@@ -159,7 +161,8 @@ def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Co
         options={"plan": meant}, notes=(THIS_HOST,), warnings=(),
     )  # fmt: skip
     left = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
-    return [_pair(f"{left} and the live rules", planned, ground)]
+    found = find_diversions(ground.snapshot, made, ground.ours) if ground.snapshot and ground.ours else ()
+    return [replace(_pair(f"{left} and the live rules", planned, ground), routing=found)]
 
 
 def beside(pair: Compared, live: RuleSource | None) -> Compared:

@@ -24,7 +24,7 @@ class Cluster:
         except ImportError as error:
             raise ConfigError(
                 "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
-                "pip install httpx2; or give the files with --injectConfigFile and --meshConfigFile"
+                "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
         self._asking: Any = single_requests
         self._resources: Any = resources

@@ -82,7 +82,7 @@ def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str,
     if report.get("ok") is True:
         return ()
     rows: list[Any] = [mapping(one) for one in sequence(report.get("differences"))]
-    words = [[string(one.get(name)) for name in ("kind", "family", "where", "chain", "rule")] for one in rows]
+    words = [[string(one.get(name)) for name in ("kind", "where", "table", "chain", "rule")] for one in rows]
     lines = [f"{kind}: {' '.join(filter(None, rest))}" for kind, *rest in words]
     return tuple(lines) or tuple(found.notes) or ("the rules could not be compared",)
 

@@ -227,7 +227,8 @@ class EphemeralSource:
         if logs.status:
             raise ClusterError(f"kubectl logs: {describe_failure(logs)}")
         source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
-        return PodAnswer(code, logs.output, (), source)
+        answer, notes = _part(logs.output) if "--json" in question.words else (logs.output, ())
+        return PodAnswer(code, answer, notes, source)
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
         """The same for a command that goes on: kubectl is attached to the container. ClusterError."""
@@ -297,6 +298,15 @@ def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuesti
             raise ClusterError(str(error)) from None
         return PodAnswer(found.code, found.output, (*refused, *found.notes), found.source)
     raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
+
+
+def _part(log: str) -> tuple[str, tuple[str, ...]]:
+    """The object of JSON in a container's log, which is stdout and stderr in one, and the lines around it."""
+    printed = log.splitlines()
+    if "{" not in printed or "}" not in printed:
+        return log, bound(log)
+    first, last = printed.index("{"), len(printed) - printed[::-1].index("}")
+    return "\n".join(printed[first:last]), _notes("\n".join([*printed[:first], *printed[last:]]))
 
 
 def _notes(text: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from netinit.webhook.review import answer
 
 EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
+INSTALL = "pip install 'netinit[kubernetes]'"
 _SECONDS = 10.0  # for an answer, as the API server gives a webhook by default
 _LARGEST_ANSWER = 4 * LARGEST  # bytes: a patch may hold a pod of the largest size again, in base64, and more
 _DOCS = "docs/differences.md"
@@ -122,7 +123,7 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
         from netinit.kube.access import Access
         from netinit.kube.credentials import make_context
     except ImportError as error:
-        raise NetinitError(f"asking a webhook needs a package that is not installed ({error.name}): pip install httpx2") from error
+        raise NetinitError(f"asking a webhook needs a package that is not installed ({error.name}): {INSTALL}") from error
     pem = inputs.read_text(authority) if authority else ""
     context = make_context(Access(server=url, certificate_authority=pem, origin=f"--ca {authority}"))
     client = connections.enter_context(httpx2.Client(verify=context, timeout=_SECONDS, trust_env=False))
@@ -184,7 +185,7 @@ def _of_cluster(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
     try:
         from netinit.webhook.survey import find_workloads
     except ImportError as error:
-        raise ConfigError(f"reading a cluster needs a package that is not installed ({error.name}): pip install httpx2") from error
+        raise ConfigError(f"reading a cluster needs a package that is not installed ({error.name}): {INSTALL}") from error
     for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace):
         yield "the cluster", tree
 

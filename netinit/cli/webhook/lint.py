@@ -80,7 +80,7 @@ def _survey(context: str, kubeconfig: str) -> list[Tree]:
         from netinit.webhook.survey import survey
     except ImportError as error:
         raise NetinitError(
-            f"looking into a cluster needs a package that is not installed ({error.name}): pip install httpx2; "
+            f"looking into a cluster needs a package that is not installed ({error.name}): pip install 'netinit[kubernetes]'; "
             "or give manifests with -f"
         ) from error
     return survey(context, kubeconfig)

@@ -16,10 +16,11 @@ __all__ = ["Number", "is_identifier_character", "parse_number", "quote", "quote_
 _SHORT: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
 _ESCAPED: Final = re.compile(r"[^ !#-\[\]-~]")
-_ESCAPE: Final = (
+_ESCAPE: Final = re.compile(
     r"\\(?:(?P<octal>[0-7]{3})|x(?P<byte>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
-    r"|(?P<simple>[abfnrtv\\'\"]))"
+    r"|(?P<simple>[abfnrtv\\'\"])|)"
 )
+"""An escape; only the backslash of one that Go does not have."""
 _MAX_BYTE: Final = 0xFF
 _FEW_DIGITS: Final = 18
 """Decimal digits that fit into 64 bits, whatever they are: nearly all numbers need no more than int()."""
@@ -87,47 +88,30 @@ def unquote(literal: str) -> str:
     body = literal[1:-1]
     if "\\" not in body:
         return body
-    parts: list[bytes] = []
-    at = 0
-    while at < len(body):
-        backslash = body.find("\\", at)
-        if backslash < 0:
-            parts.append(to_bytes(body[at:]))
-            break
-        parts.append(to_bytes(body[at:backslash]))
-        raw, at = _unescape(body, backslash, '"')
-        parts.append(raw)
-    return from_bytes(b"".join(parts))
+    whole = _ESCAPE.sub(lambda found: from_bytes(_unescape(found, '"')), body)
+    return from_bytes(to_bytes(whole))  # several escapes may be the bytes of one character
 
 
-def _unescape(body: str, at: int, mark: str) -> tuple[bytes, int]:
-    found = re.compile(_ESCAPE).match(body, at)
-    if found is None:
-        raise ValueError("invalid syntax")
-    if simple := found["simple"]:
-        if simple in "'\"" and simple != mark:
-            raise ValueError("invalid syntax")
-        return _SIMPLE.get(simple, simple).encode(), found.end()
-    if octal := found["octal"]:
-        if int(octal, 8) > _MAX_BYTE:
-            raise ValueError("invalid syntax")
-        return bytes([int(octal, 8)]), found.end()
-    if byte := found["byte"]:
-        return bytes.fromhex(byte), found.end()
-    code = int(found["short"] or found["long"], 16)
-    if code > _MAX_RUNE or code in _SURROGATES:
-        raise ValueError("invalid syntax")
-    return chr(code).encode(), found.end()
+def _unescape(found: re.Match[str], mark: str) -> bytes:
+    """The bytes of an escape; ValueError for one that Go does not have between such marks."""
+    kind, text = found.lastgroup, found[found.lastgroup or 0]
+    if kind == "simple" and (text not in "'\"" or text == mark):
+        return _SIMPLE.get(text, text).encode()
+    code = int(text, 8 if kind == "octal" else 16) if kind in {"octal", "byte", "short", "long"} else -1
+    if kind in {"octal", "byte"} and code <= _MAX_BYTE:
+        return bytes([code])
+    if kind in {"short", "long"} and code <= _MAX_RUNE and code not in _SURROGATES:
+        return chr(code).encode()
+    raise ValueError("invalid syntax")
 
 
 def unquote_char(literal: str) -> int:
     """The code of a character literal such as 'x'; raises ValueError with Go's words."""
     body = literal[1:-1]
     if body.startswith("\\"):
-        found = re.match(_ESCAPE, body)
-        if found is None:
-            raise ValueError("invalid syntax")
-        raw, end = _unescape(body, 0, "'")
+        found = _ESCAPE.match(body)
+        assert found is not None  # noqa: S101 - a backslash is enough
+        raw, end = _unescape(found, "'"), found.end()
         code = raw[0] if found["byte"] or found["octal"] else ord(raw.decode())
     else:
         if not body:

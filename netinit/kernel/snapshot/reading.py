@@ -29,7 +29,7 @@ def read_snapshot() -> Snapshot:
         **filtering,
         legacy=legacy,
         programs=read_programs(host.links, unknown),
-        transforms=_count_transforms(unknown),
+        transforms=count_transforms(unknown),
         address_sets=tuple(set_names().items()),
         unknown=tuple(unknown),
     )
@@ -60,7 +60,7 @@ NETLINK_XFRM, XFRM_MSG_GETPOLICY = 6, 0x15
 PROTONOSUPPORT = 93
 
 
-def _count_transforms(unknown: list[Unknown]) -> int:
+def count_transforms(unknown: list[Unknown]) -> int:
     """Return the number of IPsec policies, which can drop or encapsulate packets."""
     try:
         return len(netlink.dump(NETLINK_XFRM, XFRM_MSG_GETPOLICY, b"\0" * 4, 1 << 20))

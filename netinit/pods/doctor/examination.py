@@ -107,13 +107,22 @@ def _examine_here(
     found += find.find_locks()
     if survey:
         found += find.find_leftovers(survey, backend)
+        found += _find_escapes(survey)
     found += find.find_settings(settled.options)
     found += find.find_full_tracking()
     found += find.find_bpf_programs()
     found += find.find_collisions(settled.options, uids, gids)
     found += find.find_name_servers(settled.options, resolv_conf)
-    can_look = detect.has_capability(detect.CAP_NET_ADMIN) or find_situation() != PERSON
+    can_look = detect.has_capability(detect.CAP_NET_ADMIN)  # the rights of this process say nothing about a pod's
     return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_look)
+
+
+def _find_escapes(survey: Survey) -> list[Symptom]:
+    """Return what takes traffic away from rules that are here already."""
+    try:
+        return list(find.find_escapes(Options())) if survey.holders() else []
+    except (NetinitError, OSError) as error:
+        return [Symptom(WARNING, "rules", f"whether the rules here are in force is not known: {error}")]
 
 
 def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[FeatureChecks, ...], str]:
@@ -121,7 +130,7 @@ def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Featur
     names = backends.AUTO_ORDER if wanted == AUTO else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
     for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", detect.CAP_SYS_ADMIN)):
         if not detect.has_capability(number):
-            how = advise(name) if find_situation() == PERSON else "run the doctor in a privileged container to check features"
+            how = advise(name) if find_situation() == PERSON else "run the doctor as root in a privileged container to check features"
             return (), f"{name} is missing for an isolated namespace; {how}"
     try:
         return check_backends(options, families, names), ""

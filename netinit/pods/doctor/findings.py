@@ -114,6 +114,24 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
         yield Symptom(WARNING, "leftovers", f"rules may be where nobody could look: {failure}", remedy_for_privileges())
 
 
+def find_escapes(options: Options) -> Iterator[Symptom]:
+    """Yield what keeps the rules that are here from being in force, as `netinit verify` without options finds it."""
+    from netinit.pods.live import infer_run
+    from netinit.pods.verify import verify
+
+    shown = infer_run(options)
+    if shown is None:
+        yield Symptom(
+            WARNING, "rules", "the rules here capture nothing as they stand", "netinit verify with the options that made them says why"
+        )
+    elif found := verify(shown[0]).differences:
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        yield Symptom(
+            WARNING, "rules", f"the rules here do not capture what they should: {found[0].describe()}{more}",
+            "netinit verify shows all",
+        )  # fmt: skip
+
+
 def list_interfaces() -> list[str]:
     """Return the interfaces of this namespace except lo."""
     folder = Path("/proc/sys/net/ipv4/conf")

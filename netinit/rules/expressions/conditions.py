@@ -126,6 +126,8 @@ def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
 
 def _network_header(compared: RegisterTest, offset: int, family: Family) -> list[Match] | None:
     length = compared.operand.length
+    if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
+        return []  # the version, which the family has already said
     for start, size, what in FIELDS[family]:
         if start == offset and length <= size:
             if what == "protocol":

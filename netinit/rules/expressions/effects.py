@@ -23,9 +23,10 @@ from netinit.rules.expressions.numbers import (
     REJECT_ICMP,
     REJECT_ICMPX,
     REJECT_RESET,
+    TRANSPORT_HEADER,
 )
 from netinit.rules.expressions.registers import CONSTANT, CT, META, Operand, Registers
-from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack, WriteDestination
 from netinit.rules.targets import (
     Accept,
     Drop,
@@ -49,6 +50,8 @@ GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
+DESTINATION_ADDRESS = {4: (16, 4), 6: (24, 16)}  # places in the network header, and in that of TCP and UDP
+DESTINATION_PORT = (2, 2)
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 Found = dict[int, bytes]
 Reader = Callable[[Found, Registers, "Family | None"], "Target | None"]
@@ -164,12 +167,19 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
     return None
 
 
-def _set_payload(found: Found, _: Registers, family: Family | None) -> Target | None:
+def _set_payload(found: Found, registers: Registers, family: Family | None) -> Target | None:
     """Return the target for a write into the packet."""
     base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
+    header = "network" if base == NETWORK_HEADER else "transport"
+    text = f"write {length} bytes at {offset} of the {header} header"
+    value = _constant(registers, found.get(1))
     if base == NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
-    return UnknownTarget(text=f"write {length} bytes at {offset} of the {'network' if base == NETWORK_HEADER else 'transport'} header")
+    if value and base == NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
+        return WriteDestination(text=text, address=_address(value[:length]))
+    if value and base == TRANSPORT_HEADER and (offset, length) == DESTINATION_PORT:
+        return WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
+    return UnknownTarget(text=text)
 
 
 def _reject(found: Found, _: Registers, family: Family | None) -> Target | None:
@@ -190,14 +200,6 @@ def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
     return LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
 
 
-def _compat_target(found: Found, _: Registers, family: Family | None) -> Target | None:
-    return decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4)
-
-
-def _object(found: Found, _: Registers, __: Family | None) -> Target | None:
-    return Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None
-
-
 _READERS: dict[str, Reader] = {
     "nat": _nat,
     "redir": _redirect,
@@ -209,8 +211,8 @@ _READERS: dict[str, Reader] = {
     "payload": _set_payload,
     "reject": _reject,
     "log": _log,
-    "target": _compat_target,
-    "objref": _object,
+    "target": lambda found, _, family: decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4),
+    "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": lambda _, __, ___: Observe(text="dup"),
     "last": lambda _, __, ___: Observe(text="last"),

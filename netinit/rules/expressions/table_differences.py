@@ -6,30 +6,25 @@ What is not understood is an UnknownMatch or UnknownTarget on both sides, and ne
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import product
+from typing import Any
 
 from netinit.base.net import FAMILIES
 from netinit.base.records import Record
-from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule
+from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, HeldChain, NftRule, Snapshot
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
-from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference
-from netinit.rules.nft import DIALECT, TABLE_NAMES, format_rule, render_tables, write_plan
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
-
-    from netinit.base.snapshot import HeldChain, Snapshot
-    from netinit.rules.model import Plan, Rule
-    from netinit.rules.nft import WrittenNftRule
+from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Plan, Rule
+from netinit.rules.nft import DIALECT, TABLE_NAMES, WrittenNftRule, format_rule, render_tables, write_plan
 
 LONG_LIST = 10  # elements of a set that are shown
+RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
+Key = tuple[RuleKey, ...]  # of each rule that one with a verdict map stands for
 PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
 
 
@@ -52,11 +47,6 @@ class LiveTable(Record):
 
     chains: dict[str, LiveChain]
     others: tuple[str, ...] = ()
-
-
-if TYPE_CHECKING:
-    RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
-    Key = tuple[RuleKey, ...]  # of each rule that one with a verdict map stands for
 
 
 def decode_tables(snapshot: Snapshot) -> dict[str, LiveTable]:

@@ -16,7 +16,7 @@ from netinit.rules.model import EXTRA, MISSING, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.model import Chain, Plan, Rule, Table
+    from netinit.rules.model import Plan, Rule
 
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
 NEW = "-new"  # suffix of the set that is filled and then swapped in
@@ -79,16 +79,13 @@ def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[Addres
     Only for options that name networks: only they are long, and their rules are not expanded in step with others.
     """
     found: dict[str, AddressSet] = {}
-    tables = tuple([_use_in_table(table, owner, threshold, found) for table in plan.tables])
+    tables = tuple([
+        table.replace(chains=tuple([
+            chain.replace(rules=tuple([_use_in_rule(rule, owner, threshold, found) for rule in chain.rules])) for chain in table.chains
+        ]))
+        for table in plan.tables
+    ])  # fmt: skip
     return (plan.replace(tables=tables) if found else plan), tuple(found.values())
-
-
-def _use_in_table(table: Table, owner: str, threshold: int, found: dict[str, AddressSet]) -> Table:
-    return table.replace(chains=tuple([_use_in_chain(chain, owner, threshold, found) for chain in table.chains]))
-
-
-def _use_in_chain(chain: Chain, owner: str, threshold: int, found: dict[str, AddressSet]) -> Chain:
-    return chain.replace(rules=tuple([_use_in_rule(rule, owner, threshold, found) for rule in chain.rules]))
 
 
 def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, AddressSet]) -> Rule:

@@ -17,8 +17,10 @@ from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import TypeVar
 
+    One = TypeVar("One")
 
 KNOWN_TABLES = frozenset((*TABLES, "security"))
 UNSAFE = "the listing cannot be read safely: "
@@ -95,16 +97,22 @@ def write_plan(plan: Plan, family: Family, *, comments: bool = False) -> Written
 
 
 def _write_rules(rules: Iterable[Rule], family: Family, comments: bool) -> Iterator[WrittenRule]:
-    waiting: list[tuple[Rule, list[str]]] = []  # paired rules, until the one that closes the pair
+    for text, rule in _expand(rules, family, lambda rule: write_rule(rule, family, comments=comments)):
+        yield WrittenRule(text=text, rule=rule)
+
+
+def _expand(rules: Iterable[Rule], family: Family, each: Callable[[Rule], list[One]]) -> Iterator[tuple[One, Rule]]:
+    """Yield what a rule is for `each` combination of its lists' elements, in listing order; paired rules take turns."""
+    waiting: list[tuple[Rule, list[One]]] = []  # paired rules, until the one that closes the pair
     for rule in rules:
         if family not in rule.families:
             continue
-        waiting.append((rule, write_rule(rule, family, comments=comments)))
+        waiting.append((rule, each(rule)))
         if rule.paired:
             continue
-        for alternatives in zip(*[texts for _, texts in waiting], strict=True):
-            for (source, _), text in zip(waiting, alternatives, strict=True):
-                yield WrittenRule(text=text, rule=source)
+        for alternatives in zip(*[found for _, found in waiting], strict=True):
+            for (source, _), one in zip(waiting, alternatives, strict=True):
+                yield one, source
         waiting = []
 
 
@@ -132,17 +140,7 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
 
 def unfold(rules: Iterable[Rule], family: Family) -> Iterator[tuple[tuple[Match, ...], Rule]]:
     """Yield the matches of each iptables rule in listing order, with its rule in the plan: one for each text above."""
-    waiting: list[tuple[Rule, list[tuple[Match, ...]]]] = []
-    for rule in rules:
-        if family not in rule.families:
-            continue
-        waiting.append((rule, _unfold_rule(rule)))
-        if rule.paired:
-            continue
-        for alternatives in zip(*[each for _, each in waiting], strict=True):
-            for (source, _), matches in zip(waiting, alternatives, strict=True):
-                yield matches, source
-        waiting = []
+    return _expand(rules, family, _unfold_rule)
 
 
 def _unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:

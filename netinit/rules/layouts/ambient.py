@@ -19,8 +19,9 @@ from netinit.options import (
     REJECT,
     Interception,
 )
-from netinit.rules.layouts import untranslated
+from netinit.rules.layouts import refuse, untranslated
 from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.refuse import Exclusion
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import (
@@ -37,10 +38,6 @@ from netinit.rules.model import (
     Route,
 )
 from netinit.rules.targets import Accept, Jump, Redirect, RestoreMark, Return, SetMark, TrackZone
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.rules.layouts.refuse import Exclusion
 
 TCP = Protocol(name="tcp")
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)
@@ -62,8 +59,6 @@ def plan(options: Interception) -> Plan:
     _capture_outbound(builder, options)
     untranslated.guard(builder, options)
     if options.ipv6 == REJECT:
-        from netinit.rules.layouts import refuse
-
         refuse.refuse_ipv6(builder, options, excluded=_exclusions(options))
     return Plan(
         layout=options.layout,
@@ -169,8 +164,6 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
 
 def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
     """Return the IPv6 traffic that is not captured, inbound and outbound, which `refuse` leaves alone too."""
-    from netinit.rules.layouts.refuse import Exclusion
-
     proxy = Exclusion(matches=(OF_PROXY,), origin="", why="the node's proxy's own traffic")
     tunnel = Port(protocol="tcp", ports=(options.tunnel_port,))
     inbound, outbound = [proxy], [proxy]

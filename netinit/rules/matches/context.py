@@ -79,8 +79,8 @@ class ConnectionState(Match):
         return " ".join(parts)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if not packet.state:
-            return None
+        if not packet.state:  # before it is tracked the kernel calls a packet INVALID (nft_ct.c, xt_conntrack.c)
+            return None if self._asks_translation and self.negated else truth_of("INVALID" in self.states, self.negated)
         known = packet.state not in ("INVALID", "UNTRACKED")  # a connection exists that may be translated
         truths: list[bool | None] = [packet.state in self.states]
         if "DNAT" in self.states:
@@ -90,8 +90,15 @@ class ConnectionState(Match):
         found = True if True in truths else None if None in truths else False
         return truth_of(found, self.negated)
 
+    @property
+    def _asks_translation(self) -> bool:
+        """Without a connection, `ct status` ends the rule, while xt_conntrack lets the negation match."""
+        return not {"SNAT", "DNAT"}.isdisjoint(self.states)
+
     def choose(self, packets: PacketSet) -> Chosen:
         found = packets.in_state(self.states)
+        if self._asks_translation and self.negated:
+            found |= packets.nobody_knows() & packets.in_state(("",))
         if "DNAT" in self.states:
             found |= packets.with_translated_destination()
         if "SNAT" in self.states:
@@ -120,9 +127,9 @@ class ConnectionDirection(Match):
         return f"ct direction {self.direction.lower()}"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.state in ("INVALID", "UNTRACKED"):
+        if packet.state in ("", "INVALID", "UNTRACKED"):
             return False
-        return truth_of(packet.is_answer if packet.state else None, self.direction == "ORIGINAL")
+        return truth_of(packet.is_answer, self.direction == "ORIGINAL")
 
     def choose(self, packets: PacketSet) -> Chosen:
         known = packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)

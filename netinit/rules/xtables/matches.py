@@ -128,14 +128,9 @@ def _read_owner(info: bytes, _: str) -> list[Match] | None:
     return found or None
 
 
-def _read_mark(info: bytes, _: str) -> list[Match] | None:
+def _read_mark(info: bytes, *, connection: bool) -> list[Match]:
     value, mask, inverted = unpack_from(structs.MARK, info)
-    return [Mark(value=value, mask=mask, negated=bool(inverted))]
-
-
-def _read_connmark(info: bytes, _: str) -> list[Match] | None:
-    value, mask, inverted = unpack_from(structs.MARK, info)
-    return [Mark(value=value, mask=mask, connection=True, negated=bool(inverted))]
+    return [Mark(value=value, mask=mask, connection=connection, negated=bool(inverted))]
 
 
 def _read_conntrack(info: bytes, _: str) -> list[Match] | None:
@@ -193,8 +188,8 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("udp", 0): _read_udp,
     ("multiport", 1): _read_multiport,
     ("owner", 1): _read_owner,
-    ("mark", 1): _read_mark,
-    ("connmark", 1): _read_connmark,
+    ("mark", 1): lambda info, _: _read_mark(info, connection=False),
+    ("connmark", 1): lambda info, _: _read_mark(info, connection=True),
     ("conntrack", 2): _read_conntrack,
     ("conntrack", 3): _read_conntrack,
     ("state", 0): _read_state,

@@ -70,10 +70,6 @@ def _read_mark(info: bytes, _: Family) -> Target | None:
     return SetMark(value=value, mask=mask)
 
 
-def _read_connmark(info: bytes, _: Family) -> Target | None:
-    return _change_connmark(*unpack_from(structs.CONNMARK, info))
-
-
 def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
     """Struct xt_connmark_tginfo2, which may shift the mark."""
     value, mask, mark_mask, _, shift, mode = unpack_from(structs.CONNMARK_SHIFTED, info)
@@ -96,10 +92,6 @@ def _read_ct(info: bytes, _: Family) -> Target | None:
     if flags or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
         return None
     return TrackZone(zone=zone)
-
-
-def _read_ct_first(info: bytes, family: Family) -> Target | None:
-    return _read_ct(info[:28], family)  # what follows is a pointer of the kernel's
 
 
 def _read_tproxy(info: bytes, family: Family) -> Target | None:
@@ -142,9 +134,9 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("DNAT", 1): _read_dnat(1),
     ("DNAT", 2): _read_dnat(2),
     ("MARK", 2): _read_mark,
-    ("CONNMARK", 1): _read_connmark,
+    ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
     ("CONNMARK", 2): _read_connmark_shifted,
-    ("CT", 0): _read_ct_first,
+    ("CT", 0): lambda info, family: _read_ct(info[:28], family),  # what follows is a pointer of the kernel's
     ("CT", 1): _read_ct,
     ("CT", 2): _read_ct,
     ("NOTRACK", 0): lambda _, __: Untrack(),

@@ -28,6 +28,7 @@ from netinit.simulate.symbolic.space import DESTINATION_PORT, PROTOCOL, Space
 OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # addresses for documentation: the pod's
 MOST_ITEMS = 16  # of a list, each of which is left out; of more only those are found that another holds
 MOST_EXPLAINED = 5  # findings whose reason is looked for
+CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
 NO_DIFFERENCE = "no packet is treated differently without it"
 
 
@@ -175,7 +176,8 @@ def _tell(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) 
             continue
         if _is_defeated(prover, base, lacking):
             return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
-        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out")
+        instead = f", or leave {other.label} out to capture these alone" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
+        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out{instead}")
     for other, label, changes in _switches(prover.options):
         base = replace(prover.options, changes) if other is not flag else None
         if base and not prover.are_same(base, with_value(base, flag, left)):

@@ -54,6 +54,7 @@ class Condition:
     destination: int | InitialState | None = KEPT
     destination_port: int | InitialState = KEPT
     source: InitialState | None = KEPT
+    rewritten: bool = False  # the destination was, without NAT
     in_interface: str | InitialState = ""
     out_interface: str | InitialState = ""
     sender: bool = False  # whether the socket that sends, if there is one, still belongs to them
@@ -99,12 +100,18 @@ class Treatment:
     @property
     def behaviour(self) -> tuple[object, ...]:
         """All that two outcomes must have in common to be the same, but for marks, which hang on how a packet began."""
+        return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
+
+    @property
+    def behaviour_but_source(self) -> tuple[object, ...]:
+        """The same of packets that are captured in any case, whatever their source address becomes."""
         ended = self.condition
         if self.fate in ENDS:
             return (self.fate,)
+        source = () if ended.redirect_port else (ended.source,)
         return (
-            self.fate, ended.redirect_port, ended.transparent, ended.destination, ended.destination_port, ended.source,
-            ended.out_interface, ended.policy_routed, ended.zone, ended.state,
+            self.fate, ended.redirect_port, ended.transparent, ended.destination, ended.destination_port,
+            ended.out_interface, ended.policy_routed, ended.zone, ended.state, *source,
         )  # fmt: skip
 
 

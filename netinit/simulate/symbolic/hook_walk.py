@@ -243,7 +243,7 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
     found = [replace(one, region=one.region - several) for one in ended]
     alike: dict[tuple[object, ...], list[Ended]] = {}
     for one in _without_needless_states(ended):
-        key = ENDS if one.outcome.fate in ENDS else one.outcome.behaviour
+        key = ENDS if one.outcome.fate in ENDS else one.outcome.behaviour_but_source
         alike.setdefault(key, []).append(replace(one, region=one.region & several))
     disputed = seen = risky = kept = nothing(several.space)
     for ends in alike.values():
@@ -256,17 +256,26 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
     for ends in alike.values():
         left = several - disputed
         for one in sorted(ends, key=_is_by_doubt):
-            marked = one.outcome.condition.mark, one.outcome.condition.connection_mark
-            others = [each.region for each in ends if (each.outcome.condition.mark, each.outcome.condition.connection_mark) != marked]
-            vague = unite([nothing(several.space), *others]) & one.region & left
-            outcome = replace(one.outcome, condition=replace(one.outcome.condition, has_vague_marks=True))
-            found += [replace(one, region=one.region & left - vague), replace(one, region=vague, outcome=outcome)]
+            vague = _where_different(one, ends, "mark", "connection_mark") & left
+            unsure = _where_different(one, ends, "source") & left
+            for here, source in ((unsure, None), (left - unsure, one.outcome.condition.source)):
+                known = replace(one.outcome, condition=replace(one.outcome.condition, source=source))
+                unmarked = replace(known, condition=replace(known.condition, has_vague_marks=True))
+                found.append(replace(one, region=one.region & here - vague, outcome=known))
+                found.append(replace(one, region=here & vague, outcome=unmarked))
             left -= one.region
     for one in sorted(doubts, key=_only_lets_go):
         here, harmless = one.region & disputed, replace(one.outcome, at_worst_dropped=True)
         found += [replace(one, region=here & risky), replace(one, region=here - risky, outcome=harmless)]
         disputed -= one.region
     return [one for one in found if one.region]
+
+
+def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
+    """The packets of a part that may as well end with another value of these."""
+    own = [getattr(one.outcome.condition, name) for name in names]
+    others = [each.region for each in ends if [getattr(each.outcome.condition, name) for name in names] != own]
+    return unite([nothing(one.region.space), *others]) & one.region
 
 
 def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:

@@ -125,7 +125,7 @@ class SymbolicPackets:
         return self._exactly(marked(self._space, now.source, (value ^ now.flip) & asked, asked))
 
     def in_state(self, states: tuple[str, ...]) -> Choice:
-        """Those whose connection is in one of the states; a new one has none ("") before it is tracked."""
+        """Those whose connection is in one of the states; before it is tracked, that of a new one is INVALID, here also called ""."""
         now = self._now
         if now.state is not KEPT:
             return self._always(holds=now.state in states)
@@ -133,7 +133,7 @@ class SymbolicPackets:
             return self._named(STATE, lambda value: conntrack_state(value) in states)
         fresh = within(self._space, STATE, [(0, 0)])
         known = self._named(STATE, lambda value: value != NEW and conntrack_state(value) in states).certain
-        return Choice(known | fresh if "" in states else known, known | fresh)
+        return self._exactly(known | fresh if not {"", "INVALID"}.isdisjoint(states) else known)
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
         """Those of TCP with these flags: a new connection begins with a SYN alone, and nothing else is a bare SYN.
@@ -155,6 +155,8 @@ class SymbolicPackets:
 
     def with_translated_destination(self) -> Choice:
         """Those whose destination NAT has replaced by another one; of an answer's connection nobody knows."""
+        if self._now.rewritten:
+            return self.nobody_knows()
         port = self._now.destination_port
         changed = self._same_destination().turned(negated=True)
         if isinstance(port, int):

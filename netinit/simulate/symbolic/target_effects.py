@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from netinit.base.net import FULL_MASK, Network, number_of
+from netinit.rules.foreign_targets import is_of_other_family
 from netinit.rules.model import NAT, OUTPUT, RAW
 from netinit.rules.targets import ACCEPTED, ENDED, GO_ON
 from netinit.rules.traversal import Verdict
@@ -72,6 +73,8 @@ class Actor:
 
     def send_to(self, address: str, port: int) -> Verdict:
         """Their connections go elsewhere; an empty address and port 0 leave as they are."""
+        if is_of_other_family(address, self._space.family):
+            return GO_ON
         if self._table != NAT or not self.now.connection:
             return self.give_up()
         self.now = replace(self.now, translated=True)
@@ -81,6 +84,15 @@ class Actor:
     def _translate(self, address: int | InitialState | None, port: int | InitialState) -> None:
         if self.now.hook in TRANSLATES_DESTINATION:
             self.now = replace(self.now, destination=address, destination_port=port)
+
+    def write_destination(self, address: str, port: int) -> Verdict:
+        """They go elsewhere; behind connection tracking nobody knows, since NAT may write over it."""
+        now = self.now
+        if now.hook not in TRANSLATES_DESTINATION or now.connection or now.redirect_port:
+            return self.give_up()
+        self.now = replace(now, rewritten=True)
+        self._translate(number_of(address) if address else now.destination, port or now.destination_port)
+        return GO_ON
 
     def replace_source(self) -> Verdict:
         """Their source becomes what only the kernel knows."""

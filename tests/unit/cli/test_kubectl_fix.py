@@ -35,7 +35,7 @@ def test_a_pod_that_is_as_planned_is_left_alone(kubectl):
 def test_a_dry_run_shows_the_difference_and_changes_nothing(kubectl):
     done = kubectl(f"fix {WEB} -n shop --dry-run", WEB_POD, *AGENTS, BAD)
     assert done.code == 3
-    assert done.out == f"shop/{WEB}: 1 difference from the plan\n  missing: nat ISTIO_OUTPUT -j ISTIO_REDIRECT\n"
+    assert done.out == f"shop/{WEB}: 1 difference from the plan\n  missing: IPv4 nat ISTIO_OUTPUT -j ISTIO_REDIRECT\n"
     assert asked(kubectl, "apply") == []
 
 
@@ -47,6 +47,14 @@ def test_with_yes_the_rules_are_reconciled_and_compared_once_more(kubectl):
     assert len(asked(kubectl, "verify")) == 2
     assert done.code == 3, "the second comparison says the same here, so nothing is claimed"
     assert done.out.count("1 difference from the plan") == 2
+
+
+def test_an_ephemeral_container_s_log_has_the_notes_beside_the_answer(kubectl):
+    answer = json.dumps(json.loads(json.loads((FAKE / "shop" / "verify-bad.json").read_text())["answer"]), indent=2)
+    started = {"words": f"debug -n shop {WEB} --image=registry.example/mesh/netinit:0.2.0 * -- verify *"}
+    logged = {"words": f"logs -n shop {WEB} -c netinit-*", "stdout": f"warning: BPF programs may not be read here\n{answer}\n"}
+    done = kubectl(f"fix {WEB} -n shop --dry-run --source debug", {"words": POD, "file": "pod-web-after.json"}, started, logged)
+    assert done.out == f"shop/{WEB}: 1 difference from the plan\n  missing: IPv4 nat ISTIO_OUTPUT -j ISTIO_REDIRECT\n", done
 
 
 def test_who_cannot_be_asked_has_to_say_yes_beforehand(kubectl):

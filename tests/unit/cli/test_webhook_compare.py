@@ -225,6 +225,9 @@ def test_a_documented_difference_is_marked():
     pod = make_pod(annotations={"sidecar.istio.io/nativeSidecar": "yes"})
     assert groups(pod, with_containers(pod, {"name": "istio-proxy"}), pod) == {"spec.containers[istio-proxy]": '`sidecar.istio.io/nativeSidecar: "yes"`'}
     assert groups(make_pod(), with_containers(make_pod(), {"name": "istio-proxy"}), make_pod()) == {"spec.containers[istio-proxy]": ""}
+    probed = [with_containers(make_pod(), containers=[{"name": "app", "image": "a", "livenessProbe": {"httpGet": {"port": port}}}]) for port in ("nowhere", 15020)]
+    assert groups(probed[0], *probed) == {"spec.containers[*].livenessProbe.httpGet.port": "a probe that names a port no container declares"}
+    assert groups(probed[1], *probed) == {"spec.containers[*].livenessProbe.httpGet.port": ""}
     init = [[{"name": "istio-init", "args": args}] for args in (["-p", "15001"], ["-p", "15001", "--inbound-tunnel-port", "0"])]
     sides = [with_containers(make_pod(), initContainers=containers) for containers in init]
     assert groups(make_pod(), *sides) == {"spec.initContainers[istio-init].args": "netinit's `sidecar`"}

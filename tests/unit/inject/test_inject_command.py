@@ -134,7 +134,7 @@ def test_the_cluster_needs_a_package_and_says_so(folder, monkeypatch):
     monkeypatch.delattr(sys.modules["netinit.kube"], "single_requests")
     result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
     assert isinstance(result.exception, ConfigError)
-    assert "pip install httpx2" in str(result.exception)
+    assert "pip install 'netinit[kubernetes]'" in str(result.exception)
 
 
 class FakeCluster:

@@ -198,10 +198,11 @@ TRUTHS = [
     ("-m conntrack --ctstate RELATED,ESTABLISHED", {"state": "RELATED"}, True),
     ("-m conntrack --ctstate RELATED,ESTABLISHED", {"state": "ESTABLISHED"}, True),
     ("-m conntrack --ctstate RELATED,ESTABLISHED", {}, False),
-    ("-m conntrack --ctstate RELATED,ESTABLISHED", {"state": ""}, None),
+    ("-m conntrack --ctstate RELATED,ESTABLISHED", {"state": ""}, False),
     ("-m conntrack ! --ctstate NEW", {}, False),
     ("-m conntrack ! --ctstate NEW", {"state": "ESTABLISHED"}, True),
-    ("-m conntrack ! --ctstate NEW", {"state": ""}, None),
+    ("-m conntrack ! --ctstate NEW", {"state": ""}, True),
+    ("-m conntrack --ctstate INVALID", {"state": ""}, True),
     ("-m conntrack --ctstate NEW,DNAT", {}, True),
     ("-m conntrack --ctstate NEW,DNAT", {"state": "ESTABLISHED"}, None),  # whether it was translated is not a state
     ("-m conntrack ! --ctstate NEW,SNAT", {"state": "ESTABLISHED"}, None),

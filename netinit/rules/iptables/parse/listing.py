@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from netinit.rules.iptables.write import KNOWN_TABLES, ListedTable, Listing, end_of_quoted, unquoted, unsafe
+from collections.abc import Iterator
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from netinit.rules.iptables.write import KNOWN_TABLES, ListedTable, Listing, end_of_quoted, unquoted, unsafe
 
 
 def parse_listing(text: str, *, counted: bool = False) -> Listing:

@@ -180,14 +180,9 @@ def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match 
     return Owner(kind=kind, number=low, last=None if low == high else high, negated=negated)
 
 
-def _read_mark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+def _read_mark(option: str, values: list[str], negated: bool, _: str, *, connection: bool = False) -> Match | None:
     found = read_masked(values[0]) if option == "--mark" and len(values) == 1 else None
-    return None if found is None else Mark(value=found[0], mask=found[1], negated=negated)
-
-
-def _read_connmark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
-    found = _read_mark(option, values, negated, "")
-    return None if found is None else found.replace(connection=True)
+    return None if found is None else Mark(value=found[0], mask=found[1], connection=connection, negated=negated)
 
 
 def _read_states(module: str, option: str, wanted: str, values: list[str], negated: bool) -> Match | None:
@@ -202,14 +197,6 @@ def _read_conntrack(option: str, values: list[str], negated: bool, _: str) -> Ma
     if option == "--ctdir" and values in (["ORIGINAL"], ["REPLY"]) and not negated:
         return ConnectionDirection(direction=values[0])
     return _read_states("conntrack", option, "--ctstate", values, negated)
-
-
-def _read_state(option: str, values: list[str], negated: bool, _: str) -> Match | None:
-    return _read_states("state", option, "--state", values, negated)
-
-
-def _read_socket(_option: str, _values: list[str], _negated: bool, _: str) -> Match | None:
-    return None  # its options narrow it down by what only the kernel knows
 
 
 def _read_address_type(option: str, values: list[str], negated: bool, _: str) -> Match | None:
@@ -227,9 +214,9 @@ _READERS: dict[str, Callable[[str, list[str], bool, str], Match | None]] = {
     "iprange": _read_address_range,
     "owner": _read_owner,
     "mark": _read_mark,
-    "connmark": _read_connmark,
+    "connmark": lambda *words: _read_mark(*words, connection=True),
     "conntrack": _read_conntrack,
-    "state": _read_state,
-    "socket": _read_socket,
+    "state": lambda option, values, negated, _: _read_states("state", option, "--state", values, negated),
+    "socket": lambda *_: None,  # its options narrow it down by what only the kernel knows
     "addrtype": _read_address_type,
 }

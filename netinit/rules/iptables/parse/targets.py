@@ -150,10 +150,6 @@ def _read_ct(options: dict[str, str], _: str, __: Family) -> Target | None:
     return TrackZone(zone=zone) if zone is not None and len(options) == 1 else None
 
 
-def _read_notrack(options: dict[str, str], _: str, __: Family) -> Target | None:
-    return None if options else Untrack()
-
-
 def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
     text = options.get("--to-destination", "")
     if not text or len(options) > 1:
@@ -170,10 +166,6 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
         return None
 
 
-def _read_source_nat(_: dict[str, str], text: str, __: Family) -> Target | None:
-    return SourceNat(text=text)
-
-
 _PLAIN: dict[str, Target] = {"ACCEPT": Accept(), "DROP": Drop(), "RETURN": Return()}
 _READERS: dict[str, Callable[[dict[str, str], str, Family], Target | None]] = {
     "REDIRECT": _read_redirect,
@@ -182,8 +174,8 @@ _READERS: dict[str, Callable[[dict[str, str], str, Family], Target | None]] = {
     "MARK": _read_mark,
     "CONNMARK": _read_connmark,
     "CT": _read_ct,
-    "NOTRACK": _read_notrack,
+    "NOTRACK": lambda options, _, __: None if options else Untrack(),
     "DNAT": _read_dnat,
-    "SNAT": _read_source_nat,
-    "MASQUERADE": _read_source_nat,
+    "SNAT": lambda _, text, __: SourceNat(text=text),
+    "MASQUERADE": lambda _, text, __: SourceNat(text=text),
 }

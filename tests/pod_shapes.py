@@ -17,6 +17,7 @@ _ANNOTATIONS = {
     "prometheus.io/port": "9102",
     "sidecar.istio.io/interceptionMode": "TPROXY",
 }
+_VOLUMES = ({"emptyDir": {}}, {"configMap": {"name": "settings"}})
 
 
 def varied_pods(count: int, seed: int = 1) -> list[dict[str, Any]]:
@@ -31,7 +32,7 @@ def _pod(draw: random.Random, number: int) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "serviceAccountName": draw.choice(("default", "app", "builder")),
         "containers": [_container(draw, number, place, volumes) for place in range(draw.randint(1, 4))],
-        "volumes": [{"name": name, draw.choice(("emptyDir", "configMap")): {}} for name in volumes],
+        "volumes": [{"name": name, **draw.choice(_VOLUMES)} for name in volumes],
     }
     if draw.random() < 0.3:
         spec["initContainers"] = [{"name": "setup", "image": f"setup:{number}", "command": ["sh", "-c", "true"]}]

@@ -1,0 +1,97 @@
+"""Whether pods are as planned: `verify` of one pod, and a sweep of many: `make bench BENCH=verify`.
+
+Processor time is what counts on a busy machine: of the program and its children, and of the agent's processes and theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from netinit.lab import NetworkNamespace, Pod
+from node import PREVIOUS, cpu, show
+from node_agent import Api, Node, make_validated_pod
+from programming import TOOL
+
+OPTIONS = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on")
+FOREIGN = "nft add table inet x; nft add chain inet x o '{ type filter hook output priority raw; }'; nft add rule inet x o udp dport 9 drop"
+
+
+def used(who):
+    spent = resource.getrusage(who)
+    return spent.ru_utime + spent.ru_stime
+
+
+def measure_verify(runs):
+    """Wall and processor time of the program, started anew each time, from outside of the pod."""
+    for backend in ("iptables-nft", "nftables", "iptables-legacy"):
+        with Pod() as pod:
+            pod.run([*TOOL, "apply", *OPTIONS, "--backend", backend], check=True)
+            for what, command in (("", "true"), (", foreign rules", FOREIGN)):
+                pod.run(["sh", "-ec", command], check=True)
+                wall, spent = [], []
+                for _ in range(runs):
+                    began, before = time.perf_counter(), used(resource.RUSAGE_CHILDREN)
+                    subprocess.run([*TOOL, "verify", *OPTIONS, "--pid", str(pod.pid)], check=True, stdout=subprocess.DEVNULL)
+                    wall.append(time.perf_counter() - began)
+                    spent.append(used(resource.RUSAGE_CHILDREN) - before)
+                show(f"verify, {backend}{what}", wall)
+                show("  of it processor time", spent)
+
+
+def sweep_seconds(node):
+    return float(next(line for line in node.get("/metrics")[1].splitlines() if line.startswith("netinit_node_sweep_seconds ")).split()[1])
+
+
+def measure_sweep(number, sweeps):
+    """Sweeps of this many pods that the plugin has programmed, one after the other."""
+    with contextlib.ExitStack() as stack:
+        api = stack.enter_context(Api())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "netns").mkdir()
+        pods = [stack.enter_context(NetworkNamespace(f"sweep-{one}")) for one in range(number)]
+        words = ("--watch=false", "--sweepInterval", "1s", "--log_output_level", "error")
+        node = stack.enter_context(Node(folder, api, *words, in_full=True))
+        for pod in pods:
+            path = folder / "netns" / pod.name
+            path.touch()
+            subprocess.run(["mount", "--bind", pod.path, path], check=True)
+            stack.callback(subprocess.run, ["umount", "--lazy", path], check=True)
+            pod.run(["ip", "link", "set", "lo", "up"], check=True)
+            api.put(make_validated_pod(pod.name, "10.77.0.2"))
+            assert node.ask("ADD", netns=path, pod=pod.name, configuration=PREVIOUS)[0] == 0
+        node.until(lambda: f'netinit_node_pods{{state="captured"}} {number:.1f}' in node.get("/metrics")[1], "a whole sweep", 300)
+        took, spent = [], []
+        for _ in range(sweeps):
+            last, before = sweep_seconds(node), cpu(node.process.pid) + cpu(node.children()[0])
+            node.until(lambda last=last: sweep_seconds(node) != last, "the next sweep", 300)
+            took.append(sweep_seconds(node))
+            spent.append(cpu(node.process.pid) + cpu(node.children()[0]) - before)
+        show(f"a sweep of {number} pods", took)
+        show("  of it processor time", spent)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--pods", type=int, default=100)
+    parser.add_argument("--sweeps", type=int, default=5)
+    asked = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    measure_verify(asked.runs)
+    measure_sweep(asked.pods, asked.sweeps)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

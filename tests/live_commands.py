@@ -1,0 +1,134 @@
+"""What every command that judges a live pod says of one connection, asked of the code behind the command, without a process for each.
+
+Each answer is a pair: whether the command sees that the connection is not captured (or cannot know), and what it said.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from netinit.base.errors import NetinitError
+from netinit.cli.audit.assertions import read_assertions
+from netinit.cli.audit.report import examine as audit
+from netinit.cli.diff.report import EQUAL, to_object
+from netinit.cli.diff.sides import read_live_pair
+from netinit.cli.explain import Question, answer_each
+from netinit.cli.kubectl import check
+from netinit.cli.rule_sources import find_ground
+from netinit.cli.verify import render_json
+from netinit.lab import Pod
+from netinit.node.jobs import VERIFY, Job
+from netinit.node.programmer import perform
+from netinit.options import Options
+from netinit.pods.apply import apply
+from netinit.pods.doctor.findings import find_escapes
+from netinit.pods.live import infer_run
+from netinit.pods.verify import Report, verify
+from netinit.simulate.trace import CAPTURED
+
+
+class Connection(NamedTuple):
+    """A connection of the application to outside (`direction` out), or of somebody outside to the pod."""
+
+    direction: str
+    host: str
+    port: int
+    peer: str = "10.77.0.1"  # who calls the pod
+    uid: int = 1000
+    interface: str = ""  # that a caller's packets come in through
+
+    @property
+    def assertion(self) -> str:
+        version = "ipv6" if ":" in self.host else "ipv4"
+        if self.direction == "in":
+            return f"inbound {version} tcp port {self.port} is captured"
+        return f"outbound {version} tcp to {self.host} port {self.port} not by proxy with mark 0 is captured"
+
+    @property
+    def question(self) -> Question:
+        to = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if self.direction == "in":
+            return Question("inbound", to, self.peer, "", udp=False, uid="", gid="", interface=self.interface, mark=0)
+        return Question("outbound", to, "", "", udp=False, uid=str(self.uid), gid="", interface="", mark=0)
+
+
+Answer = tuple[bool, str]
+
+
+def ask(pod: Pod, argv: tuple[str, ...], connection: Connection) -> dict[str, Answer]:
+    """What each command says that only looks; `argv` are apply's options."""
+    options = Options.from_argv(argv, {})
+    with pod.entered():
+        report = verify(options)
+        found = {"verify": _of_report(report), "kubectl netinit check": _of_check(report, options)}
+        shown = infer_run(Options())
+        found["verify without flags"] = _of_report(verify(shown[0])) if shown else (True, "no rules of netinit here")
+        ground = find_ground(Options(), (), "", (), live=True)
+        (answered,) = answer_each(ground, connection.question)
+        found["explain"] = (answered.answer.verdict != CAPTURED, answered.answer.sentence)
+        (ruling,) = audit("the pod", ground, read_assertions([connection.assertion])).rulings
+        shown = ruling.counterexample.sentence if ruling.counterexample else ""
+        found["audit"] = (ruling.holds is not True, f"{ruling.holds}: {shown}")
+        (pair,) = read_live_pair(options, (), "")
+        found["diff"] = _of_diff(to_object(pair))
+        found["doctor"] = _of_doctor()
+    done = perform(Job.of(VERIFY, options, seconds=20.0), f"/proc/{pod.pid}/ns/net")
+    found["sweep"] = (bool(done.error or done.differences), str(done))
+    return found
+
+
+def ask_apply(pod: Pod, argv: tuple[str, ...]) -> dict[str, Answer]:
+    """What a second run says: an error, or that packets escape or may; it repairs nothing."""
+    words = {"apply": (), "apply --require-capture": ("--require-capture",)}
+    with pod.entered():
+        return {name: _of_apply(Options.from_argv((*argv, *more), {})) for name, more in words.items()}
+
+
+def reconcile(pod: Pod, argv: tuple[str, ...]) -> Answer:
+    """What apply --reconcile says after it has repaired what it can."""
+    with pod.entered():
+        return _of_apply(Options.from_argv((*argv, "--reconcile"), {}))
+
+
+def _of_report(report: Report) -> Answer:
+    return bool(report.differences), "\n".join([*[one.describe() for one in report.differences], *report.warnings])
+
+
+def _of_check(report: Report, options: Options) -> Answer:
+    """As `kubectl netinit check` judges the report that a node's agent gives it."""
+
+    class Found(NamedTuple):
+        tree: dict[str, Any]
+        source: str = "agent"
+
+    class Agent:
+        def ask(self, *_: object) -> Found:
+            return Found(json.loads(render_json(report, None, options)))
+
+    class Facts(NamedTuple):
+        options: Options
+
+    row = check._verify(None, Facts(options), Agent())  # type: ignore[arg-type]
+    return row["rules"] != check.PLANNED, str(row)
+
+
+def _of_diff(compared: dict[str, Any]) -> Answer:
+    """What is captured by the plan and not, or perhaps not, by what is there; another treatment is a difference, too, and no harm."""
+    lost = [one for one in compared["differences"] if one["before"].startswith(CAPTURED) and not one["after"].startswith(CAPTURED)]
+    assert compared["result"] != EQUAL or not (lost or compared["routing"])
+    return bool(lost or compared["routing"]), str([*lost, *compared["routing"]])
+
+
+def _of_doctor() -> Answer:
+    found = tuple(find_escapes(Options()))
+    return bool(found), "; ".join([one.message for one in found])
+
+
+def _of_apply(options: Options) -> Answer:
+    try:
+        outcome = apply(options, final=False)
+    except NetinitError as error:
+        return True, str(error)
+    said = [one for one in outcome.warnings if one.startswith(("escaping: ", "inactive: ", "shadowing: ")) or "was dormant" in one]
+    return bool(said), "; ".join(outcome.warnings)

@@ -1,0 +1,86 @@
+"""Policy rules and tables, in the order in which the kernel asks them."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.base.net import IPV4, number_of
+from netinit.base.snapshot import Device, Hop, HostAddress, RoutingRule, Snapshot, TableRoute
+from netinit.rules.packet import Packet
+from netinit.simulate.routing import LOST, find_ways, find_ways_of_sockets
+
+LO, ETH0, ETH1 = 1, 2, 3
+OUTSIDE = number_of("203.0.113.7")
+PACKET = Packet(
+    family=IPV4, protocol="tcp", source=number_of("10.0.0.2"), destination=OUTSIDE, source_port=40000, destination_port=80, uid=1000
+)
+
+
+def route(table, device, *, to="0.0.0.0/0", kind=1, metric=0, more=()):
+    address, _, length = to.partition("/")
+    hops = tuple(Hop(index=one) for one in (device, *more) if one)
+    return TableRoute(family=2, table=table, kind=kind, destination=(number_of(address), int(length)), metric=metric, hops=hops)
+
+
+def host(*rules, routes=()):
+    main = RoutingRule(family=2, priority=32766, action=1, table=254)
+    return Snapshot(
+        links=tuple(Device(index=number, name=name) for number, name in ((LO, "lo"), (ETH0, "eth0"), (ETH1, "eth1"))),
+        addresses=(HostAddress(family=2, address="10.0.0.2", length=24, index=ETH0), HostAddress(family=2, address="10.1.0.2", length=24, index=ETH1)),
+        routing_rules=(*rules, main), routes=(route(254, ETH0), route(100, ETH1), *routes),
+    )
+
+
+def rule(**more):
+    return RoutingRule(**{"family": 2, "priority": 100, "action": 1, "table": 100, **more})
+
+
+@pytest.mark.parametrize(("asked", "ways"), [
+    ({}, {"eth1"}),
+    ({"source": (number_of("10.0.0.0"), 24)}, {"eth1"}),
+    ({"source": (number_of("10.9.0.0"), 24)}, {"eth0"}),
+    ({"source": (number_of("10.9.0.0"), 24), "is_inverted": True}, {"eth1"}),
+    ({"destination": (OUTSIDE, 32)}, {"eth1"}),
+    ({"mark": 1, "mask": 1}, {"eth0"}),
+    ({"users": (500, 1500)}, {"eth1"}),
+    ({"users": (0, 0)}, {"eth0"}),
+    ({"ip_protocol": 6, "destination_ports": (80, 90)}, {"eth1"}),
+    ({"ip_protocol": 17}, {"eth0"}),
+    ({"source_ports": (1, 1023)}, {"eth0"}),
+    ({"in_interface": "lo"}, {"eth1"}),
+    ({"in_interface": "eth1"}, {"eth0"}),
+    ({"out_interface": "eth1"}, {"eth0"}),
+    ({"suppresses_length": 0}, {"eth0"}),
+    ({"table": 55}, {"eth0"}),
+    ({"action": 7}, {LOST}),
+    ({"action": 2, "goes_to": 32766}, {"eth0"}),
+    ({"others": (99,)}, {"eth0", "eth1"}),
+    ({"is_l3mdev": True}, {"eth0"}),
+])  # fmt: skip
+def test_a_policy_rule_decides_for_what_it_matches(asked, ways):
+    assert find_ways(host(rule(**asked)), PACKET) == ways
+
+
+@pytest.mark.parametrize(("routes", "ways"), [
+    ([route(254, ETH1, to="203.0.113.0/24")], {"eth1"}),
+    ([route(254, ETH1, metric=900)], {"eth0"}),
+    ([route(254, LO, to="203.0.113.7/32", kind=2)], {"lo"}),
+    ([route(254, 0, to="203.0.113.7/32", kind=6)], {LOST}),
+    ([route(254, ETH0, to="203.0.113.0/24", more=(ETH1,))], {"eth0", "eth1"}),
+])  # fmt: skip
+def test_the_longest_prefix_and_the_lowest_metric_win(routes, ways):
+    assert find_ways(host(routes=routes), PACKET) == ways
+
+
+def test_a_route_that_throws_leaves_it_to_the_next_rule():
+    assert find_ways(host(rule(), routes=[route(100, 0, to="203.0.113.7/32", kind=9)]), PACKET) == {"eth0"}
+
+
+def test_what_is_not_known_of_a_packet_is_followed_both_ways():
+    assert find_ways(host(rule(users=(0, 9))), PACKET.replace(uid=None)) == {"eth0", "eth1"}
+
+
+def test_a_socket_without_an_address_gets_that_of_its_way_first():
+    from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
+    assert find_ways_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
+    assert find_ways_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}
