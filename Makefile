@@ -24,7 +24,7 @@ LINTERS := lint-style lint-types lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test mesh-test kernels compatibility clean
+.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -163,6 +163,9 @@ ON_A_NODE = unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.
 	  NETINIT_NODE_IMAGES=$(abspath $(NODE_IMAGES)) NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest
 node-test: node ## the CNI plugin under containerd, ctr, podman and a kubelet of KUBEBUILDER_ASSETS (root; it installs the rest)
 	@$(ON_A_NODE) --timeout 600 -rs tests/node $(ARGS)
+
+node-endurance: node ## pods come and go on a kubelet while the webhook is attacked and all is killed, rotated, upgraded; SECONDS=1800 (root)
+	@NETINIT_ENDURANCE=$(or $(SECONDS),1800) $(ON_A_NODE) -s -rs tests/node/test_endurance.py $(ARGS)
 
 mesh-test: node ## pods of Istio's own mesh, of ISTIO_ASSETS and KUBEBUILDER_ASSETS, programmed by Istio and by netinit (root; 6 minutes)
 	@$(ON_A_NODE) --timeout 900 -rs tests/mesh $(ARGS)

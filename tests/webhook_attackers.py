@@ -1,6 +1,6 @@
-"""Strangers that load a webhook on the loopback, as `python tests/webhook_attackers.py PORT KIND COUNT [SOURCE]` until they are killed.
+"""Strangers that load a webhook on the loopback, as `python tests/webhook_attackers.py PORT KIND COUNT SOURCE ADDRESS` until they are killed.
 
-They have no certificate and no rights, and an address of their own: the source, 127.0.0.66 where none is named.
+They have no certificate and no rights, and an address of their own: the source.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def context() -> ssl.SSLContext:
 class Attacker:
     """So many connections at once, each made again as soon as it ends."""
 
-    def __init__(self, port: int, kind: str, source: str) -> None:
-        self.port, self.source = port, source
+    def __init__(self, port: int, kind: str, source: str, address: str) -> None:
+        self.port, self.source, self.address = port, source, address
         self.tls = None if kind == "silent" else context()
         self.sent = {
             "silent": b"",
@@ -83,7 +83,7 @@ class Attacker:
 
     async def _once(self) -> None:
         async with asyncio.timeout(SECONDS):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls, local_addr=(self.source, 0))
+            reader, writer = await asyncio.open_connection(self.address, self.port, ssl=self.tls, local_addr=(self.source, 0))
         try:
             writer.write(self.sent)
             if self.answers:
@@ -96,8 +96,8 @@ class Attacker:
             writer.transport.abort()
 
 
-async def attack(port: int, kind: str, count: int, source: str) -> None:
-    attacker = Attacker(port, kind, source)
+async def attack(port: int, kind: str, count: int, source: str, address: str) -> None:
+    attacker = Attacker(port, kind, source, address)
     await asyncio.gather(*[attacker.attack() for _ in range(count)])
 
 
@@ -107,7 +107,7 @@ def attackers(server, **counts):
     started = []
     try:
         for number, (kind, count) in enumerate(counts.items()):
-            words = [sys.executable, __file__, server.port, kind.replace("_", "-"), count, f"127.0.0.{66 + number}"]
+            words = [sys.executable, __file__, server.port, kind.replace("_", "-"), count, f"127.0.0.{66 + number}", getattr(server, "address", "127.0.0.1")]
             started.append(subprocess.Popen(list(map(str, words)), stderr=subprocess.DEVNULL))
         yield started
     finally:
@@ -120,4 +120,5 @@ if __name__ == "__main__":
     os.setpriority(os.PRIO_PROCESS, 0, 19)  # strangers have processors of their own
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
-    asyncio.run(attack(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "127.0.0.66"))
+    port, kind, count, source, address = sys.argv[1:]
+    asyncio.run(attack(int(port), kind, int(count), source, address))

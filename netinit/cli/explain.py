@@ -115,7 +115,9 @@ def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanatio
     around = ground.surroundings[packet.family]
     answer = _explain(ground, packet, around)
     if ground.has_several_ways and ground.snapshot and not packet.in_interface and not around.is_local(packet.destination):
-        answer = _explain_each_way(ground, packet, around, find_ways(ground.snapshot, packet)) or answer
+        usual = around.primary_address(around.leaving_interface(packet.destination, 0))
+        sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
+        answer = _explain_each_way(ground, packet, around, find_ways(ground.snapshot, sent)) or answer
     if ground.ipv4_first and packet.family is IPV6:
         answer = answer.unless_ipv4_is_first(_explain(ground.ipv4_first, packet, around))
     return _source_of(ground, answer), answer, tuple(_find_caveats(ground, answer))

@@ -78,6 +78,7 @@ class Child:
         self._answer = answer
         self._leash = leash
         self._what = what
+        self._received = bytearray()
         self.allow(seconds)
 
     def allow(self, seconds: float) -> None:
@@ -100,23 +101,28 @@ class Child:
 
         Raises ChildLostError if it timed out, was killed or exited without an answer; ChildError for a bug of netinit.
         """
-        data = b""
-        wanted = _HEADER
-        while len(data) < wanted:
+        while len(self._received) < self._expected():
             if not self._wait():
                 raise ChildLostError(
                     f"{self._what}: it was not done within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
                     late=True,
                 )
-            part = posix.read(self._answer, 1 << 20)
-            if not part:
+            if not self.read():
                 raise self._explain_end()
-            data += part
-            if len(data) >= _HEADER:
-                wanted = _HEADER + int.from_bytes(data[:_HEADER], "little")
-                if wanted > MOST_BYTES:
-                    raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
-        return _open(data[_HEADER:wanted])
+        return _open(bytes(self._received[_HEADER:]))
+
+    def read(self) -> bool:
+        """Read what has arrived of the answer; return False where there is no more. For event loops, before `receive`."""
+        part = posix.read(self._answer, 1 << 20)
+        self._received += part
+        return bool(part)
+
+    def _expected(self) -> int:
+        """Return how many bytes the answer has with its header, as far as is known."""
+        size = int.from_bytes(self._received[:_HEADER], "little") if len(self._received) >= _HEADER else 0
+        if size > MOST_BYTES:
+            raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
+        return _HEADER + size
 
     def poll(self) -> int | None:
         """Return the child's exit code, the negative signal number if a signal ended it, None while it runs."""
@@ -157,12 +163,13 @@ class Child:
 
 
 def start(
-    action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()
+    action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = (), keeps_groups: bool = False
 ) -> Child:
     """Fork a child that runs `action`; its result is the answer, unless it has sent one itself.
 
     The child has no supplementary groups and no descriptors except stdin, stdout, stderr and those in `kept`; with None
-    it keeps everything. `what` starts the message of the error if the child dies or is not ready after `seconds`.
+    it keeps everything, and with `keeps_groups` the groups, which is for children that enter no pod.
+    `what` starts the message of the error if the child dies or is not ready after `seconds`.
     """
     answer, telling = posix.pipe2(posix.O_CLOEXEC)
     leash, held = posix.pipe2(posix.O_CLOEXEC)
@@ -176,7 +183,7 @@ def start(
     if not pid:
         posix.close(answer)
         posix.close(held)
-        _serve(action, Answer(telling), leash, kept)
+        _serve(action if keeps_groups or kept is None else _without_groups(action), Answer(telling), leash, kept)
     posix.close(telling)
     posix.close(leash)
     return Child(pid, answer, held, seconds, what)
@@ -251,6 +258,15 @@ def limit(memory: int, output: int) -> None:
         resource.setrlimit(kind, (allowed, allowed))
 
 
+def limit_growth(memory: int) -> None:
+    """Limit the address space of this process to what it has now and `memory` bytes more."""
+    import resource
+
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+
+
 def _fork() -> int:
     import warnings
 
@@ -276,7 +292,7 @@ def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept:
 def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, ...] | None) -> None:
     try:
         if kept is not None:
-            _leave_behind(kept)
+            _close_others(kept)
         found = action(answer)
         flush()
         answer.give(found)
@@ -298,12 +314,21 @@ def _describe(error: BaseException) -> bytes:
     return _FAULT + answers.encode(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}\n{words}")
 
 
-def _leave_behind(kept: tuple[int, ...]) -> None:
-    """Drop supplementary groups, which an attacker in this process could use, and close all inherited descriptors not in `kept`.
+def _without_groups(action: Callable[[Answer], object]) -> Callable[[Answer], object]:
+    """Return the action, before which the child drops supplementary groups, which an attacker in it could use.
 
     The primary group gives no further access: containerd lists it among the supplementary ones, and a container without
     SETGID keeps it.
     """
+
+    def act(answer: Answer) -> object:
+        _drop_groups()
+        return action(answer)
+
+    return act
+
+
+def _drop_groups() -> None:
     try:
         posix.setgroups([])
     except OSError as error:
@@ -311,6 +336,10 @@ def _leave_behind(kept: tuple[int, ...]) -> None:
             raise NamespaceError(
                 f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
             ) from None
+
+
+def _close_others(kept: tuple[int, ...]) -> None:
+    """Close all inherited descriptors not in `kept`."""
     for name in posix.listdir("/proc/self/fd"):
         if int(name) > _STDERR and int(name) not in kept:
             try:

@@ -1,11 +1,11 @@
 """What answers requests: reviews at /inject, health at /livez and /readyz. An ASGI application.
 
 Theory of operation. A review whose body is small is computed in the event loop, one after the other, since it is nothing but
-computing. A large one, and one that turns out to take longer than a moment, is computed in a thread (`review_thread`), also
-one after the other; so it costs light ones at most half of the processor. Peers take turns in both queues, and all who wait
-there, their bodies read, have a place out of a bounded number. Each request has a deadline, counted from its head, of the
-seconds that the API server gives in the query less a margin: it is answered 503 where its turn comes too late, and
-interrupted where it takes too long.
+computing. A large one, and one that turns out to take longer than a moment, is computed in a child process (`review_child`),
+also one after the other, with a tenth of the event loop's priority. Peers take turns in both queues, and all who wait there,
+their bodies read, have a place out of a bounded number. Each request has a deadline, counted from its head, of the seconds
+that the API server gives in the query less a margin: it is answered 503 where its turn comes too late, and interrupted where
+it takes too long.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from netinit.webhook.bodies import Bodies
 from netinit.webhook.bounds import LARGEST
 from netinit.webhook.metrics import CONTENT_TYPE, Metrics
 from netinit.webhook.review import Fault, Interruption, ReviewAnswer
+from netinit.webhook.review_child import run_in_child
 from netinit.webhook.review_queue import QueuePlace, ReviewPlaces, Turns
-from netinit.webhook.review_thread import run_in_thread
 from netinit.webhook.serving_state import ServingState
 
 __all__ = ["Application", "Monitoring", "Stopwatch"]
@@ -33,17 +33,17 @@ _LONGEST = 30.0
 _MOST_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds of a body that is too long
 _MARGIN = 0.9  # of the seconds given, so that the answer arrives in time
 _LIGHT = 32 << 10  # bytes of a body that is tried in the event loop; most have less than 10 KiB
-_MOMENT = 0.25  # seconds after which it goes on in the thread, from the start; 2 ms are usual
+_MOMENT = 0.05  # seconds of processor time after which a child begins it anew; 2 ms are usual
 _DENIALS = 60  # lines of the log a minute about pods that are refused
 _JSON = "application/json"
 
 
 class Stopwatch:
-    """Interrupts a computation of this thread, the main one, that takes longer than it may."""
+    """Interrupts a computation of this thread, the main one, that takes more processor time than it may."""
 
     def __init__(self) -> None:
         self._armed = False
-        signal.signal(signal.SIGALRM, self._ring)
+        signal.signal(signal.SIGPROF, self._ring)
 
     def _ring(self, *_: object) -> None:
         if self._armed:
@@ -52,12 +52,12 @@ class Stopwatch:
     def run(self, seconds: float, work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
         """What the work returns. Raises Interruption."""
         self._armed = True
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             return work()
         finally:
             self._armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 class Monitoring:
@@ -107,7 +107,7 @@ class Application:
         self._wants_certificate = wants_certificate
         self._bodies = Bodies(most_bytes)
         self._places = ReviewPlaces(most_reviews)
-        self._in_loop, self._in_thread = Turns(), Turns()
+        self._in_loop, self._in_child = Turns(), Turns()
         self._watch = Stopwatch()
         self._denials = LineLimit(_DENIALS)
 
@@ -152,7 +152,7 @@ class Application:
         except TimeoutError:
             return review.refuse(Fault(503, "late", "the review did not get its turn in time; try again"))
         except Interruption:
-            return review.refuse(Fault(503, "late", "the review takes longer than its deadline; the pod is too large"))
+            return review.refuse(Fault(503, "late", "the review takes more time or memory than it may; the pod is too large"))
 
     def _check_client(self, scope: Any) -> None:
         """Nothing; raises Fault where the client may not ask, or not yet."""
@@ -176,10 +176,10 @@ class Application:
                     return self._watch.run(min(_left(deadline), _MOMENT), work)
                 except Interruption:
                     _left(deadline)
-        async with self._in_thread.take(place, deadline):
+        async with self._in_child.take(place, deadline):
             _left(deadline)
             self._metrics.heavy.inc()
-            return await run_in_thread(work, deadline)
+            return await run_in_child(work, deadline)
 
     def _record(self, given: ReviewAnswer, seconds: float) -> None:
         level = {"injected": "info", "denied": "warn"}.get(given.outcome, "debug")

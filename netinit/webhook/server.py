@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import sys
 
 from netinit.base.logs import level_of
 from netinit.serving.events import EventLog, adopt_library_logs
@@ -26,7 +25,6 @@ _SPARE_DESCRIPTORS = 256  # for files and the API, and for connections that are 
 _MEMORY_FOR_CONNECTION = 512 << 10  # bytes of the limit: one with TLS and half a head takes a fifth of that
 _FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 64, 512
 _FEWEST_BYTES, _MOST_BYTES = 8 << 20, 32 << 20  # of bodies; a sixteenth of the memory between them
-_SWITCH_SECONDS = 0.001  # how long a heavy review's thread may keep the event loop from running
 
 
 def run(settings: ServeSettings) -> int:
@@ -36,7 +34,6 @@ def run(settings: ServeSettings) -> int:
         log.event("warn", notice)
     reviews, monitoring = listen(settings.address, settings.port), listen(settings.address, settings.monitoring_port)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    sys.setswitchinterval(_SWITCH_SECONDS)
     asyncio.run(_Server(settings, log).run(reviews, monitoring))
     log.event("info", "ended")
     return 0

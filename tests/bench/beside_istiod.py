@@ -99,14 +99,19 @@ def main():
         return
     bodies = [json.dumps(make_review(pod)).encode() for pod in varied_pods(SHAPES)]
     with tempfile.TemporaryDirectory() as name, Plane(name) as plane:
-        _, trees = plane.install("injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio", "injection.nativeSidecars=auto")
+        own = ("injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio", "injection.nativeSidecars=auto")
+        _, trees = plane.install(*own)
+        registration = next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration")
+        del registration["metadata"]["labels"]["istio.io/rev"]  # istiod writes its bundle into the webhooks of its own revision
+        plane.apply(registration)
+        registered = registration["metadata"]["name"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=name, more=["--log_output_level=warn"]) as replica:
             replica.wait()
-            plane.until(lambda: plane.has_signed("netinit-webhook-sidecar-injector"), "the webhook has a bundle")
+            plane.until(lambda: plane.has_signed(registered), "the webhook has a bundle")
             of_istio = next(one for one in plane.processes if one.args[0].endswith("pilot-discovery"))
             print(f"{SHAPES} pods that differ, over TLS; load of the machine: {os.getloadavg()[0]:.1f}")
             measure((
-                Side(plane, "netinit", ADDRESSES[0], "netinit-webhook-sidecar-injector", f"netinit-webhook.{NAMESPACE}.svc", replica.process.pid),
+                Side(plane, "netinit", ADDRESSES[0], registered, f"netinit-webhook.{NAMESPACE}.svc", replica.process.pid),
                 Side(plane, "Istio", ISTIOD, "istio-sidecar-injector", f"istiod.{istiod.ROOT}.svc", of_istio.pid),
             ), bodies, given.rounds)  # fmt: skip
 

@@ -6,6 +6,9 @@ the output says so. Both containers are run by runc from the built image, in a p
 that a busy machine slows both alike; the rules are removed between the turns. The image is built first, as `make
 image-test` does, which takes a minute.
 
+With ISTIO_ASSETS, a folder with `pilot-agent`, that program takes turns too: in the same image, so with the same iptables and nft,
+and with the same arguments.
+
     python tests/bench/container.py                  iptables-nft, iptables-legacy and nftables
     python tests/bench/container.py --runs 50
     python tests/bench/container.py --json FILE      the figures for other programs
@@ -14,7 +17,9 @@ image-test` does, which takes a minute.
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -24,26 +29,31 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "bench"), str(ROOT / "tests" / "e2e")]
 
 from apply import SIDECAR, write_results  # noqa: E402 - the path must be set first
+from istio import AGENT, BACKENDS, OWN  # noqa: E402
 
 from containers import Image  # noqa: E402
 from engine import Engine, find_obstacle  # noqa: E402
 from netinit.lab import Pod  # noqa: E402
 
-BACKENDS = ("iptables-nft", "nftables", "iptables-legacy")
 BUDGETS = {("iptables-nft", "first"): 25.0}  # milliseconds more than the container with `true`
 TRUE = {"entrypoint": ["/true"], "mounts": {"/true": pathlib.Path("/usr/bin/true")}}
+Figures = dict[tuple[str, str], list[tuple[float, float]]]  # (contender, job) -> wall and CPU time of each run, in ms
 STATIC = {"entrypoint": ["/usr/sbin/ldconfig", "--version"]}
 
 
-def time_run(image: Image, command: list[str]) -> float:
-    """Wall time in ms of a container from start to exit; RuntimeError when it fails."""
-    environment = image.engine.environment
-    before = time.perf_counter_ns()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    took = (time.perf_counter_ns() - before) / 1e6
+def time_run(image: Image, command: list[str]) -> tuple[float, float]:
+    """Wall time, and CPU time of runc and of what it ran, in ms, of a container from start to exit; RuntimeError when it fails."""
+    before = time.perf_counter_ns(), _used()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=image.engine.environment)
+    took = (time.perf_counter_ns() - before[0]) / 1e6, _used() - before[1]
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stderr}")
     return took
+
+
+def _used() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * 1000
 
 
 def choose_idle(image: Image) -> dict[str, object]:
@@ -52,17 +62,47 @@ def choose_idle(image: Image) -> dict[str, object]:
         return TRUE if image.run(pod.pid, [], **TRUE).returncode == 0 else STATIC
 
 
-def measure(image: Image, idle: dict[str, object], backend: str, runs: int) -> dict[str, float]:
-    """Medians in ms: `true`, and what the first and the second run take more, each against the `true` beside it."""
-    arguments = [*SIDECAR, "--dual-stack", "--backend", backend]
-    bare, first, second = [], [], []
+def find_contenders(image: Image, backend: str) -> dict[str, tuple[list[str], dict[str, object]]]:
+    """The arguments of each program for a backend, and how its container is configured."""
+    theirs, ours = BACKENDS[backend]
+    found: dict[str, tuple[list[str], dict[str, object]]] = {OWN: (ours, {})}
+    agent = pathlib.Path(os.environ.get("ISTIO_ASSETS", "/nowhere")) / AGENT
+    if os.access(agent, os.X_OK):
+        locks = image.engine.folder / "run"  # where legacy iptables locks: Istio's template leaves the root writable
+        locks.mkdir(exist_ok=True)
+        found[AGENT] = (theirs, {"entrypoint": [f"/{AGENT}", "istio-iptables"], "mounts": {f"/{AGENT}": agent, "/run": locks}})
+    return found
+
+
+def measure(image: Image, idle: dict[str, object], backend: str, runs: int) -> Figures:
+    """Every contender's first and second run, and `true`, in turns."""
+    figures: Figures = {}
     with Pod() as pod:
         for _ in range(runs):
-            bare.append(time_run(image, image.command(pod.pid, [], **idle)))
-            first.append(time_run(image, image.command(pod.pid, arguments)) - bare[-1])
-            second.append(time_run(image, image.command(pod.pid, arguments)) - bare[-1])
-            time_run(image, image.command(pod.pid, ["remove"]))
-    return {"true": statistics.median(bare), "first": statistics.median(first), "second": statistics.median(second)}
+            figures.setdefault(("true", ""), []).append(time_run(image, image.command(pod.pid, [], **idle)))
+            for who, (chosen, configured) in find_contenders(image, backend).items():
+                for job in ("first", "second"):
+                    command = image.command(pod.pid, [*SIDECAR, *chosen], **configured)
+                    figures.setdefault((who, job), []).append(time_run(image, command))
+                time_run(image, image.command(pod.pid, ["remove"]))
+    return figures
+
+
+def summarize(backend: str, figures: Figures) -> list[dict[str, float | str]]:
+    """A row for each job: medians of whole containers, netinit's share of pilot-agent's, and what netinit takes more than `true`."""
+    def median(who: str, job: str, at: int) -> float:
+        return statistics.median(one[at] for one in figures[who, job])
+
+    rows: list[dict[str, float | str]] = []
+    for job in ("first", "second"):
+        row: dict[str, float | str] = {"backend": backend, "job": job}
+        for at, name in enumerate(("wall", "cpu")):
+            row |= {f"{name} true": median("true", "", at), f"{name} {OWN}": median(OWN, job, at)}
+            if (AGENT, job) in figures:
+                row |= {f"{name} {AGENT}": median(AGENT, job, at), f"{name} ratio": median(OWN, job, at) / median(AGENT, job, at)}
+        row["over true"] = statistics.median(one[0] - bare[0] for one, bare in zip(figures[OWN, job], figures["true", ""], strict=True))
+        rows.append(row)
+    return rows
 
 
 def main() -> int:
@@ -81,19 +121,27 @@ def main() -> int:
         engine.make_base()
         image = engine.build()
         idle = choose_idle(image)
-        results = {backend: measure(image, idle, backend, chosen.runs) for backend in BACKENDS}
+        rows = [row for backend in BACKENDS for row in summarize(backend, measure(image, idle, backend, chosen.runs))]
     finally:
         engine.close()
     if idle is STATIC:
         print("container: this machine's `true` does not start in the image: `ldconfig --version`, which is static, is in its place")
-    print("container, ms from start to exit       true     first run   second run")
-    for backend, figures in results.items():
-        budget = BUDGETS.get((backend, "first"))
-        told = f"   budget of the first run: +{budget:.0f}, {'kept' if figures['first'] <= budget else 'MISSED'}" if budget else ""
-        print(f"  {backend:<34} {figures['true']:6.1f}       +{figures['first']:5.1f}       +{figures['second']:5.1f}{told}")
+    print_table(rows)
     if chosen.json:
-        write_results(chosen.json, [{"backend": backend, **figures} for backend, figures in results.items()])
+        write_results(chosen.json, rows)
     return 0
+
+
+def print_table(rows: list[dict[str, float | str]]) -> None:
+    """The figures for people."""
+    columns = [name for name in ("true", OWN, AGENT, "ratio") if f"wall {name}" in rows[0]]
+    head = "".join(f"{kind + ' ' + name:>18}" for kind in ("wall", "cpu") for name in columns)
+    print(f"container, ms from start to exit  {head}   over true")
+    for row in rows:
+        cells = "".join(f"{row[f'{kind} {name}']:18.2f}" for kind in ("wall", "cpu") for name in columns)
+        budget = BUDGETS.get((str(row["backend"]), str(row["job"])))
+        told = f"   budget +{budget:.0f}: {'kept' if float(row['over true']) <= budget else 'MISSED'}" if budget else ""
+        print(f"  {row['backend']:<22} {row['job']:<8} {cells} {row['over true']:+10.1f}{told}")
 
 
 if __name__ == "__main__":

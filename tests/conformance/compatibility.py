@@ -1,7 +1,8 @@
 """What netinit makes of each Istio release since 1.0: its rules, its injection template, its flags; writes docs/compatibility.md.
 
 NETINIT_ISTIO names a git directory or clone of Istio with its tags. Run by `make compatibility` as root: rules are compared as the
-kernel lists them, and where they are not equal, `netinit diff` says what that means for packets.
+kernel lists them, and where they are not equal, `netinit diff` says what that means for packets. What was found is written to
+docs/compatibility.json, and the page from that.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from unittest import mock
 
@@ -26,34 +28,34 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), *(str(ROOT / "tests" / name) for
 
 from test_istio_flags import OF_VARIABLES, RELEASES, value_of  # noqa: E402
 
+from compatibility_page import (  # noqa: E402
+    CLASSIC,
+    DATA,
+    DIFFER,
+    EQUAL,
+    IPV6,
+    ONE_PORT,
+    PAGE,
+    PROVED,
+    SSH,
+    TUNNEL,
+    write_page,
+)
 from helm import HELM  # noqa: E402
-from istio_cases import FIRST_WITH_GO, FIRST_WITH_GOLDENS, Case, Istio  # noqa: E402
+from istio_cases import FIRST_WITH_GO, Case, Istio  # noqa: E402
 from netinit.base.errors import NetinitError  # noqa: E402
 from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.cli import start  # noqa: E402
 from netinit.inject import inject_pod, load_config  # noqa: E402
 from netinit.lab import Pod, list_rules  # noqa: E402
 from netinit.options import Options  # noqa: E402
-from programming import apply_in, load  # noqa: E402
+from programming import VARIANTS, apply_in, load, run_tool  # noqa: E402
 
-PAGE = ROOT / "docs" / "compatibility.md"
-VARIANT = "iptables-nft"
-EQUAL, PROVED = "equal", "proved equal"
 EMPTY = "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n"
-TUNNEL, SSH, ONE_PORT, NO_IPV6 = ("-e", "0"), ("-d", "22"), ("-z", "15001"), ("--ipv6", "reject")
-CLASSIC = ("--layout", "classic")
 LAST_CLASSIC = 2
-# The options that give an older release's rules, with what its pods notice without them. Tried in this order, together.
+NATIVE = "nftables"
+# The options that give an older release's rules, tried in this order, together.
 ATTEMPTS = ((), TUNNEL, (*TUNNEL, *SSH), (*TUNNEL, *ONE_PORT), (*TUNNEL, *SSH, *ONE_PORT))
-NOTICED = {
-    CLASSIC: "inbound connections arrive at port 15006, on which the proxy of that release does not listen; without IPv6, inbound"
-    " IPv6 is not refused. A pod of that release needs this option (`NETINIT_LAYOUT=classic`)",
-    TUNNEL: "what the proxy sends to port 15008 of its own pod goes there directly, not to the inbound port; inbound connections to"
-    " port 15008 are not redirected",
-    SSH: "inbound connections to port 22 go to the proxy",
-    ONE_PORT: "where inbound ports are listed or none is captured, inbound connections go to port 15006 instead of 15001",
-}
-KINDS_SHOWN = 3
 POD = {
     "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
     "spec": {"containers": [{"name": "web", "image": "web:1", "ports": [{"containerPort": 80}]}]},
@@ -64,56 +66,61 @@ CHARTS = (
 CONFIG_MAPS = ("istiod-injector-configmap.yaml", "sidecar-injector-configmap.yaml")
 MORE_VALUES = ("manifests/global.yaml", "manifests/charts/global.yaml")
 STATEMENTS = ("istioctl/pkg/install/k8sversion/version.go", "istioctl/pkg/install/pre-check.go", "install/kubernetes/helm/istio/README.md")
+_LINK_LOCAL = re.compile(r", fe80::[0-9a-f:]+(?:-[0-9a-f:]+)?")  # of a pod's device: another one each time
+ROUTED = """rule add fwmark 1337 lookup 133
+route add local default dev lo table 133
+"""  # what Istio adds to its rules in TPROXY mode
 
 
 @dataclass(frozen=True)
 class Compared:
-    """How a case ended: with which options the rules are equal or proved equal, else the kinds of packets that differ."""
+    """How a case ended: with which options the rules are equal or proved equal, else the packets that differ."""
 
     case: str
+    backend: str
     options: tuple[str, ...]
     result: str
-    kinds: tuple[str, ...] = ()
+    differences: tuple[tuple[str, str, str], ...] = ()  # which packets, what becomes of them with Istio's rules, and with netinit's
 
 
-def _list(pod: Pod) -> dict[str, str]:
-    return {family.program: list_rules(pod, VARIANT.replace("iptables", family.program) + "-save") for family in FAMILIES}
+def _list(pod: Pod, variant: str) -> dict[str, str]:
+    return {family.program: list_rules(pod, variant.replace("iptables", family.program) + "-save") for family in FAMILIES}
 
 
 @functools.cache
-def list_theirs(rules: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def list_theirs(rules: tuple[tuple[str, str], ...], variant: str) -> dict[str, str]:
     """The rules of a case as the kernel lists them, of the families that the case has."""
     with Pod() as pod:
         for family in FAMILIES:
             if text := dict(rules).get(family.program):
-                load(pod, VARIANT, family, text)
-        listed = _list(pod)
+                load(pod, variant, family, text)
+        listed = _list(pod, variant)
     return {program: listed[program] for program, _ in rules}
 
 
 @functools.cache
-def list_ours(argv: tuple[str, ...], environ: tuple[tuple[str, str], ...], dns_servers: tuple[str, ...]) -> dict[str, str]:
+def list_ours(argv: tuple[str, ...], environ: tuple[tuple[str, str], ...], dns_servers: tuple[str, ...], variant: str) -> dict[str, str]:
     """The rules of netinit for options, as the kernel lists them."""
-    options = Options.from_argv(argv, dict(environ)).replace(dns_servers=dns_servers, istio_exact=True, backend=VARIANT)
+    options = Options.from_argv(argv, dict(environ)).replace(dns_servers=dns_servers, istio_exact=True, backend=variant)
     with Pod() as pod:
         apply_in(pod, options)
-        return _list(pod)
+        return _list(pod, variant)
 
 
-def compare(minor: int, case: Case) -> Compared:
+def compare(minor: int, case: Case, variant: str) -> Compared:
     """The case with the fewest options more that make the rules equal, else with those that leave the fewest differences."""
-    best: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    best: Compared | None = None
     for more in (CLASSIC,) if minor <= LAST_CLASSIC else ATTEMPTS:
         if more[2:4] == SSH and ("-b", "*") not in zip(case.argv, case.argv[1:], strict=False):
             continue
-        theirs, ours = list_theirs(case.rules), list_ours(_with(case, more), case.environ, case.dns_servers)
-        result, kinds = find_meaning(tuple((program, theirs[program], ours[program]) for program in theirs))
-        if not kinds:
-            return Compared(case.name, more, result)
-        if best is None or len(kinds) < len(best[1]):
-            best = more, kinds
+        theirs, ours = list_theirs(case.rules, variant), list_ours(_with(case, more), case.environ, case.dns_servers, variant)
+        result, differences = find_meaning(tuple((program, theirs[program], ours[program]) for program in theirs))
+        if best is None or len(differences) < len(best.differences):
+            best = Compared(case.name, variant, more, result, differences)
+        if not differences:
+            break
     assert best is not None
-    return Compared(case.name, best[0], "differ", best[1])
+    return best
 
 
 def _with(case: Case, more: tuple[str, ...]) -> tuple[str, ...]:
@@ -124,8 +131,8 @@ def _with(case: Case, more: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @functools.cache
-def find_meaning(families: tuple[tuple[str, str, str], ...]) -> tuple[str, tuple[str, ...]]:
-    """How (program, their listing, our listing) compare, and the kinds of packets that are treated differently."""
+def find_meaning(families: tuple[tuple[str, str, str], ...]) -> tuple[str, tuple[tuple[str, str, str], ...]]:
+    """How (program, their listing, our listing) compare, and the packets that are treated differently."""
     if all(theirs == ours for _, theirs, ours in families):
         return EQUAL, ()
     with tempfile.TemporaryDirectory() as folder:
@@ -133,17 +140,43 @@ def find_meaning(families: tuple[tuple[str, str, str], ...]) -> tuple[str, tuple
         for side, path in enumerate(files):
             path.write_text("".join(f"# Generated by {program}-save\n{_counted(texts[side])}" for program, *texts in families))
         command = [sys.executable, "-m", "netinit", "diff", *map(str, files), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        return _read_proof(subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False))
+
+
+def _read_proof(done: subprocess.CompletedProcess[str]) -> tuple[str, tuple[tuple[str, str, str], ...]]:
+    """The answer of `netinit diff --json`."""
     if done.returncode not in {0, 3}:
         raise RuntimeError(done.stderr)
     (pair,) = json.loads(done.stdout)["compared"]
-    kinds = (f"{'; '.join(one['who'])}: {one['before']} → {one['after']}" for one in pair["differences"])
-    return PROVED, tuple(dict.fromkeys(kinds))
+    found = dict.fromkeys((_LINK_LOCAL.sub("", one["who"][0]), one["before"], one["after"]) for one in pair["differences"])
+    return (DIFFER if found else PROVED), tuple(found)
 
 
 def _counted(listing: str) -> str:
     """A listing with counters, as `netinit diff` reads it; one of no rule has an empty table."""
     return re.sub(r"^(:\S+ \S+)$", r"\1 [0:0]", listing or EMPTY, flags=re.MULTILINE)
+
+
+def compare_native(case: Case) -> Compared:
+    """The live nft rules of a case against what netinit plans: with IPv6 as the case has it, else on."""
+    ((_, rules),) = case.rules
+    best: Compared | None = None
+    with Pod() as pod:
+        if "TPROXY" in case.argv:
+            for family in ("-4", "-6"):
+                pod.run(["ip", family, "-batch", "-"], stdin=ROUTED, check=True)
+        pod.run(["nft", "-f", "-"], stdin=rules, check=True)
+        for more in ((), *(() if case.ipv6 else (IPV6,))):
+            words = [*_with(case, ()), *more, "--backend", NATIVE, "--istio-exact"]
+            words += ["--dns-servers", ",".join(case.dns_servers)] * bool(case.dns_servers)
+            plan = shlex.join([*(f"{name}={value}" for name, value in case.environ), "apply", *words])
+            result, differences = _read_proof(run_tool(pod, "diff", "live", plan, "--json"))
+            if best is None or len(differences) < len(best.differences):
+                best = Compared(case.name, NATIVE, more, result, differences)
+            if not differences:
+                break
+    assert best is not None
+    return best
 
 
 def render_template(istio: Istio, tag: str) -> str:
@@ -200,122 +233,42 @@ def find_kubernetes(istio: Istio, tag: str) -> str:
     return "not stated"
 
 
-def spans(minors: Iterable[int]) -> str:
-    """Minor releases as ranges: 1.3 to 1.7, 1.9."""
-    found: list[list[int]] = []
-    for minor in sorted(set(minors)):
-        if found and minor == found[-1][1] + 1:
-            found[-1][1] = minor
-        else:
-            found.append([minor, minor])
-    return ", ".join(f"1.{first}" if first == last else f"1.{first} to 1.{last}" for first, last in found)
+def _compare_all(istio: Istio, minor: int) -> Iterator[Compared]:
+    """Every case. Legacy tables must end as nft ones do: equal or proved, with the same options and the same differences."""
+    for case in istio.cases(minor):
+        found, legacy = (compare(minor, case, variant) for variant in VARIANTS)
+        if (found.options, found.differences) != (legacy.options, legacy.differences):
+            raise RuntimeError(f"1.{minor}, {case.name}: {found} but with legacy tables {legacy}")
+        yield found
+    yield from [compare_native(case) for case in istio.native_cases(minor)]
 
 
-@dataclass(frozen=True)
-class Release:
-    """A row of the page."""
-
-    minor: int
-    tag: str
-    compared: tuple[Compared, ...]
-    template: str
-    flags: str
-    kubernetes: str
-
-
-def read_release(istio: Istio, minor: int) -> Release:
-    """Everything about a release."""
+def read_release(istio: Istio, minor: int) -> dict[str, object]:
+    """Everything about a release, as the data have it."""
     tag = istio.releases[minor]
-    compared = tuple(compare(minor, case) for case in istio.cases(minor))
-    return Release(minor, tag, compared, render_template(istio, tag), check_flags(istio, minor), find_kubernetes(istio, tag))
+    compared = [asdict(one) for one in _compare_all(istio, minor)]
+    found = {
+        "minor": minor, "tag": tag, "compared": compared, "template": render_template(istio, tag), "flags": check_flags(istio, minor),
+        "kubernetes": find_kubernetes(istio, tag),
+    }  # fmt: skip
+    return json.loads(json.dumps(found))
 
 
-def write_page(releases: list[Release]) -> str:
-    """The page."""
-    used = ", ".join(_version(program) for program in (VARIANT, "nft"))
-    return "\n".join((INTRODUCTION.format(versions=used), *write_rows(releases), OPTIONS_TEXT, *_options(releases), KINDS_TEXT, *_kinds(releases)))
+def main() -> None:
+    """Write the data and the page."""
+    istio = Istio(os.environ["NETINIT_ISTIO"])
+    programs = [_version(program) for program in ("iptables-nft", "nft")]
+    releases = []
+    for minor in istio.releases:
+        releases.append(read_release(istio, minor))
+        print(releases[-1]["tag"], *Counter((one["backend"], one["result"]) for one in releases[-1]["compared"]).items(), flush=True)
+    data = {"programs": programs, "releases": releases}
+    DATA.write_text(json.dumps(data, separators=(",", ":")).replace('{"case"', '\n{"case"').replace('{"minor"', '\n{"minor"') + "\n")
+    PAGE.write_text(write_page(data))
 
 
 def _version(program: str) -> str:
     return subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.strip().replace(" v", " ", 1)
-
-
-def write_rows(releases: list[Release]) -> list[str]:
-    """The table of releases."""
-    rows = ["| release | rules from | cases | rules | injection template | flags | Kubernetes |", "| --- | --- | --- | --- | --- | --- | --- |"]
-    for one in releases:
-        source = "script" if one.minor < FIRST_WITH_GO else "Go tests" if one.minor < FIRST_WITH_GOLDENS else "golden files"
-        counted = Counter((each.result, each.options if each.result != "differ" else ()) for each in one.compared)
-        rules = ", ".join(
-            f"{number} {result}" + (f" with `{' '.join(options)}`" if options else "") for (result, options), number in counted.items()
-        )
-        rows.append(f"| {one.tag} | {source} | {len(one.compared)} | {rules} | {one.template} | {one.flags} | {one.kubernetes} |")
-    return rows
-
-
-def _options(releases: list[Release]) -> list[str]:
-    rows = ["| option | releases | without it |", "| --- | --- | --- |"]
-    for option, noticed in NOTICED.items():
-        having = [one.minor for one in releases if any(set(option) <= set(each.options) for each in one.compared)]
-        rows.append(f"| `{' '.join(option)}` | {spans(having)} | {noticed} |")
-    return rows
-
-
-def _kinds(releases: list[Release]) -> list[str]:
-    found: dict[tuple[str, ...], list[tuple[int, str]]] = {}
-    for one in releases:
-        for each in one.compared:
-            if each.kinds:
-                found.setdefault(each.kinds, []).append((one.minor, each.case))
-    rows = ["| releases | cases | packets: with Istio's rules → with netinit's |", "| --- | --- | --- |"]
-    for kinds, where in sorted(found.items(), key=lambda item: item[1]):
-        more = [f"and {len(kinds) - KINDS_SHOWN} more"] * (len(kinds) > KINDS_SHOWN)
-        text = "<br>".join((*kinds[:KINDS_SHOWN], *more)).replace("|", r"\|")
-        rows.append(f"| {spans(minor for minor, _ in where)} | {', '.join(dict.fromkeys(case for _, case in where))} | {text} |")
-    return rows
-
-
-INTRODUCTION = """\
-# Compatibility with Istio's releases
-
-`make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes this page. For the last patch of each
-minor release it takes the release's own sources:
-
-- **rules**: the cases that the release itself has (the golden files or Go tests of its `istio-iptables`; up to 1.4 its shell script, run
-  with the options that its template gives). Istio's rules and those of netinit with `--istio-exact` are loaded into the kernel. `equal`:
-  the same listing, in order. `proved equal`: [`netinit diff`](commands/diff.md) proves that no packet is treated differently. `with`: so with
-  these options, see [below](#options-for-older-releases). `differ`: see [the packets](#packets-that-are-treated-differently).
-- **injection template**: `netinit inject` with the ConfigMap of the release's chart and its default values, for a pod with one
-  container; netinit takes the arguments of the init container that it gives.
-- **flags**: those flags and variables of the release's `istio-iptables` that netinit takes under that name.
-- **Kubernetes**: the oldest that the release's sources ask for.
-
-Programs: {versions}. Kernels, and other versions of these programs: [Kernels](kernels.md).
-
-## Releases
-"""
-OPTIONS_TEXT = """
-## Options for older releases
-
-netinit programs the rules of the newest release. With these options, packets are treated as in the older one:
-"""
-KINDS_TEXT = """
-## Packets that are treated differently
-
-What is left with the options that leave the fewest differences. Go tests of 1.5 to 1.11 list few cases, most of
-IPv6 alone; those of 1.6 to 1.8 capture DNS by a variable of the test program, which is no option. Golden files that capture DNS without
-a name server are left out: no pod has none.
-"""
-
-
-def main() -> None:
-    """Write the page."""
-    istio = Istio(os.environ["NETINIT_ISTIO"])
-    releases = []
-    for minor in istio.releases:
-        releases.append(read_release(istio, minor))
-        print(releases[-1].tag, *Counter(each.result for each in releases[-1].compared).items(), flush=True)
-    PAGE.write_text(write_page(releases) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 - 1.0 to 1.4: its shell script, run here with programs that record their arguments instead of iptables;
 - 1.5 to 1.11: the commands that its Go tests expect;
-- since 1.12: the golden files of its Go tests.
+- since 1.12: the golden files of its Go tests; since 1.27 there are some of native nft rules, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 SCRIPTS = ("tools/deb/istio-iptables.sh", "tools/packaging/common/istio-iptables.sh")
+NATIVE = "tools/istio-nftables/pkg/capture"
 CAPTURE, COMMAND = "tools/istio-iptables/pkg/capture", "tools/istio-iptables/pkg/cmd"
 GROUPS = {"java": "4001", "ftp": "4002"}  # machines do not have these groups: numbers stand for them on both sides
 FIRST_WITH_GO, FIRST_WITH_GOLDENS = 5, 12
@@ -42,6 +43,7 @@ _VARIABLES = {
     "OwnerGroupsInclude": "ISTIO_OUTBOUND_OWNER_GROUPS", "OwnerGroupsExclude": "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
     "HostIPv4LoopbackCidr": "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
 }  # fmt: skip
+_CASES_OF_GO = re.compile(r'"([\w-]+)",\s*func\(cfg \*config\.Config\) \{(.*?)\},\n', re.DOTALL)
 _IPV6 = ("EnableInboundIPv6", "EnableIPv6")
 _WITHOUT_EFFECT = ("DryRun", "TraceLogging")  # of TraceLogging the rules differ: netinit logs in another way
 
@@ -92,8 +94,18 @@ class Istio:
             return _of_script(self.read_script(tag))
         if minor < FIRST_WITH_GOLDENS:
             return _of_go(self.read(tag, f"{COMMAND}/run_test.go"))
-        goldens = {path: self.read(tag, path) for path in self.files(tag) if path.startswith(f"{CAPTURE}/testdata/")}
-        return _of_goldens(self.read(tag, f"{CAPTURE}/run_test.go"), {Path(path).stem: text for path, text in goldens.items()})
+        return _of_goldens(self.read(tag, f"{CAPTURE}/run_test.go"), self._goldens(tag, CAPTURE))
+
+    def _goldens(self, tag: str, folder: str) -> dict[str, str]:
+        """The golden files of a package by their names."""
+        paths = [path for path in self.files(tag) if path.startswith(f"{folder}/testdata/")]
+        return {Path(path).stem: self.read(tag, path) for path in paths}
+
+    def native_cases(self, minor: int) -> Iterator[Case]:
+        """The release's cases of native nft rules; none before there were any."""
+        tag = self.releases[minor]
+        if goldens := self._goldens(tag, NATIVE):
+            yield from _of_native_goldens(self.read(tag, f"{NATIVE}/run_test.go"), goldens)
 
 
 def _of_script(script: str) -> Iterator[Case]:
@@ -136,12 +148,19 @@ def _of_go(text: str) -> Iterator[Case]:
 
 
 def _of_goldens(text: str, goldens: Mapping[str, str]) -> Iterator[Case]:
-    for name, body in re.findall(r'"([\w-]+)",\s*func\(cfg \*config\.Config\) \{(.*?)\},\n', text, re.DOTALL):
+    for name, body in _CASES_OF_GO.findall(text):
         case = _settings(name, body, list(_commands(goldens.pop(name))))
         if case.dns_servers or "--redirect-dns=true" not in case.argv:
             yield case
     if goldens:
         raise ValueError(f"goldens without a case: {sorted(goldens)}")
+
+
+def _of_native_goldens(text: str, goldens: Mapping[str, str]) -> Iterator[Case]:
+    for name, body in _CASES_OF_GO.findall(text):
+        case = _settings(name, body, [])
+        if case.dns_servers or "--redirect-dns=true" not in case.argv:
+            yield replace(case, rules=(("nft", _with_numbers(goldens[name])),))
 
 
 def _commands(golden: str) -> Iterator[list[str]]:
@@ -180,12 +199,13 @@ def _settings(name: str, body: str, commands: list[list[str]]) -> Case:
 
 
 def _case(name: str, argv, environ, ipv6, servers, commands) -> Case:
-    rules = tuple((program, _restore(program, commands)) for program in BOTH)
-    known = functools.partial(re.sub, "|".join(GROUPS), lambda found: GROUPS[found[0]])
-    return Case(
-        name, tuple(argv), tuple((key, known(value)) for key, value in environ.items()), ipv6, servers,
-        tuple((program, known(text)) for program, text in rules),
-    )  # fmt: skip
+    rules = tuple((program, _with_numbers(_restore(program, commands))) for program in BOTH)
+    return Case(name, tuple(argv), tuple((key, _with_numbers(value)) for key, value in environ.items()), ipv6, servers, rules)
+
+
+def _with_numbers(text: str) -> str:
+    """A text with numbers for the groups that machines do not have."""
+    return re.sub("|".join(GROUPS), lambda found: GROUPS[found[0]], text)
 
 
 def _restore(program: str, commands: list[list[str]]) -> str:

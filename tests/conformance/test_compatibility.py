@@ -1,42 +1,37 @@
-"""docs/compatibility.md: each release since 1.0 has a row with every column, and with NETINIT_ISTIO it is what the sources say."""
+"""docs/compatibility.md is what docs/compatibility.json says, and with NETINIT_ISTIO that is what the sources of the releases say."""
 
 from __future__ import annotations
 
+import json
 import os
-import re
 
 import pytest
 
 import compatibility
+from compatibility_page import DATA, NFT, PAGE, write_page
 from istio_cases import Istio
 
-COLUMNS = 7
 FOLDER = os.environ.get("NETINIT_ISTIO")
 needs_istio = pytest.mark.skipif(not FOLDER, reason="NETINIT_ISTIO names no git directory of Istio")
 SAMPLE = (1, 8, 12, 30)  # a release of each kind of source, and the newest
+MOST_WORDS = 1800
 
 
-def rows():
-    lines = [re.split(r"(?<!\\)\|", line)[1:-1] for line in compatibility.PAGE.read_text("utf-8").splitlines()]
-    return {cells[0].strip(): [cell.strip() for cell in cells] for cells in lines if cells and re.fullmatch(r" 1\.\d+\.\d+ ", cells[0])}
+def test_the_page_is_written_from_the_data_and_can_be_read():
+    assert PAGE.read_text("utf-8") == write_page(json.loads(DATA.read_text("utf-8")))
+    assert len(PAGE.read_text("utf-8").split()) <= MOST_WORDS
 
 
-def test_every_minor_release_has_a_row_whose_cases_add_up():
-    found = rows()
-    assert [int(tag.split(".")[1]) for tag in found] == list(range(len(found)))
-    assert len(found) > 30
-    for tag, cells in found.items():
-        assert len(cells) == COLUMNS, tag
-        assert all(cells), tag
-        counted = [int(number) for number in re.findall(r"(\d+) (?:equal|proved equal|differ)", cells[3])]
-        assert sum(counted) == int(cells[2]) > 0, tag
+def test_every_minor_release_is_there_with_cases():
+    releases = json.loads(DATA.read_text("utf-8"))["releases"]
+    assert [one["minor"] for one in releases] == list(range(len(releases)))
+    assert len(releases) > 30
+    for one in releases:
+        assert any(each["backend"] == NFT for each in one["compared"]), one["tag"]
 
 
 @needs_istio
 @pytest.mark.netns
 @pytest.mark.parametrize("minor", SAMPLE)
-def test_a_row_is_what_the_sources_of_the_release_say(require_netns, minor):
-    istio = Istio(FOLDER)
-    (row,) = compatibility.write_rows([compatibility.read_release(istio, minor)])[2:]
-    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
-    assert cells == rows()[istio.releases[minor]]
+def test_the_data_of_a_release_are_what_its_sources_say(require_netns, minor):
+    assert compatibility.read_release(Istio(FOLDER), minor) == json.loads(DATA.read_text("utf-8"))["releases"][minor]

@@ -26,7 +26,7 @@ class Call:
 
 def request(member, host, port, path="/", *, identity="", source_port=0):
     """One HTTP request on a connection of its own, which ends with a reset, so that its port can be used again."""
-    with open_connection(member, source_port) as made:
+    with open_connection(member, source_port, 6 if ":" in host else 4) as made:
         try:
             made.connect((host, port))
         except OSError as error:
@@ -60,9 +60,9 @@ def listen_to(member, host, port, *, source_port=0):
 
 
 @contextlib.contextmanager
-def open_connection(member, source_port=0):
+def open_connection(member, source_port=0, version=4):
     """A socket of theirs that resets its connection at the end of the block; bound to the port, where one is given."""
-    made = member.open(4)
+    made = member.open(version)
     try:
         made.settimeout(_SECONDS)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -75,7 +75,7 @@ def open_connection(member, source_port=0):
 
 
 def spell(address):
-    return f"{address[0]}:{address[1]}"
+    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
 
 
 def _name(error):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -33,7 +35,7 @@ VALUES = {
         "imagePullPolicy": "Never", "proxy_init": {"image": OWN_IMAGE},
         "proxy": {"image": PROXY_IMAGE, "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}},
     },
-    "telemetry": {"enabled": False}, "env": {"PILOT_ENABLE_ALPN_FILTER": "false", "PILOT_ENABLE_METADATA_EXCHANGE": "false"},
+    "telemetry": {"enabled": False}, "env": {"PILOT_ENABLE_ALPN_FILTER": "false", "PILOT_ENABLE_METADATA_EXCHANGE": "false", "ISTIO_DUAL_STACK": "true"},
     "meshConfig": {
         "accessLogFile": "/dev/stdout", "accessLogEncoding": "JSON",
         "defaultConfig": {"proxyMetadata": {"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_META_DNS_AUTO_ALLOCATE": "true"}},
@@ -53,7 +55,7 @@ def find_obstacle():
 class Mesh(WithIstiod, Cluster):
     """The cluster with istiod, by `with`."""
 
-    controllers = (*CONTROLLERS, "endpointslice-controller")
+    controllers = (*CONTROLLERS, "endpointslice-controller", "deployment-controller", "replicaset-controller")
 
     def __init__(self, folder, runtime):
         super().__init__(folder, runtime)
@@ -73,13 +75,14 @@ class Mesh(WithIstiod, Cluster):
                 self.apply({**tree, "metadata": {**tree["metadata"], "namespace": NAMESPACE}})
         self.until(lambda: self.apply(STRICT), "istiod's kinds are known")
 
-    def configure_injection(self, **pilot):
-        """Changes values of the injection template below `pilot`; istiod and netinit's webhook watch them."""
+    def configure_injection(self, **changed):
+        """Changes values of the injection template, by their first keys; istiod and netinit's webhook watch them."""
         for namespace in (ROOT, NAMESPACE):
             path = f"/api/v1/namespaces/{namespace}/configmaps/istio-sidecar-injector"
             kept = self.ask("GET", path)
             values = json.loads(kept["data"]["values"])
-            values["pilot"] |= pilot
+            for name, more in changed.items():
+                values[name] |= more
             kept["data"]["values"] = json.dumps(values)
             self.ask("PUT", path, kept)
 
@@ -178,3 +181,9 @@ def resolve(member, name, server):
         asking.sendto(b"\x12\x34\1\0\0\1" + bytes(6) + question, (server, 53))
         answer = asking.recv(4096)
     return socket.inet_ntoa(answer[-4:]) if int.from_bytes(answer[6:8]) else None
+
+
+def run_netinit(*words):
+    """netinit on the node: its exit code and what it printed."""
+    done = subprocess.run([sys.executable, "-m", "netinit", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout + done.stderr * bool(done.returncode)

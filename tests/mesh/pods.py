@@ -41,10 +41,10 @@ class Variant:
     def __str__(self):
         return f"{self.mode}-{self.backend}-{self.who}-by-{self.injector}{'' if self.is_native else '-container'}"
 
-    def annotate(self):
-        """Returns the annotations that choose it."""
+    def annotate(self, **metadata):
+        """Returns the annotations that choose it, with more of the proxy's metadata."""
         variant = self.backend.removeprefix("iptables-")
-        chosen = {"NATIVE_NFTABLES": "true"} if self.backend == "nftables" else {"FORCE_IPTABLES_BINARY": variant}
+        chosen = {**metadata, **({"NATIVE_NFTABLES": "true"} if self.backend == "nftables" else {"FORCE_IPTABLES_BINARY": variant})}
         if self.who == ISTIO:
             chosen["NETINIT_ISTIO_EXACT"] = "true"  # what `verify --pod` expects there
         found = {"sidecar.istio.io/interceptionMode": self.mode, "sidecar.istio.io/nativeSidecar": str(self.is_native).lower(), "proxy.istio.io/config": json.dumps({"proxyMetadata": chosen})}
@@ -59,7 +59,7 @@ class MeshPod:
         self.namespace = stack.enter_context(plane.enter(tree))
         self.address = tree["status"]["podIP"]
         self.app = Member(self.namespace, APP_ID, APP_ID)
-        stack.enter_context(serve_pages(self.namespace, name, ids=(APP_ID, APP_ID), families=[4], ports=PAGES))
+        stack.enter_context(serve_pages(self.namespace, name, ids=(APP_ID, APP_ID), families=[4, 6] if ":" in tree["status"]["podIPs"][-1]["ip"] else [4], ports=PAGES))
         self.namespace.listen(STREAM, name=name, uid=APP_ID, gid=APP_ID)
 
     def await_ready(self):
@@ -130,7 +130,7 @@ def containers_of(tree):
 
 def choose_injection(plane, *, cni):
     """Has pods injected for the agent (`cni`) or with an init container, and waits until that is so."""
-    plane.configure_injection(cni={"enabled": cni, "provider": "default"})
+    plane.configure_injection(pilot={"cni": {"enabled": cni, "provider": "default"}})
     wanted = "istio-validation" if cni else "istio-init"
     plane.until(lambda: wanted in containers_of(plane.pod(MESH, describe_pod("tried"))), f"pods are injected with {wanted}")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,19 +11,19 @@ import pytest
 pytest.importorskip("grpc", reason="grpcio is not installed: run `make mesh-test`")
 import mesh
 import runtime
-from answers import EXTERNAL, Pair, expect
+from answers import Pair, expect
+from audit_rows import CAPTURED, find_row
 from calls import RESET
 from control_plane import ADDRESSES, NAMESPACE, Replica
 from kubelet import SECONDS, agent_values, agents, is_so, wait_for_agent
-from mesh import MESH, NAME_SERVER, OWN_IMAGE, PROXY_IMAGE, Mesh
+from mesh import MESH, NAME_SERVER, OWN_IMAGE, PROXY_IMAGE, run_netinit
 from netinit.cli.webhook.manifests import objects
-from pod import Member, serve_pages
+from netinit.lab import APP_ID
 from pods import (
     AGENT,
     BACKENDS,
     EXCLUDED_IN,
     EXCLUDED_OUT,
-    GUARDED,
     HTTP,
     ISTIO,
     OUTSIDE,
@@ -36,11 +33,7 @@ from pods import (
     Variant,
     choose_injection,
     containers_of,
-    describe_pod,
-    here,
-    make_service,
     open_pair,
-    open_pods,
 )  # fmt: skip
 from reuse import DIRECT, REFUSED, TIMES, call_from_one_port, try_all
 
@@ -52,52 +45,18 @@ VARIANTS = [
     *(Variant(mode, backend, who) for who in (OWN, ISTIO) for mode in MODES for backend in BACKENDS),
     *(Variant(mode, "iptables-nft", OWN, is_native=False) for mode in MODES),
     *(Variant(mode, backend, AGENT) for backend in BACKENDS for mode in MODES),
+    Variant("REDIRECT", "iptables-nft", AGENT, is_native=False),
     *(Variant(mode, "nftables", AGENT, WEBHOOK) for mode in MODES),
-    *(Variant(mode, "iptables-nft", OWN, WEBHOOK) for mode in MODES),
+    *(Variant(mode, "iptables-nft", OWN, WEBHOOK, is_native) for mode, is_native in zip(MODES, (True, False), strict=True)),
+    Variant("REDIRECT", "iptables-nft", AGENT, WEBHOOK, is_native=False),
 ]
-GUARD = {  # b's guarded ports serve a's account alone
-    "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": {"name": "guard", "namespace": MESH},
-    "spec": {"action": "DENY", "rules": [{
-        "from": [{"source": {"notPrincipals": [f"cluster.local/ns/{MESH}/sa/a"]}}], "to": [{"operation": {"ports": [str(GUARDED)]}}],
-    }]},
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def plane(node, tmp_path_factory):
-    images = Path(os.environ["NETINIT_NODE_IMAGES"])
-    node.ctr("-n", "k8s.io", "images", "import", images / "netinit.tar")
-    with Mesh(tmp_path_factory.mktemp("mesh"), node) as made:
-        made.create(f"/api/v1/namespaces/{MESH}/serviceaccounts", {"metadata": {"name": "a"}})
-        made.until(lambda: all(made.ask("GET", f"/api/v1/namespaces/{one}/serviceaccounts/default") for one in (MESH, "plain")), "the accounts are there")
-        made.until(lambda: made.ask("GET", f"/api/v1/namespaces/{MESH}/configmaps/istio-ca-root-cert"), "istiod has written its root certificate")
-        made.apply(GUARD)
-        yield made
-
-
-@pytest.fixture(scope="module")
-def others(plane):
-    """Who is there beside a pair: a pod of the mesh, one outside of it, and servers outside of the cluster."""
-    with contextlib.ExitStack() as stack:
-        outside = stack.enter_context(here())
-        for address in (OUTSIDE_DIRECT, OUTSIDE):
-            outside.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
-        stack.enter_context(serve_pages(outside, "outside", families=[4]))
-        service = make_service(plane, "plain", "plain")
-        guest, plain = stack.enter_context(open_pods(plane, describe_pod("guest"), describe_pod("plain", "plain")))
-        plane.apply({
-            "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": "only", "namespace": MESH},
-            "spec": {"hosts": [EXTERNAL], "resolution": "STATIC", "endpoints": [{"address": plain.address}],
-                     "ports": [{"number": 80, "name": "http", "protocol": "HTTP", "targetPort": HTTP}]},
-        })  # fmt: skip
-        yield {"guest": guest, "plain": plain, "plain_service": service, "node": Member(outside)}
 
 
 @pytest.fixture(scope="module")
 def chart(plane, node):
     """netinit's chart with the node's agent, which runs; its webhook is not registered yet."""
     node.ctr("-n", "k8s.io", "images", "import", Path(os.environ["NETINIT_NODE_IMAGES"]) / "netinit-node.tar")
-    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "node.backend=iptables-nft", "revision=own", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
+    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "node.backend=iptables-nft", "revision=own", "tags=[stable]", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
     for tree in trees:
         if tree["kind"] != "MutatingWebhookConfiguration":
             plane.apply(tree)
@@ -122,16 +81,17 @@ def choose_agent_backend(plane, chart, backend):
 
 @pytest.fixture(scope="module")
 def own_webhook(plane, chart, tmp_path_factory):
-    """netinit's webhook, in the place of istiod's: the namespace gets the label of its revision."""
-    registration = next(tree for tree in chart if tree["kind"] == "MutatingWebhookConfiguration")
-    plane.apply(registration)  # no namespace has the label of its revision yet
+    """netinit's webhook, in the place of istiod's: the namespace gets the label of a tag of its revision."""
+    registrations = [tree for tree in chart if tree["kind"] == "MutatingWebhookConfiguration"]
+    for registration in registrations:  # no namespace has the label of its revision or of its tag yet
+        plane.apply(registration)
     more = ("--kubeconfig", plane.folder / "admin.kubeconfig")  # the account of this revision has another name
     with Replica(plane, ADDRESSES[0], trees=chart, folder=tmp_path_factory.mktemp("webhook"), more=more) as replica:
         replica.wait()
         plane.endpoints(ADDRESSES[0], name="netinit-webhook-own")
-        plane.until(lambda: plane.has_signed(registration["metadata"]["name"]), "netinit has signed its webhook")
+        plane.until(lambda: all(plane.has_signed(one["metadata"]["name"]) for one in registrations), "netinit has signed its webhooks")
         plane.ask(
-            "PATCH", f"/api/v1/namespaces/{MESH}", {"metadata": {"labels": {"istio-injection": None, "istio.io/rev": "own"}}},
+            "PATCH", f"/api/v1/namespaces/{MESH}", {"metadata": {"labels": {"istio-injection": None, "istio.io/rev": "stable"}}},
             kind="application/merge-patch+json",
         )  # fmt: skip
         yield replica
@@ -196,6 +156,22 @@ def test_explain_says_of_each_connection_what_the_access_logs_say(pair):
     assert found == {name: "captured" if lines[name] else "direct" for name in EXPLAINED}
 
 
+def test_audit_puts_each_connection_where_the_access_logs_say(pair):
+    lines = {name: logged for name, (_, logged) in expect(pair.variant.mode).items()}
+    found = {}
+    for name, question in EXPLAINED.items():
+        pod, direction, *words = question(pair)
+        given = dict(zip(words[::2], words[1::2], strict=True))
+        host, _, port = given["--to"].partition(":")
+        inside = host in {"127.0.0.1", pod.address}
+        facts = {"protocol": "tcp", "destination": host, "port": int(port), "source": given.get("--from", host if inside else pod.address)}
+        facts["interface"] = "lo" if inside and direction == "outbound" else "eth0"
+        _, out = run_netinit("audit", "--full", "--json", "--pid", pair.a.plane.pid(pod.tree))
+        row = find_row(json.loads(out)["pods"][0]["traffic"], direction, **facts, uid=APP_ID, gid=APP_ID)
+        found[name] = row["kind"] in CAPTURED
+    assert found == {name: bool(lines[name]) for name in EXPLAINED}
+
+
 def test_verify_finds_the_rules_as_planned_whoever_programmed_them(pair, tmp_path):
     for pod in (pair.a, pair.b):
         manifest = tmp_path / f"{pod.name}.json"
@@ -230,9 +206,3 @@ def reconcile(pair, *more):
         words = ["--backend", pair.variant.backend, *init["args"][1:], "--redirect-dns", "--dns-servers", NAME_SERVER, *more]
         code, out = run_netinit("apply", "--pid", pair.a.plane.pid(pod.tree), "--reconcile", *words)
         assert code == 0, out
-
-
-def run_netinit(*words):
-    """netinit on the node: its exit code and what it printed."""
-    done = subprocess.run([sys.executable, "-m", "netinit", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
-    return done.returncode, done.stdout + done.stderr * bool(done.returncode)

@@ -12,13 +12,14 @@ import os
 import re
 import shlex
 import struct
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from pathlib import Path
 from socket import SO_LINGER, SO_REUSEADDR, SOL_SOCKET
 
 import pytest
 
 import peers
+from audit_rows import CAPTURED, find_row
 from conversations import make_socket, track
 from netinit.cli.explain import answer_question
 from netinit.cli.rule_sources import Question, find_ground, make_packets
@@ -108,48 +109,15 @@ def explained(ground, one):
 
 def sorted_by(traffic, one):
     """The fate of a connection by the one line of the audit that its first packet is in."""
-    version = ip_address(one.probe.host).version
-    place = (f"IPv{version}", "inbound" if one.inbound else "outbound")
-    (row,) = [
-        row for row in traffic
-        if any((sets["family"], sets["direction"]) == place and any(is_in(box, one) for box in sets["boxes"]) for sets in row["sets"])
-    ]  # fmt: skip
-    return f"proxy {row['port']}" if row["kind"] in {"captured", "resolved"} else "direct"
-
-
-def is_in(box, one):
-    """Whether a box of the audit holds the first packet of a connection."""
     probe = one.probe
     version = ip_address(probe.host).version
     own = ip_address(probe.host).is_loopback or probe.host in POD.values()
-    facts = {
-        "protocol": "udp" if probe.udp else "tcp", "state": "NEW", "interface": "eth0" if one.inbound or not own else "lo",
-        "sent by a socket": "yes", "socket open": "no",
-    }  # fmt: skip
-    source = CLIENT[version] if one.inbound else probe.host if own else POD[version]
-    numbers = {"destination port": probe.port, "source port": 40000, "uid": probe.uid, "gid": probe.gid}
-    for name, values in box.items():
-        if name in facts:
-            fits = facts[name] in values
-        elif name in numbers:
-            fits = any(low <= numbers[name] <= high for low, high in map(read_interval, values))
-        elif name in {"destination", "source"}:
-            fits = any(holds(text, ip_address(probe.host if name == "destination" else source)) for text in values)
-        else:  # marks, which these packets do not have
-            fits = any(int(value, 16) == 0 for value, _ in (text.split("/") for text in values))
-        if not fits:
-            return False
-    return True
-
-
-def read_interval(text):
-    low, _, high = text.partition("-")
-    return int(low), int(high or low)
-
-
-def holds(text, address):
-    low, dash, high = text.partition("-")
-    return ip_address(low) <= address <= ip_address(high) if dash else address in ip_network(text)
+    row = find_row(
+        traffic, "inbound" if one.inbound else "outbound", protocol="udp" if probe.udp else "tcp", destination=probe.host, port=probe.port,
+        source=CLIENT[version] if one.inbound else probe.host if own else POD[version], interface="lo" if own and not one.inbound else "eth0",
+        uid=probe.uid, gid=probe.gid,
+    )  # fmt: skip
+    return f"proxy {row['port']}" if row["kind"] in CAPTURED else "direct"
 
 
 @pytest.mark.parametrize(("path", "args"), CASES)

@@ -124,6 +124,7 @@ EXEMPT = (
     ("dormant", "apply --require-capture"),  # the run before has activated the table
     ("a policy of IPsec", "apply"),  # which does not ask for these, since that loads a module of the kernel
     ("a source of another device", "audit"),  # counts every interface as possible for every source
+    ("a source of another device", "explain"),  # answers for every source, where none is given
 )
 OF_A_CONNECTION = ("explain", "audit")
 

@@ -43,7 +43,8 @@ def cluster(runtime, tmp_path_factory):
         values = folder / "values.json"
         images = {"imagePullPolicy": "Never", "proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}
         values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": images}))
-        _, trees = plane.install(*agent_values(runtime))
+        plane.values = agent_values(runtime)
+        _, trees = plane.install(*plane.values)
         (tree,) = [tree for tree in trees if tree["kind"] == "DaemonSet"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--valuesFile", values)) as replica:
             replica.wait()
@@ -51,7 +52,7 @@ def cluster(runtime, tmp_path_factory):
             plane.namespace("shop", **RESTRICTED)
             plane.create("/api/v1/namespaces/shop/configmaps", {"metadata": {"name": "istio-ca-root-cert"}, "data": {"root-cert.pem": ""}})
             plane.until(lambda: plane.ask("GET", "/api/v1/namespaces/shop/serviceaccounts/default"), "the account is there")
-            plane.daemon_set = tree
+            plane.daemon_set, plane.replica = tree, replica
             wait_for_agent(plane)
             yield plane
 

@@ -279,6 +279,12 @@ def test_a_revision_answers_to_its_tags_each_by_a_configuration_of_its_own():
     assert found[1]["webhooks"][0]["clientConfig"]["service"]["name"] == "netinit-webhook-canary"
 
 
+@pytest.mark.parametrize("given", [(), ("revision=canary", "tags=[prod]")], ids=",".join)
+def test_no_configuration_has_the_label_by_which_istiod_takes_it_for_its_own(given):
+    """istiod writes its own caBundle into configurations labelled with its revision (Istio's pkg/webhooks/webhookpatch.go)."""
+    assert not [tree for tree in hooks(*given) if "istio.io/rev" in tree["metadata"]["labels"]]
+
+
 @pytest.mark.parametrize("given", VALUES, ids=",".join)
 @pytest.mark.parametrize("name", ["mesh", "kube-system", "kube-public"])
 def test_the_own_and_the_systems_namespaces_are_never_matched(given, name):

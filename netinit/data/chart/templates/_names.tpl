@@ -1,6 +1,10 @@
 {{- define "netinit.name" }}{{ if eq .Values.revision "default" }}{{ .Release.Name }}-webhook{{ else }}{{ .Release.Name }}-webhook-{{ .Values.revision }}{{ end }}{{ end }}
-{{- define "netinit.selector" }}app.kubernetes.io/name: netinit-webhook, app.kubernetes.io/instance: {{ .Release.Name | quote }}, istio.io/rev: {{ .Values.revision | quote }}{{ end }}
-{{- define "netinit.labels" }}{app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}, app.kubernetes.io/component: sidecar-injector, app.kubernetes.io/part-of: netinit, app.kubernetes.io/managed-by: {{ .Release.Service | quote }}, {{ template "netinit.selector" . }}}{{ end }}
+{{- define "netinit.names" }}app.kubernetes.io/name: netinit-webhook, app.kubernetes.io/instance: {{ .Release.Name | quote }}{{ end }}
+{{- define "netinit.selector" }}{{ template "netinit.names" . }}, istio.io/rev: {{ .Values.revision | quote }}{{ end }}
+{{- define "netinit.common_labels" }}app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}, app.kubernetes.io/component: sidecar-injector, app.kubernetes.io/part-of: netinit, app.kubernetes.io/managed-by: {{ .Release.Service | quote }}{{ end }}
+{{- define "netinit.labels" }}{ {{- template "netinit.common_labels" . }}, {{ template "netinit.selector" . }}}{{ end }}
+{{- /* Without istio.io/rev: istiod writes its own caBundle into every configuration of webhooks with the label of its revision. */}}
+{{- define "netinit.configuration_labels" }}{ {{- template "netinit.common_labels" . }}, {{ template "netinit.names" . }}}{{ end }}
 {{- define "netinit.secret" }}{{ if eq .Values.revision "default" }}{{ .Values.certificate.secret }}{{ else }}{{ .Values.certificate.secret }}-{{ .Values.revision }}{{ end }}{{ end }}
 {{- define "netinit.configurations" }}{{ template "netinit.name" . }}-sidecar-injector{{ $name := . }}{{ range .Values.tags }},{{ template "netinit.name" $name }}-tag-{{ . }}{{ end }}{{ end }}
 {{- /* The values of the webhook's own templates, a text of JSON: those that are given, with the init container's image, and the plugin

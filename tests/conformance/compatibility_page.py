@@ -1,0 +1,202 @@
+"""docs/compatibility.md, from docs/compatibility.json."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from istio_cases import FIRST_WITH_GO, FIRST_WITH_GOLDENS
+
+ROOT = Path(__file__).parents[2]
+PAGE, DATA = (ROOT / "docs" / f"compatibility.{end}" for end in ("md", "json"))
+EQUAL, PROVED, DIFFER = "equal", "proved equal", "differ"
+NFT, NATIVE = "iptables-nft", "nftables"
+TUNNEL, SSH, ONE_PORT, IPV6 = ("-e", "0"), ("-d", "22"), ("-z", "15001"), ("--ipv6", "on")
+CLASSIC = ("--layout", "classic")
+# What pods of a release notice without the options that give its rules.
+NOTICED = {
+    CLASSIC: "inbound connections arrive at port 15006, on which the proxy of that release does not listen; without IPv6, inbound"
+    " IPv6 is not refused. A pod of that release needs this option (`NETINIT_LAYOUT=classic`)",
+    TUNNEL: "what the proxy sends to port 15008 of its own pod goes there directly, not to the inbound port; inbound connections to"
+    " port 15008 are not redirected",
+    SSH: "inbound connections to port 22 go to the proxy",
+    ONE_PORT: "where inbound ports are listed or none is captured, inbound connections go to port 15006 instead of 15001",
+    IPV6: "where IPv6 is off, IPv6 is not captured; the release's native rules capture it all the same",
+}
+Release = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why packets are treated differently: `explains` (release, case, who, before, after)."""
+
+    packets: str
+    theirs: str
+    ours: str
+    explains: Callable[..., bool]
+
+
+FIRST_DNS = 9  # whose Go tests name the servers
+FIRST_6 = ("IPv6", "TCP in through")  # so listings of IPv6 alone begin
+# The first that explains a difference counts; one that none explains stops the program that writes the page.
+CAUSES = (
+    Cause("IPv6 where it is off", "refused: all protocols, from the pod itself too", "with `--ipv6 reject`, TCP that would be captured is refused",
+          lambda minor, case, who, *_: minor < FIRST_WITH_GO and "IPv6 off" in case["case"] and who.startswith("IPv6")),
+    Cause("what the application sends to its own pod, but to 127.0.0.1", "goes to the inbound port", "arrives directly",
+          lambda minor, case, who, before, _: minor < FIRST_WITH_GO and "tproxy" not in case["case"] and "within the pod" in who and before.startswith("captured")),
+    Cause("IPv6 where it is on", "left alone (1.0), or inbound left alone", "captured",
+          lambda minor, case, who, before, _: minor < FIRST_WITH_GOLDENS and who.startswith(FIRST_6) and not before.startswith("captured")),
+    Cause("TPROXY: marks, and what is sent to the own pod", "looks at the mark alone", "looks at addresses and users too",
+          lambda minor, case, who, *_: "tproxy" in case["case"].lower() and "UDP" not in who and minor < FIRST_WITH_GOLDENS),
+    Cause("DNS, by a variable of the test program that is no option", "goes to port 15013 or 15053", "left alone",
+          lambda minor, *_: FIRST_WITH_GO < minor < FIRST_DNS),
+    Cause("DNS: queries from 127.0.0.6, which no application has; conntrack zones", "captured; zones by user and port", "left alone; zones by name server too",
+          lambda minor, case, who, *_: minor >= FIRST_DNS and case["backend"] == NFT and ("UDP" in who or "port 53" in who)),
+    Cause("port 15008, and 22 in 1.12", "left alone inbound; captured from the proxy to its own pod", "both left alone, or with `-e 0` both captured",
+          lambda _, case, *__: case["case"] == "inbound-ports-wildcard" and case["backend"] == NFT),
+    Cause("native rules: IPv6 where it is off", "captured, but for what the proxy sends to its own pod", "left alone; with `--ipv6 on` captured",
+          lambda _, case, who, *__: case["backend"] == NATIVE and who.startswith("IPv6")),
+    Cause("native rules with `--drop-invalid`: all but TCP in the state INVALID", "passes", "dropped, as by `istio-iptables`",
+          lambda _, case, who, *__: case["backend"] == NATIVE and "INVALID" in who),
+)  # fmt: skip
+
+INTRODUCTION = """\
+# Compatibility with Istio's releases
+
+netinit programs the rules of the newest Istio release. This page says what that means for pods of older ones, release by
+release. `make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes it from the sources of the last
+patch of each minor release; [compatibility.json](compatibility.json) has every case.
+
+- **rules**: the cases that the release itself has (golden files or Go tests of its `istio-iptables`; up to 1.4 its shell script, run
+  with the options that its template gives). Istio's rules and those of netinit with `--istio-exact` are loaded into the kernel. `equal`:
+  the same listing, in order. `proved`: [`netinit diff`](commands/diff.md) proves that no packet is treated differently. `differ`: see
+  [the packets](#packets-that-are-treated-differently). With iptables-legacy, every case ends in the same way.
+- **options**: with these [options](#options-for-older-releases), where older rules need some.
+- **native**: the same for the golden files of native nft rules, with `--backend nftables`.
+- **Kubernetes**: the oldest that the release's sources ask for.
+
+{templates}
+
+{flags}
+
+Programs: {versions}. Kernels, and other versions of these programs: [Kernels](kernels.md).
+
+## Releases
+
+"""
+OPTIONS_TEXT = """
+## Options for older releases
+
+With these options, packets are treated as in the older release:
+
+"""
+KINDS_TEXT = """
+## Packets that are treated differently
+
+What is left with the options that leave the fewest differences; every packet is in [compatibility.json](compatibility.json). Go tests of
+1.5 to 1.11 list few cases, most of IPv6 alone. Cases that capture DNS without a name server are left out: no pod has none.
+
+"""
+
+
+def write_page(data: dict[str, Any]) -> str:
+    """The page."""
+    releases = data["releases"]
+    head = INTRODUCTION.format(
+        versions=", ".join(data["programs"]), templates=_sum_up_templates(releases), flags=_sum_up_flags(releases)
+    )
+    return head + "\n".join((*write_rows(releases), OPTIONS_TEXT[:-1], *_options(releases), KINDS_TEXT[:-1], *_kinds(releases))) + "\n"
+
+
+def _of(release: Release, *backends: str) -> list[dict[str, Any]]:
+    return [one for one in release["compared"] if one["backend"] in backends]
+
+
+def _sum_up_templates(releases: list[Release]) -> str:
+    refused = [f"{one['tag']}: {one['template']}" for one in releases if one["template"] != "injects"]
+    text = (
+        "**Injection templates**: `netinit inject` with the ConfigMap of the release's chart and its default values injects a plain pod, and\n"
+        f"netinit takes the arguments of the init container: {len(releases) - len(refused)} of {len(releases)} releases."
+    )
+    return "\n".join((text, *(f"- {one}" for one in refused)))
+
+
+def _sum_up_flags(releases: list[Release]) -> str:
+    counted = [tuple(map(int, re.findall(r"\d+", one["flags"])[:2])) for one in releases]
+    lacking = [f"- {one['tag']}: {one['flags']}" for one, (taken, there) in zip(releases, counted, strict=True) if taken != there]
+    text = (
+        "**Flags and variables** of the release's `istio-iptables`, under that name:\n"
+        f"{sum(taken for taken, _ in counted)} of {sum(there for _, there in counted)} are taken ({min(counted)[1]} to"
+        f" {max(there for _, there in counted)} a release)."
+    )
+    return "\n".join((text, *lacking))
+
+
+def write_rows(releases: list[Release]) -> list[str]:
+    """The table of releases."""
+    rows = ["| release | rules from | rules | options | native | Kubernetes |", "| --- | --- | --- | --- | --- | --- |"]
+    for one in releases:
+        source = "script" if one["minor"] < FIRST_WITH_GO else "Go tests" if one["minor"] < FIRST_WITH_GOLDENS else "golden files"
+        cells = (one["tag"], source, _count(_of(one, NFT)), _list_options(_of(one, NFT)), _native(_of(one, NATIVE)), one["kubernetes"])
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _count(compared: list[dict[str, Any]]) -> str:
+    counted = Counter(each["result"] for each in compared)
+    return ", ".join(f"{counted[result]} {result.split()[0]}" for result in (EQUAL, PROVED, DIFFER) if counted[result])
+
+
+def _native(compared: list[dict[str, Any]]) -> str:
+    if not compared:
+        return ""
+    options = _list_options(compared)
+    return _count(compared) + (f" ({options})" if options else "")
+
+
+def _list_options(compared: list[dict[str, Any]]) -> str:
+    """The options that cases need whose rules then are as in the release."""
+    found = dict.fromkeys(" ".join(each["options"]) for each in compared if each["options"] and each["result"] != DIFFER)
+    return ", ".join(f"`{one}`" for one in found)
+
+
+def _options(releases: list[Release]) -> list[str]:
+    rows = ["| option | releases | without it |", "| --- | --- | --- |"]
+    for option, noticed in NOTICED.items():
+        having = [one["minor"] for one in releases if any(" ".join(option) in " ".join(each["options"]) for each in one["compared"])]
+        if having:
+            rows.append(f"| `{' '.join(option)}` | {spans(having)} | {noticed} |")
+    return rows
+
+
+def _kinds(releases: list[Release]) -> list[str]:
+    """A row for each cause of differences: in which releases, and in how many of their cases."""
+    found: dict[Cause, list[tuple[int, str]]] = {}
+    for one in releases:
+        for each in _of(one, NFT, NATIVE):
+            for difference in each["differences"]:
+                cause = next(cause for cause in CAUSES if cause.explains(one["minor"], each, *difference))
+                found.setdefault(cause, []).append((one["minor"], f"{each['backend']} {each['case']}"))
+    rows = ["| releases | cases | packets | Istio | netinit |", "| --- | --- | --- | --- | --- |"]
+    for cause, places in sorted(found.items(), key=lambda item: CAUSES.index(item[0])):
+        rows.append(f"| {spans(minor for minor, _ in places)} | {len(set(places))} | {cause.packets} | {cause.theirs} | {cause.ours} |")
+    return rows
+
+
+def spans(minors: Iterable[int]) -> str:
+    """Minor releases as ranges: 1.3 to 1.7, 1.9."""
+    return ", ".join(f"1.{first}" if first == last else f"1.{first} to 1.{last}" for first, last in _ranges(sorted(set(minors))))
+
+
+def _ranges(minors: list[int]) -> Iterator[tuple[int, int]]:
+    first = last = minors[0]
+    for minor in minors[1:]:
+        if minor != last + 1:
+            yield first, last
+            first = minor
+        last = minor
+    yield first, last
