@@ -161,7 +161,7 @@ class PersonLog(Log):
     """Log of the init container's job for terminals: plain text, without listings of all rules."""
 
     def info(self, message: str, text: str = "") -> None:
-        """Print an event, with its listing only at level debug."""
+        """Print an event, with its listing only at the highest verbosity."""
         if not text or self.wants("debug"):
             super().info(message, text)
 

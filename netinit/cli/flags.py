@@ -273,10 +273,10 @@ class _FlagOption(click.Option):
 
 def describe(flag: Flag) -> tuple[str, str]:
     """A help line: the flag's names and meaning."""
-    return spell(flag), explain(flag)
+    return format_flag(flag), explain(flag)
 
 
-def spell(flag: Flag) -> str:
+def format_flag(flag: Flag) -> str:
     """The flag's names as in the help: `-p, --envoy-port PORT`."""
     if not flag.long:
         return flag.variables[0]

@@ -191,6 +191,6 @@ def summarise(found: dict[str, Any]) -> str:
     """The first line of a pod's report: how many kinds of traffic bypass the proxy, by cause."""
     rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
     counts = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
-    counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that nobody can know") for text in counts]
+    counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that cannot be evaluated") for text in counts]
     kinds_of = "1 kind of traffic does" if len(rows) == 1 else f"{len(rows)} kinds of traffic do"
     return f"{kinds_of} not go through the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"
