@@ -61,7 +61,7 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
-        show_artefact(render_file(found.options) if form == CONFIG else f"{_spell(found.options)}\n")
+        show_artefact(render_file(found.options) if form == CONFIG else f"{_format_command(found.options)}\n")
         if proof:
             _show_proof(proof)
     return DriftError.exit_code if found.lacking or (proof and proof["result"] != EQUAL) else 0
@@ -76,7 +76,7 @@ def _show_proof(proof: dict[str, Any]) -> None:
     show_lines(render_text([proof], full=True).splitlines())
 
 
-def _spell(options: Options) -> str:
+def _format_command(options: Options) -> str:
     variables = [f"{name}={shlex.quote(value)}" for name, value in options.to_environ().items()]
     return " ".join([*variables, "netinit apply", shlex.join(options.to_argv(SPELLED_OUT))])
 
@@ -84,8 +84,8 @@ def _spell(options: Options) -> str:
 def _left_out(options: Options) -> list[str]:
     """Options that an option file cannot hold."""
     given = [flag for flag in Options.flags if flag.field in WITHOUT and getattr(options, flag.field) != flag.default]
-    spelled = [f"{flag.label} {flag.kind.write(getattr(options, flag.field))}" for flag in given]
-    return [f"{one} belongs to the command line, and not to the file" for one in spelled]
+    formatted = [f"{flag.label} {flag.kind.write(getattr(options, flag.field))}" for flag in given]
+    return [f"{one} belongs to the command line, and not to the file" for one in formatted]
 
 
 def _to_object(found: Conversion) -> dict[str, object]:

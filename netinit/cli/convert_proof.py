@@ -11,8 +11,8 @@ from netinit.base.sanitize import MOST_OF_A_LINE, shorten
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.diff.report import to_object
-from netinit.cli.diff.sides import Compared, beside, in_common
-from netinit.cli.rule_sources import RuleSource, find_ground, find_planned, is_file, read_file
+from netinit.cli.diff.sides import Compared, on_live_host, restrict_to_common_families
+from netinit.cli.rule_sources import RuleSource, find_planned, find_rule_source, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.options.peers.convert import PEERS
@@ -43,7 +43,7 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
     names = (f"the rules of {peer}", "the converted options")
     subjects = subject_of(names[0], theirs), subject_of(names[1], ours)
     pair = Compared(" and ".join(names), *subjects, (STRICTER,), (*theirs.warnings, *ours.warnings))
-    return to_object(in_common(pair) if read else beside(pair, theirs))
+    return to_object(restrict_to_common_families(pair) if read else on_live_host(pair, theirs))
 
 
 def _read_rules(named: str) -> RuleSource | None:
@@ -74,4 +74,4 @@ def _run_program(line: CommandLine, named: str, files: tuple[str, ...]) -> RuleS
         if done.returncode:
             said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MOST_OF_A_LINE)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
-        return replace(find_ground(Options(pid=pod.pid), (), "", (), live=True), notes=())
+        return replace(find_rule_source(Options(pid=pod.pid), (), "", (), live=True), notes=())

@@ -73,7 +73,7 @@ def command(  # noqa: PLR0917 - click's
 def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
     """Check options without a pod; known are at most its addresses and whether its proxy has a tunnel."""
     if not addresses:
-        return lint(_decided(options), given=options, has_tunnel=has_tunnel)
+        return lint(_assume_ipv6(options), given=options, has_tunnel=has_tunnel)
     settled = options.settle(FAMILIES, lambda: addresses, lambda: options.dns_servers)
     uncaptured = [Finding(WARNING, "ipv6", "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
     return (*lint(settled.options, given=options, has_tunnel=has_tunnel), *uncaptured)
@@ -106,12 +106,12 @@ def _format_minimal(name: str, options: Options) -> list[str]:
     """The shortest equivalent command line, below the pod's name."""
     from netinit.simulate.lint.proof import minimise  # imports the symbolic engine
 
-    made = minimise(_decided(options)).replace(ipv6=options.ipv6)
+    made = minimise(_assume_ipv6(options)).replace(ipv6=options.ipv6)
     variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]
     return [*([f"# {name}"] if name else []), " ".join([*variables, "netinit apply", *map(shlex.quote, made.to_argv())])]
 
 
-def _decided(options: Options) -> Options:
+def _assume_ipv6(options: Options) -> Options:
     """Assume IPv6, which the pod may have: its rules count."""
     return options.replace(ipv6=ON) if options.ipv6 == AUTO else options
 

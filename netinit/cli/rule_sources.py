@@ -21,7 +21,7 @@ from netinit.options.kinds import quote_value, read_gid, read_interface, read_po
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, parse_endpoint
-from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
+from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
 
 if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
@@ -63,7 +63,7 @@ class RuleSource:
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family from all places; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return stand_beside(places, self.ours) if places else None
+        return combine_places(places, self.ours) if places else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def pod_options(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return decorate
 
 
-def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def rule_source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select the rules."""
     for decorate in reversed((
         pod_options("Use the rules of this pod's init container; --pid compares."),
@@ -119,7 +119,7 @@ def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> RuleSource:
+def find_rule_source(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> RuleSource:
     """Select the rules: live ones, those of a pod's manifest, or those planned from the options.
 
     Live rules are compared with a manifest, or with options, if given.
@@ -139,9 +139,9 @@ def find_rule_sources(
     if pod and not (live or options.pid or options.netns):
         found = [complete_servers(facts, options) for facts in read_pods(pod, select)]
         return [(facts.name, find_planned(options, facts, pod_ip)) for facts in found]
-    ground = find_ground(options, pod, select, pod_ip, live)
+    rule_source = find_rule_source(options, pod, select, pod_ip, live)
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
-    return [(where if live or options.pid or options.netns else "the options", ground)]
+    return [(where if live or options.pid or options.netns else "the options", rule_source)]
 
 
 def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
@@ -186,17 +186,18 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     found = read_live(meant, given=named)
     notes, warnings = _introduce(facts) if facts else ((), ())
     warnings += found.warnings
-    for source, recovered in found.options.items():
-        warnings += tuple(f"{source}: not shown by the rules: {text}" for text in recovered.unread)
-        if recovered.options is None:
+    for source, inferred in found.options.items():
+        warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
+        if inferred.options is None:
             continue
-        notes += (f"{source}: rules of {format_options(recovered.options)}", *_who_has_tunnel(recovered.options, found.listening))
-        others = find_other_values(found.given, recovered.options) if found.given else ()
+        notes += (f"{source}: rules of {format_options(inferred.options)}",)
+        notes += _describe_tunnel_listener(inferred.options, found.listening)
+        others = find_other_values(found.given, inferred.options) if found.given else ()
         if others:
-            words = [f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others]
+            words = [f"{flag.label} is {_format(flag, live)} and not {_format(flag, wanted)}" for flag, wanted, live in others]
             by = "the manifest" if facts else "the options given"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
-    made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
+    made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
     origins = facts.origins if facts else {}
     known = found.routes_known
     return RuleSource(
@@ -205,7 +206,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     )  # fmt: skip
 
 
-def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
+def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
     """A note on who listens on the HBONE port if the rules exempt it."""
     port = options.tunnel_port
     if options.layout != CURRENT or options.inbound_mode != REDIRECT or not (port and options.inbound_ports):
@@ -276,7 +277,7 @@ def format_options(options: Interception) -> str:
     return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
 
 
-def _spell(flag: Flag, value: Any) -> str:
+def _format(flag: Flag, value: Any) -> str:
     return quote_value(flag.kind.write(value))
 
 
@@ -289,7 +290,7 @@ def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surr
 def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
     """The first packet of the connection in question. Raises OptionError for missing or invalid values."""
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
-    _refuse_what_the_way_leaves_out(question, inbound=inbound)
+    _refuse_options_of_other_direction(question, inbound=inbound)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
     source = read_value(question.source, parse_address, "--from") if question.source else ""
     named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
@@ -328,7 +329,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
 
 
-def _refuse_what_the_way_leaves_out(question: Question, *, inbound: bool) -> None:
+def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
     """Raise OptionError for options that only apply to the other direction."""
     owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
     if inbound and owner:
@@ -337,17 +338,17 @@ def _refuse_what_the_way_leaves_out(question: Question, *, inbound: bool) -> Non
         raise OptionError("--interface: is where a connection comes in; leave it out, or say inbound")
 
 
-def make_packets(question: Question, ground: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
+def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
     """The packets in question with the containers that send them.
 
     Outbound and without --uid and --gid, there is one per user of --pod; without a manifest, containers are empty.
     Raises OptionError.
     """
-    packet = make_packet(question, ground.surroundings)
-    if packet.in_interface or question.uid or question.gid or not (ground.facts and ground.facts.users):
+    packet = make_packet(question, rule_source.surroundings)
+    if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
         return [((), packet)]
     senders: dict[tuple[int, int], list[str]] = {}
-    for user in ground.facts.users:
+    for user in rule_source.facts.users:
         uid = APPLICATION if user.uid is None else user.uid
         senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
     return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]
@@ -378,11 +379,10 @@ __all__ = [
     "Question",
     "RuleSource",
     "complete_servers",
-    "find_ground",
     "find_planned",
+    "find_rule_source",
     "find_rule_sources",
     "format_options",
-    "ground_options",
     "make_packet",
     "make_packets",
     "names_rules",
@@ -391,5 +391,6 @@ __all__ = [
     "read_file",
     "read_manifest",
     "read_pods",
+    "rule_source_options",
     "stand_in",
 ]

@@ -58,7 +58,7 @@ def main() -> NoReturn:
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a command line (program name first), report errors on stderr, and return the exit code."""
-    call = _as_meant(read_call(argv), environ)
+    call = _apply_if_configured(read_call(argv), environ)
     try:
         code = _dispatch(call, environ)
         flush()
@@ -101,7 +101,7 @@ def read_call(argv: Sequence[str]) -> Call:
     return Call(program=NAME, istio=False, apply=False, words=words)
 
 
-def _as_meant(call: Call, environ: Mapping[str, str]) -> Call:
+def _apply_if_configured(call: Call, environ: Mapping[str, str]) -> Call:
     """Treat a bare program name as apply if the environment sets options: a template with `env` and no `args`."""
     if call.apply or call.words:
         return call

@@ -18,7 +18,7 @@ from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import DIRECTIONS, Question, RuleSource, find_ground, make_packet, stand_in
+from netinit.cli.rule_sources import DIRECTIONS, Question, RuleSource, find_rule_source, make_packet, stand_in
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_table import Wanted
 from netinit.kernel.tracing import Tracer
@@ -108,44 +108,44 @@ def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[TracedPacket, Explanation, AlignedTrace]]:
     """Yield the packets in question as they come: observed path, explanation, and both merged."""
-    ground, rules = _read_rules(options)
-    note(ground.notes)
-    warn(ground.warnings)
-    wanted = find_wanted(question, make_packet(question, ground.surroundings))
-    older = any(name.endswith("legacy") for name in ground.rulesets)
+    rule_source, rules = _read_rules(options)
+    note(rule_source.notes)
+    warn(rule_source.warnings)
+    wanted = find_wanted(question, make_packet(question, rule_source.surroundings))
+    older = any(name.endswith("legacy") for name in rule_source.rulesets)
     deadline = time.monotonic() + timeout
     with Tracer(wanted, rate=rate, older=older) as tracer:
-        follower = Follower(tracer, wanted, ground.rulesets, rules)
+        follower = Follower(tracer, wanted, rule_source.rulesets, rules)
         note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_format_wanted(wanted)}"])
         while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue
-            now, rules_now = (ground, rules) if not older and list_rules() == rules else _read_rules(options)
-            current = rules_now == rules and _texts(now) == _texts(ground)
+            now, rules_now = (rule_source, rules) if not older and list_rules() == rules else _read_rules(options)
+            current = rules_now == rules and _texts(now) == _texts(rule_source)
             for observed in found:
-                answer, folded = compare(ground, observed)
+                answer, folded = compare(rule_source, observed)
                 yield observed, answer, folded if current else replace(folded, agrees=None, notes=(*folded.notes, REPLACED))
             if not current:
-                ground, rules = now, rules_now
-                follower = Follower(tracer, wanted, ground.rulesets, rules)
+                rule_source, rules = now, rules_now
+                follower = Follower(tracer, wanted, rule_source.rulesets, rules)
 
 
 def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     """The rules with the kernel's handles. Raises NetinitError if they keep changing."""
     for _ in range(_MOST_READS):
         before = list_rules()
-        ground = find_ground(options, (), "", (), live=True)
+        rule_source = find_rule_source(options, (), "", (), live=True)
         if list_rules() == before:
-            return ground, before
+            return rule_source, before
     raise NetinitError("the rules keep changing: trace again when they are programmed")
 
 
-def _texts(ground: RuleSource) -> list[object]:
+def _texts(rule_source: RuleSource) -> list[object]:
     """Key that changes with the rules; legacy iptables has no handles."""
     return [
         (source, family.name, table, name, [loaded.text for loaded in chain.rules])
-        for source, families in ground.rulesets.items()
+        for source, families in rule_source.rulesets.items()
         for family, ruleset in families.items()
         for table, chains in ruleset.tables.items()
         for name, chain in chains.items()
@@ -168,12 +168,12 @@ def _format_wanted(wanted: Wanted) -> str:
     return f"{which}, to port {wanted.port}; Ctrl-C ends it"
 
 
-def compare(ground: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
+def compare(rule_source: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
     """Explain an observed packet and merge both paths."""
     packet = observed.first
-    _, answer, _ = answer_question(ground, packet)
-    ruleset = ground.join(packet.family) or Ruleset(packet.family)
-    around = ground.surroundings[packet.family]
+    _, answer, _ = answer_question(rule_source, packet)
+    ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
+    around = rule_source.surroundings[packet.family]
     folded = align(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:
         for trace in simulate_on_old_entries(packet, ruleset, around):

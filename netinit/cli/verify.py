@@ -53,24 +53,24 @@ def command(  # noqa: PLR0917 - click's
     """
     if live and watching:
         raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")
-    meant, notes = _find_options(options, pod, select)
+    target, notes = _find_options(options, pod, select)
     note(notes)
-    if meant is None:
+    if target is None:
         return _report_nothing(as_json)
     if watching:
-        return _watch(meant, strict=strict, as_json=as_json, connections=connections)
+        return _watch(target, strict=strict, as_json=as_json, connections=connections)
     report = probes = None
     try:
-        report = _judge(compare(meant, connections=connections), strict=strict)
+        report = _judge(compare(target, connections=connections), strict=strict)
     except BackendUnavailableError as error:
         if not live:
             raise
         warn([str(error)])  # the packets can be sent nevertheless
     if live:
-        probes = probe(meant)
+        probes = probe(target)
     warn([*(report.warnings if report else ()), *(probes.notes if probes else ())])
     if as_json:
-        show_artefact(render_json(report, probes, meant))
+        show_artefact(render_json(report, probes, target))
     else:
         _show(report, probes)
     if probes and probes.wrong:
@@ -87,14 +87,14 @@ def _show(report: Report | None, probes: Probes | None) -> None:
         answer(conclude(report, probes))
 
 
-def _watch(meant: Options, *, strict: bool, as_json: bool, connections: bool) -> int:
+def _watch(target: Options, *, strict: bool, as_json: bool, connections: bool) -> int:
     from netinit.cli.verify_watch import watch
 
     def describe(report: Report) -> dict[str, object]:
-        return to_plain(report, None, meant)
+        return to_plain(report, None, target)
 
     return watch(
-        meant, lambda: _judge(compare(meant, connections=connections), strict=strict), render=render_text,
+        target, lambda: _judge(compare(target, connections=connections), strict=strict), render=render_text,
         to_plain=describe if as_json else None, connections=connections,
     )  # fmt: skip
 
@@ -120,9 +120,9 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     from netinit.pods.live import infer_run
 
     if shown := infer_run(options):
-        meant, source, recovered = shown
-        note_text = f"no options were given; those that the rules show: {format_options(meant)}"
-        return meant, (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
+        target, source, inferred = shown
+        note_text = f"no options were given; those that the rules show: {format_options(target)}"
+        return target, (note_text, *[f"{source}: not shown by the rules: {text}" for text in inferred.unread])
     return None, ()
 
 

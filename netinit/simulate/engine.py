@@ -56,11 +56,11 @@ class Host:
         """Simulate one packet; unknown if the outcome depends on rules whose match is uncertain."""
         known = self.connections
         waiting: list[tuple[bool, ...]] = [()]
-        ways: list[tuple[_Journey, ConnectionTable]] = []
+        ways: list[tuple[_PacketPath, ConnectionTable]] = []
         while waiting and len(ways) < MOST_WAYS:
             assumed = waiting.pop()
             self.connections = known.copy()
-            journey = _Journey(self, packet, assumed)
+            journey = _PacketPath(self, packet, assumed)
             if packet.in_interface:
                 journey.come_in()
             else:
@@ -83,7 +83,7 @@ def _only_lets_go(doubt: tuple[bool, TraceStep | None, str]) -> bool:
     return step is not None and isinstance(step.met.target, Accept | Return)
 
 
-class _Journey(PacketState):
+class _PacketPath(PacketState):
     """One packet traversing the hooks. TCP without flags means a SYN, or an ACK on a known connection."""
 
     def __init__(self, host: Host, packet: Packet, assumed: tuple[bool, ...]) -> None:

@@ -119,18 +119,18 @@ def _sentence(made: Explanation) -> str:
         return f"unknown: {trace.reason}"
     if trace.verdict == DROPPED:
         how = "refused, and its sender is told" if trace.fate == REFUSED else "dropped"
-        return f"dropped: it is {how}, because {trace.reason}" + _told_purpose(made)
+        return f"dropped: it is {how}, because {trace.reason}" + _describe_purpose(made)
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
         return (
             f"captured: goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
-            + _told_cause(made)
+            + _describe_cause(made)
         )
-    return _tell_direct(made)
+    return _explain_direct(made)
 
 
-def _tell_direct(made: Explanation) -> str:
+def _explain_direct(made: Explanation) -> str:
     trace, last = made.trace, made.trace.last
     target = format_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
@@ -144,10 +144,10 @@ def _tell_direct(made: Explanation) -> str:
         where = f"is forwarded to {target} through {last.out_interface}"
     else:
         where = f"goes out to {target} through {last.out_interface}"
-    return f"direct: {where}" + _told_cause(made)
+    return f"direct: {where}" + _describe_cause(made)
 
 
-def _told_cause(made: Explanation) -> str:
+def _describe_cause(made: Explanation) -> str:
     step = made.because
     if step is None or step.rule is None:
         if not any(one.rule for one in made.trace.steps):
@@ -164,7 +164,7 @@ def _told_cause(made: Explanation) -> str:
     return f", because of a rule that is not netinit's: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 
 
-def _told_purpose(made: Explanation) -> str:
+def _describe_purpose(made: Explanation) -> str:
     step = made.because
     return f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
 
@@ -182,9 +182,9 @@ def find_changes(
 
     If the live rules differ from what the options plan, reapplying the same options comes first.
     """
-    meant = wanted or options
+    target = wanted or options
     found: dict[str, str] = {}
-    candidates = [(REPAIR, meant)] if meant else []
+    candidates = [(REPAIR, target)] if target else []
     parsed: dict[str, Rule] = {}
     for label, changed in [*candidates, *(find_alternatives(options, packet) if options else ())]:
         after = simulate(packet, with_plan(ruleset, plan(changed), parsed), surroundings).verdict

@@ -72,17 +72,17 @@ def _doubtful(snapshot: Snapshot, family: Family) -> tuple[Network, ...]:
     What the usual tables deliver here is listed among the routes instead.
     """
     kept = [one.destination for one in routes_that_stay(snapshot, family) if one.table not in (MAIN, LOCAL)]
-    kept += [one.destination for one in losing_routes(snapshot, family)]
-    kept += [one.destination or (0, 0) for one in losing_rules(snapshot, family)]
+    kept += [one.destination for one in dropping_routes(snapshot, family)]
+    kept += [one.destination or (0, 0) for one in dropping_rules(snapshot, family)]
     return tuple(Network((family.version, *one)) for one in kept)
 
 
-def losing_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
+def dropping_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
     """Policy rules that drop packets."""
     return [one for one in snapshot.routing_rules if one.family == family.number and one.action in LOST]
 
 
-def losing_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
+def dropping_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
     """Routes that drop packets, in tables that are looked up; without IPv6's own "no default route" entry."""
     tables = {*[one.table for one in snapshot.routing_rules if one.family == family.number], MAIN, LOCAL}
     found = [one for one in snapshot.routes if one.family == family.number and one.kind in LOST and one.table in tables]

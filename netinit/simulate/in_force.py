@@ -28,13 +28,13 @@ from netinit.simulate.host import (
     LOOPBACK_INDEX,
     LOST,
     describe_node_program,
+    dropping_routes,
+    dropping_rules,
     is_simple,
-    losing_routes,
-    losing_rules,
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Station, each_of
+from netinit.simulate.loaded_rules import BaseChain, HookedChain, LoadedChain, LoadedRule, each_of
 from netinit.simulate.routing import find_ways_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.snapshot_rules import (
@@ -75,7 +75,7 @@ class Departures:
 
 
 def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Departures:
-    """How the kernel's behaviour differs from the plan, apart from differences already in `listed` (from the rules of `backend`)."""
+    """How the kernel's behaviour differs from the plan, other than differences already in `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
     if source is None or not plan.families:
         return Departures()
@@ -201,10 +201,10 @@ class _Judge:
         if any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
             found.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
         for family in self._plan.families:
-            lost = [f"a policy rule of priority {one.priority}" for one in losing_rules(self._snapshot, family)]
+            lost = [f"a policy rule of priority {one.priority}" for one in dropping_rules(self._snapshot, family)]
             lost += [
                 f"the route {LOST[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
-                for one in losing_routes(self._snapshot, family)
+                for one in dropping_routes(self._snapshot, family)
             ]
             found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
         return found
@@ -361,21 +361,21 @@ def _pass_alike(one: Ruleset, other: Ruleset) -> bool:
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
     """Everything packets may meet at a hook, in order."""
     return [
-        (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in stations] for stations in stage.rounds])
+        (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in chains] for chains in stage.rounds])
         for stage in ruleset.stages[hook]
     ]
 
 
-def _rules_from(station: Station) -> dict[str, object]:
+def _rules_from(hooked: HookedChain) -> dict[str, object]:
     """The policy and rules of a base chain and of every chain it may call, by name."""
     found: dict[str, object] = {}
-    waiting = [station.chain]
+    waiting = [hooked.chain]
     while waiting:
         chain = waiting.pop()
         if chain.name not in found:
             found[chain.name] = (chain.policy, [normalise_rule(loaded.rule) for loaded in chain.rules])
             called = [target.chain for loaded in chain.rules for target in each_of(loaded.rule.target) if isinstance(target, Jump)]
-            waiting += [station.chains[name] for name in called if name in station.chains]
+            waiting += [hooked.chains[name] for name in called if name in hooked.chains]
     return found
 
 

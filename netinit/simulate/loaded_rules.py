@@ -75,7 +75,7 @@ class BaseChain:
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class HookedChain:
     """A base chain as packets meet it at a hook, with the `chains` it may call.
 
     `effect` is the iptables table whose targets its rules may use. A foreign chain with exactly the priority of
@@ -120,7 +120,7 @@ class HookStage:
     """
 
     name: str
-    rounds: tuple[tuple[Station, ...], ...] = ()
+    rounds: tuple[tuple[HookedChain, ...], ...] = ()
 
 
 def each_of(target: Target) -> tuple[Target, ...]:

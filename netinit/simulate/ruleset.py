@@ -14,7 +14,16 @@ from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Plan, Ru
 from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
-from netinit.simulate.loaded_rules import ACCEPT, EARLY, LATE, BaseChain, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import (
+    ACCEPT,
+    EARLY,
+    LATE,
+    BaseChain,
+    HookedChain,
+    HookStage,
+    LoadedChain,
+    LoadedRule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,21 +68,21 @@ class Ruleset:
         return {hook: tuple(self._list_stages(hook)) for hook in STAGES}
 
     def _list_stages(self, hook: str) -> Iterator[HookStage]:
-        by_priority: dict[int, list[Station]] = {}
-        nat: dict[int, list[Station]] = {}
+        by_priority: dict[int, list[HookedChain]] = {}
+        nat: dict[int, list[HookedChain]] = {}
         fixed = {priority_at(hook, stage): stage for stage in STAGES[hook]}
         for priority, table in fixed.items():
             for place in self.places:
                 chain = place.tables.get(table, {}).get(hook)
                 if chain and chain.policy and (chain.rules or chain.policy != ACCEPT):  # a chain without a policy has no hook
                     found = nat if table == NAT else by_priority
-                    found.setdefault(priority, []).append(Station(table, chain, place.tables[table], table, place.source))
+                    found.setdefault(priority, []).append(HookedChain(table, chain, place.tables[table], table, place.source))
         for base in self.foreign:
             if base.hook == hook and (base.chains[base.name].rules or base.chains[base.name].policy != ACCEPT):
                 is_nat = base.kind == "nat"
                 effect = NAT if is_nat else RAW  # notrack and zones apply wherever a connection is not tracked yet
-                station = Station(base.place, base.chains[base.name], base.chains, effect)
-                (nat if is_nat else by_priority).setdefault(base.priority, []).append(station)
+                hooked = HookedChain(base.place, base.chains[base.name], base.chains, effect)
+                (nat if is_nat else by_priority).setdefault(base.priority, []).append(hooked)
         for priority in sorted({*fixed, *by_priority}):
             stage, here = fixed.get(priority, ""), tuple(by_priority.get(priority, ()))
             if stage in (TRACKING, NAT):
@@ -119,7 +128,7 @@ class Ruleset:
         )
 
 
-def stand_beside(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
+def combine_places(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
     """Combine the rules of a kernel's places, by name, into one ruleset; a single place stays as it is.
 
     `first` is the place of our rules, if known.

@@ -38,7 +38,7 @@ from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule
-from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
+from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
 SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
@@ -64,7 +64,7 @@ class Places:
     def join(self, family: Family, source: str) -> Ruleset:
         """All rules that packets of a family meet; `source` is the place of our rules."""
         held = {name: found[family] for name, found in self.rulesets.items() if family in found}
-        return replace(stand_beside(held, source), foreign=self.foreign[family])
+        return replace(combine_places(held, source), foreign=self.foreign[family])
 
 
 def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:

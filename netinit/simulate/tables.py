@@ -18,9 +18,9 @@ from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
 from netinit.simulate.hooks import FORWARD, TRANSLATES_DESTINATION
-from netinit.simulate.loaded_rules import EARLY, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, tell_dispute
+from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,13 +35,13 @@ MOST_ORDERS = 4  # chains of one priority that are tried in every order
 class _Place:
     """A rule in its chain, and the chains that called it."""
 
-    station: Station
+    hooked: HookedChain
     chain: LoadedChain
     loaded: LoadedRule
     above: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"rule {self.loaded.number} of {self.station.name} {self.chain.name}, {self.loaded.quotation}"
+        return f"rule {self.loaded.number} of {self.hooked.name} {self.chain.name}, {self.loaded.quotation}"
 
 
 class PacketState:
@@ -83,25 +83,25 @@ class PacketState:
     def ask(self, stage: HookStage) -> None:
         """Traverse the chains of a stage."""
         before = self._translation()
-        for stations in stage.rounds:
+        for hooked_chains in stage.rounds:
             if self._fate or (stage.name == NAT and self._translation() != before):
                 return
-            self._ask_round(stations)
+            self._ask_round(hooked_chains)
 
-    def _ask_round(self, stations: Sequence[Station]) -> None:
+    def _ask_round(self, hooked_chains: Sequence[HookedChain]) -> None:
         """Traverse chains of one priority."""
-        several = len(stations) > 1 and any(one.changes_packets for one in stations)
-        if several and len(stations) > MOST_ORDERS:
+        several = len(hooked_chains) > 1 and any(one.changes_packets for one in hooked_chains)
+        if several and len(hooked_chains) > MOST_ORDERS:
             self._end(UNKNOWN, f"more than {MOST_ORDERS} chains of one priority change packets at {self._hook}")
             return
-        first, *others = [self._try_all(order) for order in permutations(stations)] if several else [set()]
-        self._ask_each(stations)
+        first, *others = [self._try_all(order) for order in permutations(hooked_chains)] if several else [set()]
+        self._ask_each(hooked_chains)
         if self._fate != UNKNOWN and any(outcomes != first for outcomes in others):
-            self._disputed = tuple(one.source or one.table for one in stations)
+            self._disputed = tuple(one.source or one.table for one in hooked_chains)
             self._decider = None
-            self._end(UNKNOWN, tell_dispute(self._disputed))
+            self._end(UNKNOWN, explain_dispute(self._disputed))
 
-    def _try_all(self, order: Sequence[Station]) -> set[tuple[object, ...]]:
+    def _try_all(self, order: Sequence[HookedChain]) -> set[tuple[object, ...]]:
         """Possible outcomes if the chains run in this order, under all assumptions."""
         found: set[tuple[object, ...]] = set()
         before = tuple([one for one, _, _ in self.doubts])
@@ -114,7 +114,7 @@ class PacketState:
             waiting += [(*chosen[:at], True) for at in range(len(assumed), len(chosen))]
         return found
 
-    def try_order(self, order: Sequence[Station], assumed: tuple[bool, ...]) -> tuple[object, ...]:
+    def try_order(self, order: Sequence[HookedChain], assumed: tuple[bool, ...]) -> tuple[object, ...]:
         """The outcome of one order under some assumptions; call it on a copy."""
         self._steps = []
         self._assumed = assumed
@@ -127,23 +127,23 @@ class PacketState:
         kept = connection and (connection.to, connection.mark, connection.zone, connection.redirected)
         return (self._packet, kept, self._port, self._transparent, self._translated, self._zone)
 
-    def _ask_each(self, stations: Sequence[Station]) -> None:
+    def _ask_each(self, hooked_chains: Sequence[HookedChain]) -> None:
         before = self._translation()
-        for station in stations:
-            if self._fate or (station.effect == NAT and self._translation() != before):
+        for hooked in hooked_chains:
+            if self._fate or (hooked.effect == NAT and self._translation() != before):
                 return  # once a NAT chain has translated a packet, it skips the others
-            if station.turn == EARLY:
-                if not self._assume(None, f"the kernel does not show whether {station.name} comes first at {self._hook}"):
+            if hooked.turn == EARLY:
+                if not self._assume(None, f"the kernel does not show whether {hooked.name} comes first at {self._hook}"):
                     continue
-                self._early.add((self._hook, station.place))
-            elif station.turn and (self._hook, station.place) in self._early:
+                self._early.add((self._hook, hooked.place))
+            elif hooked.turn and (self._hook, hooked.place) in self._early:
                 continue
-            chain = station.chain
-            if self._walk(station, chain, ()) != GO_ON:
+            chain = hooked.chain
+            if self._walk(hooked, chain, ()) != GO_ON:
                 continue
             outcome = f"the policy is {chain.policy}"
-            self._steps.append(TraceStep(self._hook, outcome, station.table, chain.name, source=station.source))
-            policy = f"the policy of {station.name} {chain.name} is {chain.policy}"
+            self._steps.append(TraceStep(self._hook, outcome, hooked.table, chain.name, source=hooked.source))
+            policy = f"the policy of {hooked.name} {chain.name} is {chain.policy}"
             if chain.policy == "DROP":
                 self._end(DROPPED, policy)
             elif chain.policy != "ACCEPT":
@@ -161,12 +161,12 @@ class PacketState:
         to = self._connection and (self._connection.to, self._connection.redirected)
         return (to, self._translated, self._packet.source)
 
-    def _walk(self, station: Station, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
+    def _walk(self, hooked: HookedChain, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
         """Traverse a chain: accepted, ended, or returned to the calling chain."""
         for loaded in chain.rules:
             holds = self._test(loaded)
             target = loaded.rule.target
-            at = _Place(station, chain, loaded, above)
+            at = _Place(hooked, chain, loaded, above)
             if holds is None and not target.only_observes:
                 self._step(at, None, "whether it holds cannot be known")
                 holds = self._assume(self._steps[-1], f"{at}: {self._unknown_part(loaded)}")
@@ -182,7 +182,7 @@ class PacketState:
             if verdict != GO_ON:
                 return verdict
         if not chain.policy:
-            ended = TraceStep(self._hook, "the chain ends: back to its caller", station.table, chain.name, source=station.source)
+            ended = TraceStep(self._hook, "the chain ends: back to its caller", hooked.table, chain.name, source=hooked.source)
             self._steps.append(ended)
         return GO_ON
 
@@ -203,16 +203,16 @@ class PacketState:
     def call(self, chain: str) -> Verdict:
         """Enter another chain."""
         at = self._at
-        called = at.station.chains.get(chain)
+        called = at.hooked.chains.get(chain)
         if called is None or called.policy:
             return self._end_by_rule(UNKNOWN, f"{at}: nothing is known of {chain}")
         if chain in at.above:
             return self._end_by_rule(UNKNOWN, f"{at}: the chain {chain} calls itself")
-        return self._walk(at.station, called, (*at.above, at.chain.name))
+        return self._walk(at.hooked, called, (*at.above, at.chain.name))
 
     def track(self, zone: int | None) -> Verdict:
         """Set the conntrack zone, or None for no tracking; the first such rule wins, a tracked packet keeps its own (xt_CT)."""
-        if self._at.station.effect != RAW:
+        if self._at.hooked.effect != RAW:
             return self.give_up()
         if self._connection is None and not self._zone:
             if zone is None:
@@ -229,7 +229,7 @@ class PacketState:
 
     def redirect(self, port: int) -> Verdict:
         """Redirect the connection to a port of this host."""
-        if self._at.station.effect != NAT:
+        if self._at.hooked.effect != NAT:
             return self.give_up()
         connection = self._connection
         if connection is None:
@@ -251,7 +251,7 @@ class PacketState:
         connection = self._connection
         if is_of_other_family(address, self._packet.family):
             return GO_ON
-        if self._at.station.effect != NAT or connection is None:
+        if self._at.hooked.effect != NAT or connection is None:
             return self.give_up()
         original = connection.original
         connection.send_to(number_of(address) if address else original.destination, port or original.destination_port)
@@ -269,7 +269,7 @@ class PacketState:
 
     def replace_source(self) -> Verdict:
         """Translate the source to an address that only the kernel knows."""
-        if self._at.station.effect != NAT:
+        if self._at.hooked.effect != NAT:
             return self.give_up()
         self._packet = self._packet.replace(source=None)
         return ACCEPTED
@@ -332,7 +332,7 @@ class PacketState:
         return ENDED
 
     def _step(self, at: _Place, holds: bool | None, outcome: str) -> None:
-        step = TraceStep(self._hook, outcome, at.station.table, at.chain.name, at.loaded, holds, at.station.source)
+        step = TraceStep(self._hook, outcome, at.hooked.table, at.chain.name, at.loaded, holds, at.hooked.source)
         self._steps.append(step)
 
     def _note(self, outcome: str, table: str = "") -> None:

@@ -98,7 +98,7 @@ class Trace:
         return tuple(step for step in self.steps if step.rule is not None and step.holds)
 
 
-def tell_dispute(places: Sequence[str]) -> str:
+def explain_dispute(places: Sequence[str]) -> str:
     """The reason for an unknown verdict when several places treat a packet differently."""
     return f"{' and '.join(places)} both have rules for this connection, and the kernel does not show which it runs first"
 

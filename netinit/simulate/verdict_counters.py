@@ -79,14 +79,14 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _PathRule:
     """A rule on a path from a hook; `above` are the calling rules."""
 
     hook: str
     table: str
     chain: LoadedChain
     index: int
-    above: tuple[_At, ...]
+    above: tuple[_PathRule, ...]
 
     @property
     def rule(self) -> LoadedRule:
@@ -98,7 +98,7 @@ class _At:
         return (self.table, self.chain.name, self.rule.number)
 
     @property
-    def entry(self) -> _At:
+    def entry(self) -> _PathRule:
         """The base chain's rule that the path began with."""
         return self.above[0] if self.above else self
 
@@ -144,7 +144,7 @@ class _Finder:
         self._last: dict[tuple[str, str], int] = {}  # last rule that leads to a capture, by table and chain
 
     def find(self) -> Iterator[Fate]:
-        paths: dict[Spot, list[_At]] = {}
+        paths: dict[Spot, list[_PathRule]] = {}
         jumps: dict[Spot, set[tuple[Spot, ...]]] = {}  # the paths to each rule
         for at in self._list_ways():
             if at.above:
@@ -176,14 +176,14 @@ class _Finder:
                 others = [] if table != NAT or TCP in chain.rules[index].rule.matches else refused.get(hook, [])
                 yield Fate(
                     _DIRECTIONS[hook], DIRECT, 0, _unit(table), NOTHING_CAPTURES,
-                    places=(self._place(_At(hook, table, chain, index, ())), *[one for fate, _ in fates for one in fate.less]),
+                    places=(self._place(_PathRule(hook, table, chain, index, ())), *[one for fate, _ in fates for one in fate.less]),
                     less=tuple([one for fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
 
-    def _place(self, at: _At) -> Place:
+    def _place(self, at: _PathRule) -> Place:
         return Place(self._source, self._family, *at.spot)
 
-    def _make(self, counted: _At, members: list[_At], less: list[_At]) -> Fate:
+    def _make(self, counted: _PathRule, members: list[_PathRule], less: list[_PathRule]) -> Fate:
         """The fate of packets on these paths, counted by `counted` minus `less`."""
         at = members[0]
         verdict = self._verdict(at)
@@ -197,7 +197,7 @@ class _Finder:
             (self._place(counted),), tuple([self._place(one) for one in less]),
         )  # fmt: skip
 
-    def _describe(self, at: _At) -> tuple[str, str, bool]:
+    def _describe(self, at: _PathRule) -> tuple[str, str, bool]:
         """The cause, the option behind it, and whether the rule is foreign."""
         step: TraceStep | None = at.step
         if self._verdict(at) == CAPTURED:
@@ -209,23 +209,23 @@ class _Finder:
         option = "" if made is None or made == ALWAYS else self._origins.get(made.option, made.label)
         return loaded.purpose or f"{loaded.quotation} ({place})", option, not loaded.purpose
 
-    def _list_ways(self) -> Iterator[_At]:
+    def _list_ways(self) -> Iterator[_PathRule]:
         for hook in _DIRECTIONS:
             for table in STAGES[hook]:
                 if chain := self._tables.get(table, {}).get(hook):
                     yield from self._walk(hook, table, chain, ())
 
-    def _walk(self, hook: str, table: str, chain: LoadedChain, above: tuple[_At, ...]) -> Iterator[_At]:
+    def _walk(self, hook: str, table: str, chain: LoadedChain, above: tuple[_PathRule, ...]) -> Iterator[_PathRule]:
         """Every reachable rule on each path; a recursive chain is entered once."""
         for index, loaded in enumerate(chain.rules):
-            at = _At(hook, table, chain, index, above)
+            at = _PathRule(hook, table, chain, index, above)
             called = self._tables[table].get(loaded.rule.target.calls)
             if called is None:
                 yield at
             elif called is not chain and all(called is not one.chain for one in above):
                 yield from self._walk(hook, table, called, (*above, at))
 
-    def _verdict(self, at: _At) -> str:
+    def _verdict(self, at: _PathRule) -> str:
         """The verdict of a rule; empty if it does not decide."""
         target = at.rule.rule.target
         if target.captures_at:
@@ -237,7 +237,7 @@ class _Finder:
         ends = isinstance(target, Return | Accept) and self._ends_the_way(at)
         return DIRECT if ends or isinstance(target, DestinationNat) else ""
 
-    def _ends_the_way(self, at: _At) -> bool:
+    def _ends_the_way(self, at: _PathRule) -> bool:
         """Whether accepting here keeps packets from every rule that may capture them."""
         stages = STAGES[at.hook]
         for later in stages[stages.index(at.table) + 1 :]:
@@ -269,15 +269,17 @@ def _unit(table: str) -> str:
     return CONNECTIONS if table == NAT else PACKETS
 
 
-def _part(paths: list[_At], jumps: Mapping[Spot, set[tuple[Spot, ...]]]) -> list[tuple[_At, list[_At], list[_At]]]:
+def _part(
+    paths: list[_PathRule], jumps: Mapping[Spot, set[tuple[Spot, ...]]]
+) -> list[tuple[_PathRule, list[_PathRule], list[_PathRule]]]:
     """Split the paths to one rule so that each can be counted: (counting rule, paths, rules to subtract)."""
     alone = [at for at in paths if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(paths) > 1 else []
     others = [at for at in paths if at not in alone]
-    found: list[tuple[_At, list[_At], list[_At]]] = [(at.above[-1], [at], []) for at in alone]
+    found: list[tuple[_PathRule, list[_PathRule], list[_PathRule]]] = [(at.above[-1], [at], []) for at in alone]
     return [*found, (others[0], others, [at.above[-1] for at in alone])] if others else found
 
 
-def _is_implied(at: _At) -> bool:
+def _is_implied(at: _PathRule) -> bool:
     """Whether everything on this path satisfies the last rule's matches."""
     before = [match for one in at.above for match in one.rule.rule.matches]
     protocols = {match.protocol for match in before if isinstance(match, Port)}
@@ -287,14 +289,14 @@ def _is_implied(at: _At) -> bool:
     )
 
 
-def _drops_datagrams(at: _At) -> bool:
+def _drops_datagrams(at: _PathRule) -> bool:
     """Whether a filter rule drops UDP in every conntrack state: no entry is ever confirmed, so nat counts every packet."""
     matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
     udp = any(isinstance(match, Port) and match.protocol == "udp" for match in matches)
     return at.table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
 
 
-def _of_known_connections(at: _At) -> bool:
+def _of_known_connections(at: _PathRule) -> bool:
     """Whether the rule sees only packets of connections that were decided before."""
     matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
     return any(

@@ -16,7 +16,7 @@ from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.findings.formats import FORMATS, render
 from netinit.cli.findings.ignored import ignore_options, read_ignored
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.rule_sources import RuleSource, find_ground, find_rule_sources, ground_options
+from netinit.cli.rule_sources import RuleSource, find_rule_source, find_rule_sources, rule_source_options
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
 
@@ -26,7 +26,7 @@ FOUND = 4
 
 @click.command("audit", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@ground_options
+@rule_source_options
 @click.option("--all-pods", is_flag=True, help="Audit the live rules of every pod of this node.")
 @click.option("--assert", "asserted", multiple=True, metavar="FILE|TEXT", help="Prove or refute what this says; repeatable.")
 @click.option("--fail-on", multiple=True, metavar="bypass[:CLASS]", help="Exit with 4 for a bypass (of a class); repeatable.")
@@ -69,8 +69,8 @@ def command(  # noqa: PLR0917
         raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
     if all_pods and (pod or live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
-    grounds = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)
-    found = [examine(name, ground, assertions) for name, ground in grounds]
+    rule_sources = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)
+    found = [examine(name, rule_source, assertions) for name, rule_source in rule_sources]
     if form in FORMATS and not as_json:
         issues = [issue for one in found for issue in list_issues(one, accepted)]
         show_artefact(render(form, "audit", issues, [one.name for one in found]))
@@ -101,32 +101,32 @@ def _introduce(found: list[Audited]) -> None:
 
 def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
     """The live rules of every pod here that has any. Raises NetinitError if there is none."""
-    grounds: list[tuple[str, RuleSource]] = []
+    rule_sources: list[tuple[str, RuleSource]] = []
     without = 0
     for pid, program in find_pods():
         name = f"pid {pid} ({program})"
         try:
-            ground = find_ground(options.replace(pid=pid), (), "", (), live=True)
+            rule_source = find_rule_source(options.replace(pid=pid), (), "", (), live=True)
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue
-        if _has_rules(ground):
-            grounds.append((name, ground))
+        if _has_rules(rule_source):
+            rule_sources.append((name, rule_source))
         else:
             without += 1
     if without:
         note([f"{count(without, 'network namespace')} of this node without any rule: not of a mesh"])
-    if not grounds:
+    if not rule_sources:
         raise NetinitError(
             "--all-pods: no pod of this node has rules that can be read; run it as root on the node, where its processes are seen"
         )
-    return grounds
+    return rule_sources
 
 
-def _has_rules(ground: RuleSource) -> bool:
+def _has_rules(rule_source: RuleSource) -> bool:
     return any(
         chain.rules
-        for found in ground.rulesets.values()
+        for found in rule_source.rulesets.values()
         for ruleset in found.values()
         for chains in ruleset.tables.values()
         for chain in chains.values()

@@ -50,28 +50,28 @@ class Audited:
     facts: PodFacts | None = None
 
 
-def subject_of(name: str, ground: RuleSource) -> AuditSubject:
+def subject_of(name: str, rule_source: RuleSource) -> AuditSubject:
     """The subject to audit, without families in which the pod has no address."""
     around = {
-        family: one for family, one in ground.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
+        family: one for family, one in rule_source.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
     }
-    rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in ground.rulesets.items()}
+    rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in rule_source.rulesets.items()}
     return AuditSubject(
-        name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted,
-        free=not ground.live, has_tunnel=ground.facts is not None and ground.facts.has_tunnel is True,
-        shared_owners=ground.facts.shared_owners if ground.facts else (),
-        ipv4_first=replace(subject_of(name, ground.ipv4_first), families=(IPV6,)) if ground.ipv4_first else None,
+        name, rulesets, around or rule_source.surroundings, rule_source.options, rule_source.origins, rule_source.wanted,
+        free=not rule_source.live, has_tunnel=rule_source.facts is not None and rule_source.facts.has_tunnel is True,
+        shared_owners=rule_source.facts.shared_owners if rule_source.facts else (),
+        ipv4_first=replace(subject_of(name, rule_source.ipv4_first), families=(IPV6,)) if rule_source.ipv4_first else None,
     )  # fmt: skip
 
 
-def examine(name: str, ground: RuleSource, assertions: Sequence[Assertion]) -> Audited:
+def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
     """Audit one pod. Raises TooManyPartsError."""
-    subject = subject_of(name, ground)
-    made = next(iter(ground.options.values()), None)
+    subject = subject_of(name, rule_source)
+    made = next(iter(rule_source.options.values()), None)
     options = format_options(made) if made else ""
     traffic = audit(subject)
-    warnings = (*ground.warnings, *_name_redirected(subject, traffic))
-    return Audited(name, traffic, rule_on(subject, assertions), options, ground.notes, warnings, ground.facts)
+    warnings = (*rule_source.warnings, *_name_redirected(subject, traffic))
+    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
 
 
 def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:

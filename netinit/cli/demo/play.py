@@ -184,7 +184,7 @@ def draw(plan: Plan) -> Iterator[Line]:
                 if rule.comment != said:
                     said = rule.comment
                     yield Line(COMMENT, f"  # {said} ({rule.origin_label})")
-                yield from (Line(TEXT, f"  {text}") for text in _spell(rule, plan))
+                yield from (Line(TEXT, f"  {text}") for text in _format_rule(rule, plan))
     besides = [command for family in plan.families for command in ip_commands(plan, family)]
     yield from (Line(TEXT, f"besides: {command}") for command in besides)
 
@@ -246,7 +246,7 @@ def _from(uid: int, host: str, source: str | None = None) -> Probe:
     return Probe(host, 80, uid=uid, gid=uid, source=source, timeout=PATIENCE)
 
 
-def _spell(rule: Rule, plan: Plan) -> list[str]:
+def _format_rule(rule: Rule, plan: Plan) -> list[str]:
     """The rule's texts; those of one family, where the families differ, with its name."""
     texts = {family: write_rule(rule, family) for family in plan.families if family in rule.families}
     if len(texts) == len(plan.families) and len({tuple(found) for found in texts.values()}) == 1:

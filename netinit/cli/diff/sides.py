@@ -17,8 +17,8 @@ from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.rule_sources import (
     RuleSource,
     complete_servers,
-    find_ground,
     find_planned,
+    find_rule_source,
     is_file,
     names_rules,
     read_file,
@@ -83,10 +83,10 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
 
 
 def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Compared:
-    grounds = [one for one in (before, after) if one]
+    rule_sources = [one for one in (before, after) if one]
     return Compared(
         name, subject_of(name, before) if before else None, subject_of(name, after) if after else None,
-        tuple(note for one in grounds for note in one.notes), tuple(warning for one in grounds for warning in one.warnings),
+        tuple(note for one in rule_sources for note in one.notes), tuple(warning for one in rule_sources for warning in one.warnings),
     )  # fmt: skip
 
 
@@ -98,9 +98,9 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
     listings = {side: found for side in (old, new) if (found := _read_listings(side))}
     if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")
-    live = find_ground(options, (), "", (), live=True) if LIVE in (old, new) else None
+    live = find_rule_source(options, (), "", (), live=True) if LIVE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
-    return [in_common(beside(_pair(f"{old} and {new}", before, after), live))]
+    return [restrict_to_common_families(on_live_host(_pair(f"{old} and {new}", before, after), live))]
 
 
 def _is_file(side: str) -> bool:
@@ -119,7 +119,7 @@ def _read_listings(side: str) -> RuleSource | None:
     return None
 
 
-def in_common(pair: Compared) -> Compared:
+def restrict_to_common_families(pair: Compared) -> Compared:
     """Restrict both sides to their common families: a listing may cover one only."""
     if pair.before is None or pair.after is None:
         return pair
@@ -133,7 +133,7 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
     if side == LIVE and live:
         return live
     if _is_file(side):
-        return find_ground(Options(), (side,), "", (), live=False)
+        return find_rule_source(Options(), (side,), "", (), live=False)
     try:
         words = shlex.split(side)
     except ValueError as error:
@@ -154,21 +154,21 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
 
 def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Compared]:
     """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
-    ground = find_ground(options, pod, select, (), live=True)
-    meant = ground.wanted or next(iter(ground.options.values()), None)
+    rule_source = find_rule_source(options, pod, select, (), live=True)
+    meant = rule_source.wanted or next(iter(rule_source.options.values()), None)
     if meant is None:
         raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")
     made = plan(meant)
     planned = replace(
-        ground, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in ground.surroundings}},
+        rule_source, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in rule_source.surroundings}},
         options={"plan": meant}, notes=(THIS_HOST,), warnings=(),
     )  # fmt: skip
     left = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
-    found = find_diversions(ground.snapshot, made, ground.ours) if ground.snapshot and ground.ours else ()
-    return [replace(_pair(f"{left} and the live rules", planned, ground), routing=found)]
+    found = find_diversions(rule_source.snapshot, made, rule_source.ours) if rule_source.snapshot and rule_source.ours else ()
+    return [replace(_pair(f"{left} and the live rules", planned, rule_source), routing=found)]
 
 
-def beside(pair: Compared, live: RuleSource | None) -> Compared:
+def on_live_host(pair: Compared, live: RuleSource | None) -> Compared:
     """Both sides on the host of the live rules, if there are any."""
     if live is None or pair.before is None or pair.after is None:
         return pair

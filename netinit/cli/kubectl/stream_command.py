@@ -102,10 +102,10 @@ def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Sh
 
     def show(line: str) -> None:
         try:
-            sight = read_object(json.loads(line))
+            snapshot = read_object(json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
             raise ClusterError(f"{pod.title}: its watch gave a line that cannot be read; is it another version?") from None
-        writer.show(sight, pod.title)
+        writer.show(snapshot, pod.title)
 
     return show
 

@@ -135,15 +135,15 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
 def _in_children(questions: list[_Question], ask: Callable[[_Question], dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The results of `ask` in order; errors become answers."""
     most = 2 * count_cores()
-    begun: list[children.Child] = []
+    started: list[children.Child] = []
 
     def begin(question: _Question) -> children.Child:
         return children.start(lambda _: ask(question), seconds=SECONDS, what="the answer", kept=None)
 
     for position, _ in enumerate(questions):
-        while len(begun) < len(questions) and len(begun) - position < most:
-            begun.append(begin(questions[len(begun)]))
-        with begun[position] as child:
+        while len(started) < len(questions) and len(started) - position < most:
+            started.append(begin(questions[len(started)]))
+        with started[position] as child:
             try:
                 yield child.receive()
             except (NetinitError, children.ChildError, OSError) as error:

@@ -52,14 +52,14 @@ MOST_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class InferredOptions:
     """The inferred options: None if no rule is ours or the result is invalid. `unread` describes what is unknown."""
 
     options: Interception | None
     unread: tuple[str, ...] = ()
 
 
-def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> Recovered:
+def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
     """Infer options from our rules as iptables-save lists them, without counters; `contents` are those of address sets.
 
     `routing` maps each mark of a policy rule to its routing table. Raises ParseError for an invalid rule.
@@ -78,12 +78,12 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
                     resolve(parse_rule(texts[index], family), contents or {}) for index in ours
                 ]
         excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
-    found = _recover(rules, routing, _written_chains)
+    found = _infer(rules, routing, _written_chains)
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
     doubt = f"--kube-virt-interfaces: nothing tells whether the rules that exclude {names} are netinit's"
-    return Recovered(found.options, (*found.unread, doubt))
+    return InferredOptions(found.options, (*found.unread, doubt))
 
 
 def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
@@ -101,23 +101,23 @@ def _is_interface(rule: Rule) -> bool:
     return len(rule.matches) == 1 and isinstance(rule.matches[0], InInterface) and not rule.matches[0].negated
 
 
-def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
+def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
     """Infer options from the rules in our own nft tables."""
-    return _recover(rules, routing, _planned_chains)
+    return _infer(rules, routing, _planned_chains)
 
 
-def _recover(rules: Mapping[Family, Chains], routing: Routing, made_by: Callable[[Plan, Family], Keys]) -> Recovered:
-    """Infer options from all rules, or from all but one; `made_by` writes a plan's rules in the dialect."""
-    found = _recover_all(rules, routing)
+def _infer(rules: Mapping[Family, Chains], routing: Routing, write_plan: Callable[[Plan, Family], Keys]) -> InferredOptions:
+    """Infer options from all rules, or from all but one; `write_plan` writes a plan's rules in the dialect."""
+    found = _infer_all(rules, routing)
     if found.options is None and found.unread:
-        return _recover_without_one(rules, routing, made_by) or found
+        return _infer_without_one(rules, routing, write_plan) or found
     return found
 
 
-def _recover_all(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
+def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
     found = {family: chains for family, chains in rules.items() if any(chain in OWNED_CHAINS for _, chain in chains)}
     if not found:
-        return Recovered(None)
+        return InferredOptions(None)
     refusing = {
         family: chains for family, chains in rules.items() if chains
     }  # the classic layout rejects without chains of its own
@@ -127,9 +127,9 @@ def _recover_all(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
         options = Interception(**reading.fields())
         if not _stops_reuse(rules) and _stops_reuse(_rules_of(plan(options))):
             options = options.replace(istio_exact=True)
-        return Recovered(options, tuple(dict.fromkeys(reading.unread)))
+        return InferredOptions(options, tuple(dict.fromkeys(reading.unread)))
     except OptionError as error:  # a foreign rule in our chains
-        return Recovered(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
+        return InferredOptions(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
 
 
 def _is_ambient(rules: Mapping[Family, Chains]) -> bool:
@@ -153,16 +153,16 @@ def _is_classic(rules: Mapping[Family, Chains]) -> bool:
     return not (again or any(isinstance(rule.target, Return) for rule in firsts))
 
 
-def _rules_of(made: Plan) -> dict[Family, Chains]:
+def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
     """A plan's rules by family and non-empty chain."""
     return {
         family: {
             (table.name, chain.name): rules
-            for table in made.tables
+            for table in plan_made.tables
             for chain in table.chains
             if (rules := [rule for rule in (*chain.inserted, *chain.rules) if family in rule.families])
         }
-        for family in made.families
+        for family in plan_made.families
     }
 
 
@@ -176,12 +176,12 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
         for rule in chains.get((MANGLE, ISTIO_INBOUND), ())
         for match in rule.matches
     )
-def _recover_without_one(
-    rules: Mapping[Family, Chains], routing: Routing, made_by: Callable[[Plan, Family], Keys]
-) -> Recovered | None:
+def _infer_without_one(
+    rules: Mapping[Family, Chains], routing: Routing, write_plan: Callable[[Plan, Family], Keys]
+) -> InferredOptions | None:
     """Infer options ignoring one foreign rule in our chains; None if no single rule is the obstacle.
 
-    The remaining rules must be exactly those of the options, as `made_by` writes them in the dialect.
+    The remaining rules must be exactly those of the options, as `write_plan` writes them in the dialect.
     """
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MOST_CANDIDATES:
@@ -192,17 +192,17 @@ def _recover_without_one(
                 one: {**chains, place: [rule for rule in chains[place] if rule is not foreign]} if place in chains else chains
                 for one, chains in rules.items()
             }
-            found = _recover_all(left, routing)
-            if found.options and _makes(found.options, left, made_by):
+            found = _infer_all(left, routing)
+            if found.options and _makes(found.options, left, write_plan):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
-                return Recovered(found.options, (*found.unread, what))
+                return InferredOptions(found.options, (*found.unread, what))
     return None
 
 
-def _makes(options: Interception, rules: Mapping[Family, Chains], made_by: Callable[[Plan, Family], Keys]) -> bool:
+def _makes(options: Interception, rules: Mapping[Family, Chains], write_plan: Callable[[Plan, Family], Keys]) -> bool:
     """Whether options produce exactly these rules in our chains."""
-    made = plan(options)
-    return all(made_by(made, family) == _keys(chains) for family, chains in rules.items())
+    plan_made = plan(options)
+    return all(write_plan(plan_made, family) == _keys(chains) for family, chains in rules.items())
 
 
 def _keys(chains: Chains) -> Keys:
@@ -214,19 +214,19 @@ def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
     return frozenset(rule[:-1]), rule[-1]
 
 
-def _written_chains(made: Plan, family: Family) -> Keys:
+def _written_chains(plan_made: Plan, family: Family) -> Keys:
     """A plan's rules in our chains, as in iptables."""
     return {
         (table, name): [_key(normalise(text, family)) for text in chain.texts]
-        for table, of_table in write_plan(made, family).items()
+        for table, of_table in write_plan(plan_made, family).items()
         for name, chain in of_table.items()
         if name in OWNED_CHAINS
     }
 
 
-def _planned_chains(made: Plan, family: Family) -> Keys:
+def _planned_chains(plan_made: Plan, family: Family) -> Keys:
     """A plan's rules in our chains, as in nft, where a list is one rule."""
-    return _keys(_rules_of(made).get(family, {}))
+    return _keys(_rules_of(plan_made).get(family, {}))
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
@@ -246,8 +246,8 @@ def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[F
 
 def _through_rules(options: Interception) -> Interception:
     """The options inferred from their own rules."""
-    made = plan(options)
-    return from_chains(_rules_of(made), {rule.mark: rule.table for rule in made.ip_rules}).options or options
+    plan_made = plan(options)
+    return from_chains(_rules_of(plan_made), {rule.mark: rule.table for rule in plan_made.ip_rules}).options or options
 
 
 def _comparable(value: Any) -> Any:

@@ -54,14 +54,14 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
     grouped: dict[tuple[object, ...], list[Divergence]] = {}
     for space in make_spaces(rulesets, after.hosts, free=after.free):
-        for one in _of_note(space, list(compare(before.divide(space), after.divide(space)))):
+        for one in _drop_implied(space, list(compare(before.divide(space), after.divide(space)))):
             words = (_fate(one.before), _fate(one.after))
             key = (space.direction, words, _why(before, one.before), _why(after, one.after), one.known)
             grouped.setdefault(key, []).append(one)
     return tuple(_describe(found, before, after) for found in sorted(grouped.values(), key=_rank))
 
 
-def _of_note(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
+def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
     """Drop changes on old or invalid conntrack entries that match a change for new connections."""
     changed = unite([nothing(space), *[one.region & in_states(space, (NEW,)) for one in found]]).whatever(STATE)
     implied = changed & in_states(space, (*REUSES, INVALID))

@@ -84,10 +84,10 @@ def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Ass
     packets = 0
     doubt: tuple[Region, Part] | None = None
     for partition in subject.partitions:
-        meant = _meant(assertion, partition, subject)
-        packets += meant.size
-        for part in partition.parts if meant else ():
-            region = part.region & meant
+        selected = _select_packets(assertion, partition, subject)
+        packets += selected.size
+        for part in partition.parts if selected else ():
+            region = part.region & selected
             if not region or assertion.allows(part.verdict):
                 continue
             if part.verdict != UNKNOWN:
@@ -104,7 +104,7 @@ def _refuted(subject: AuditSubject, assertion: Assertion, packets: int, by: tupl
     return Ruling(assertion, holds, packets, shown, cures)
 
 
-def _meant(assertion: Assertion, partition: Partition, subject: AuditSubject) -> Region:
+def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSubject) -> Region:
     """The packets of a space that an assertion is about."""
     space = partition.space
     if assertion.direction not in ("", space.direction) or assertion.version not in (0, space.family.version):
@@ -117,12 +117,12 @@ def _meant(assertion: Assertion, partition: Partition, subject: AuditSubject) ->
         found &= in_states(space, (NEW,))
     options = next(iter(subject.options.values()), None)
     for clause in assertion.clauses:
-        chosen = _choose(clause, space, options)
+        chosen = _select(clause, space, options)
         found = found - chosen if clause.negated else found & chosen
     return found
 
 
-def _choose(clause: Clause, space: Space, options: Interception | None) -> Region:
+def _select(clause: Clause, space: Space, options: Interception | None) -> Region:
     """The packets a condition matches, ignoring its negation."""
     if clause.what in (grammar.TO, grammar.FROM):
         name = DESTINATION if clause.what == grammar.TO else SOURCE

@@ -11,7 +11,7 @@ from netinit.options import Interception
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import EPHEMERAL_PORT, SOMEBODY
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.ruleset import Ruleset, stand_beside
+from netinit.simulate.ruleset import Ruleset, combine_places
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import (
@@ -84,7 +84,7 @@ class AuditSubject:
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family from all places, ours first; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return stand_beside(places, next(iter(self.options), "")) if places else None
+        return combine_places(places, next(iter(self.options), "")) if places else None
 
     def options_of(self, part: Part) -> Interception | None:
         """The options behind the rules that decide a part, or our own if no rule decides."""

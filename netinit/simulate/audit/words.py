@@ -56,9 +56,9 @@ def _describe(region: Region) -> tuple[str, bool]:
         if region & sent:
             hull, region = sent, region & sent  # packets without a socket come from the kernel; their sender is not described
     words = []
-    for name, spell in _PHRASES.items():
+    for name, format_values in _PHRASES.items():
         if space.has(name):
-            text, whole = spell(space, region)
+            text, whole = format_values(space, region)
             words.append(text)
             hull &= whole
     return " ".join(word for word in words if word), not hull - region - martians(space)
@@ -108,8 +108,8 @@ def _destination(space: Space, region: Region) -> tuple[str, Region]:
         own |= heard
     values, whole = _reach(space, region, DESTINATION)
     if not region & own:
-        beside = _reach(space, region | own, DESTINATION)[0]  # exclusions from most addresses; the pod's own have a line of their own
-        text = _format_addresses(space, beside if _is_most(space, values) else values)
+        not_own = _reach(space, region | own, DESTINATION)[0]  # exclusions from most addresses; the pod's own have a line of their own
+        text = _format_addresses(space, not_own if _is_most(space, values) else values)
         if outbound:
             return f"to {text}" if text else "", whole
         return f"for other hosts, {text}" if text else "for other hosts", whole
@@ -131,11 +131,11 @@ def _source(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]]:
-    def spell(space: Space, region: Region) -> tuple[str, Region]:
+    def format_values(space: Space, region: Region) -> tuple[str, Region]:
         values, whole = _reach(space, region, name)
         return _phrase(values, space.dimension(name).last, word, _format_number), whole
 
-    return spell
+    return format_values
 
 
 def _state(space: Space, region: Region) -> tuple[str, Region]:
@@ -150,7 +150,7 @@ def _state(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:
-    def spell(space: Space, region: Region) -> tuple[str, Region]:
+    def format_values(space: Space, region: Region) -> tuple[str, Region]:
         whole = unite([marked(space, name, *bits) for bits in region.reach(name)])
         whose = "mark" if name == MARK else "connection mark"
         for found, how in ((whole, "with"), (everything(space) - whole, "without")):
@@ -161,7 +161,7 @@ def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:
                 return f"{how} the {whose} {text}" if mask else "", whole
         return f"with certain {whose}s" if everything(space) - whole else "", whole
 
-    return spell
+    return format_values
 
 
 def _socket(space: Space, region: Region) -> tuple[str, Region]:
@@ -194,13 +194,13 @@ def _format_number(interval: Interval) -> str:
     return str(interval[0]) if interval[0] == interval[1] else f"{interval[0]}-{interval[1]}"
 
 
-def _phrase(values: tuple[Interval, ...], last: int, word: str, spell: Callable[[Interval], str]) -> str:
+def _phrase(values: tuple[Interval, ...], last: int, word: str, format_values: Callable[[Interval], str]) -> str:
     """List the values, or "any but" the missing ones if that is shorter; empty if all occur."""
     gaps = tuple(_gaps(values, last))
     if not gaps:
         return ""
     most = 2 * sum(high - low + 1 for low, high in values) > last
-    listed = _list([spell(interval) for interval in (gaps if most else values)])
+    listed = _list([format_values(interval) for interval in (gaps if most else values)])
     return " ".join(part for part in (word, "any but" if most else "", listed) if part)
 
 

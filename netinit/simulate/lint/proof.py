@@ -81,8 +81,8 @@ class Prover:
 
     def _load(self, options: Options) -> Mapping[Family, Ruleset]:
         if options not in self._rulesets:
-            made = self._plan(options)
-            self._rulesets[options] = {family: load_plan(made, family) for family in made.families}
+            planned = self._plan(options)
+            self._rulesets[options] = {family: load_plan(planned, family) for family in planned.families}
         return self._rulesets[options]
 
     def divide(self, options: Options, space: Space) -> Partition:
@@ -146,38 +146,38 @@ def _look_at(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding
     options = prover.options
     value, other = getattr(options, flag.field), without(options, flag)
     if not prover.shows(flag, other) and prover.are_same(options, other):
-        yield _tell(prover, flag, flag.default, value, explained=explained)
+        yield _describe_idle(prover, flag, flag.default, value, explained=explained)
     elif value == ALL:
         for family in FAMILIES:
             same = not prover.shows(flag, other, family) and prover.are_same(options, other, family)
-            if same and (beside := _find_defeat(prover, flag, family)):
-                yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {beside.label}")
+            if same and (earlier := _find_defeat(prover, flag, family)):
+                yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
     elif is_list(value):
         yield from _look_at_items(prover, flag, value, explained=explained)
 
 
 def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
-    held = find_held(value)
-    for index, wider in held.items():
+    contained = find_contained(value)
+    for index, wider in contained.items():
         yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; leave it out")
-    rest = tuple([item for index, item in enumerate(value) if index not in held])
+    rest = tuple([item for index, item in enumerate(value) if index not in contained])
     for item in rest if len(rest) <= MOST_ITEMS else ():
         left = tuple([one for one in rest if one is not item])
         other = replace(prover.options, {flag.field: left})
         if not _is_twin(item, rest) and not prover.shows(flag, other) and prover.are_same(prover.options, other):
-            yield _tell(prover, flag, left, (item,), explained=explained)
+            yield _describe_idle(prover, flag, left, (item,), explained=explained)
 
 
-def _tell(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
+def _describe_idle(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
     """The finding for an option, or an entry of it, whose omission changes nothing."""
     shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MOST_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
     for other in given_flags(prover.options):
         base = without(prover.options, other)
-        if other is flag or base is None or prover.are_same(base, lacking := with_value(base, flag, left)) or lacking is None:
+        if other is flag or base is None or prover.are_same(base, reduced := with_value(base, flag, left)) or reduced is None:
             continue
-        if _is_defeated(prover, base, lacking):
+        if _is_defeated(prover, base, reduced):
             return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
         instead = f", or leave {other.label} out to capture these alone" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out{instead}")
@@ -188,9 +188,9 @@ def _tell(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) 
     return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
 
 
-def _is_defeated(prover: Prover, base: Options, lacking: Options) -> bool:
+def _is_defeated(prover: Prover, base: Options, reduced: Options) -> bool:
     """Whether another option cancels this one, rather than merely having the same effect."""
-    found = next(prover.differences(base, lacking))
+    found = next(prover.differences(base, reduced))
     whole = prover.divide(prover.options, found.region.space)
     return any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region)
 
@@ -225,10 +225,10 @@ def is_list(value: object) -> bool:
     return type(value) is tuple
 
 
-def find_held(items: tuple[Any, ...]) -> dict[int, Any]:
+def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
     """Entries of a list contained in another entry, by index, with that entry."""
     if any(isinstance(item, PortsOfUsers) for item in items):
-        return _find_held(items)
+        return _find_contained(items)
     found: dict[int, Any] = {}
     ends: dict[object, tuple[int, Any]] = {}  # the furthest end among the entries that begin earlier
     for index, (kind, _, high) in sorted(enumerate(map(_span, items)), key=lambda one: (one[1][0], one[1][1], -one[1][2])):
@@ -240,7 +240,7 @@ def find_held(items: tuple[Any, ...]) -> dict[int, Any]:
     return found
 
 
-def _find_held(items: tuple[Any, ...]) -> dict[int, Any]:
+def _find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
     return {
         index: wider for index, item in enumerate(items[:MOST_ITEMS])
         for wider in items[:MOST_ITEMS] if wider is not item and is_within(item, wider)
@@ -281,9 +281,9 @@ def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
     value = getattr(options, flag.field)
     if not is_list(value):
         return options
-    held = find_held(value)
-    rest = tuple([item for index, item in enumerate(value) if index not in held])
-    found = (_accept(prover, flag, with_value(options, flag, rest)) if held else None) or options
+    contained = find_contained(value)
+    rest = tuple([item for index, item in enumerate(value) if index not in contained])
+    found = (_accept(prover, flag, with_value(options, flag, rest)) if contained else None) or options
     for item in rest if 1 < len(rest) <= MOST_ITEMS else ():
         left = tuple([one for one in getattr(found, flag.field) if one is not item])
         found = _accept(prover, flag, with_value(found, flag, left)) or found

@@ -12,14 +12,14 @@ from netinit.base.sanitize import MOST_OF_A_RULE, shorten
 from netinit.rules.model import NAT, Rule
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
-from netinit.simulate.loaded_rules import EARLY, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
 from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
-from netinit.simulate.symbolic.target_effects import Actor
+from netinit.simulate.symbolic.target_effects import TargetEffects
 from netinit.simulate.tables import MOST_ORDERS
-from netinit.simulate.trace import DROPPED, UNKNOWN, tell_dispute
+from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
 MOST_GROUPS = 20_000  # in transit at the same time
 MOST_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
@@ -69,14 +69,14 @@ class Ended:
 class _ChainFrame:
     """A chain being traversed, and the chains that called it."""
 
-    station: Station
+    hooked: HookedChain
     hook: str
     chain: LoadedChain
     above: tuple[str, ...]
 
     @property
     def table(self) -> str:
-        return self.station.table
+        return self.hooked.table
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,11 @@ class Walker:
     def ask(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
         """Send packets through a stage's chains and return those that pass; NAT-translated packets skip the rest."""
         translated: Groups = {}
-        for stations in stage.rounds:
-            stands = [_ChainFrame(one, hook, one.chain, ()) for one in stations]
+        for hooked_chains in stage.rounds:
+            frames = [_ChainFrame(one, hook, one.chain, ()) for one in hooked_chains]
             through: Groups = {}
             for (condition, path), region in groups.items():
-                for (now, so_far), left in self._ask_round(stands, _Group(condition, path, region)).items():
+                for (now, so_far), left in self._ask_round(frames, _Group(condition, path, region)).items():
                     join_groups(translated if stage.name == NAT and now != condition else through, {(now, so_far): left})
             groups = through
         if translated:
@@ -141,18 +141,18 @@ class Walker:
             return translated
         return groups
 
-    def _ask_round(self, stands: list[_ChainFrame], group: _Group) -> Groups:
+    def _ask_round(self, frames: list[_ChainFrame], group: _Group) -> Groups:
         """Send packets through chains of equal priority, in any order; return those that pass."""
-        if len(stands) == 1 or not any(one.station.changes_packets for one in stands):
-            return self._ask_each(stands, group)
-        if len(stands) > MOST_ORDERS:
-            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {stands[0].hook}")
-        return self._ask_in_any_order(stands, group)
+        if len(frames) == 1 or not any(one.hooked.changes_packets for one in frames):
+            return self._ask_each(frames, group)
+        if len(frames) > MOST_ORDERS:
+            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {frames[0].hook}")
+        return self._ask_in_any_order(frames, group)
 
-    def _ask_in_any_order(self, stands: list[_ChainFrame], group: _Group) -> Groups:
+    def _ask_in_any_order(self, frames: list[_ChainFrame], group: _Group) -> Groups:
         """Try each order; packets whose fate depends on it are unknown."""
-        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(stands)]
-        reason = tell_dispute([one.station.source or one.station.table for one in stands])
+        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(frames)]
+        reason = explain_dispute([one.hooked.source or one.hooked.table for one in frames])
         disputed = nothing(self._space)
         for one in first_ended:
             agreed = one.region
@@ -196,25 +196,25 @@ class Walker:
         ended, self.ended[before:] = self.ended[before:], []
         return ended, through
 
-    def _ask_each(self, stands: Sequence[_ChainFrame], group: _Group) -> Groups:
+    def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
         """Packets that pass all chains; once one NAT chain has translated a packet, it skips the others."""
         waiting: Groups = {(group.condition, group.path): group.region}
         translated: Groups = {}
-        for stand in stands:
-            went, waiting = self._ask_one(stand, waiting), {}
+        for frame in frames:
+            went, waiting = self._ask_one(frame, waiting), {}
             for (now, path), region in went.items():
-                done = stand.station.effect == NAT and now != group.condition
+                done = frame.hooked.effect == NAT and now != group.condition
                 join_groups(translated if done else waiting, {(now, path): region})
         join_groups(waiting, translated)
         return waiting
 
-    def _ask_one(self, stand: _ChainFrame, groups: Groups) -> Groups:
+    def _ask_one(self, frame: _ChainFrame, groups: Groups) -> Groups:
         through: Groups = {}
-        chain = stand.chain
+        chain = frame.chain
         for (condition, path), region in groups.items():
-            place, now = stand.station.place, condition
-            if stand.station.turn == EARLY:
-                reason = f"the kernel does not show whether {stand.station.name} comes first at {stand.hook}"
+            place, now = frame.hooked.place, condition
+            if frame.hooked.turn == EARLY:
+                reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hook}"
                 self.doubts.append(Ended(region, Treatment(UNKNOWN, condition, reason), path))
                 join_groups(through, {(condition, path): region})
                 now = replace(condition, early=(*condition.early, place))
@@ -222,13 +222,13 @@ class Walker:
                 now = replace(condition, early=tuple([one for one in condition.early if one != place]))
                 join_groups(through, {(now, path): region})
                 continue
-            results = self._walk(stand, now, path, region)
+            results = self._walk(frame, now, path, region)
             join_groups(through, results.accepted)
             if chain.policy == "ACCEPT":
                 join_groups(through, results.back)
                 continue
             fate = DROPPED if chain.policy == "DROP" else UNKNOWN
-            reason = f"the policy of {stand.station.name} {chain.name} is {chain.policy}"
+            reason = f"the policy of {frame.hooked.name} {chain.name} is {chain.policy}"
             reason += ", which netinit does not know" * (fate == UNKNOWN)
             for (now, so_far), left in results.back.items():
                 self.ended.append(Ended(left, Treatment(fate, now, reason), so_far))
@@ -291,7 +291,7 @@ class Walker:
     def _meeting(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], *, doubtful: bool = False) -> RuleHit:
         return self._passages.setdefault(
             (place.hook, id(rules[0]), len(rules), doubtful),
-            RuleHit(place.hook, place.table, place.chain.name, rules, place.station.source, doubtful),
+            RuleHit(place.hook, place.table, place.chain.name, rules, place.hooked.source, doubtful),
         )
 
     def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: _Group, doubt: Region, results: _Results) -> None:
@@ -312,7 +312,7 @@ class Walker:
     def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
         """Apply a target, adding to `results`; None if the rules of the run must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
-        actor = Actor(self._space, condition, place.station.effect, self._is_proxy)
+        actor = TargetEffects(self._space, condition, place.hooked.effect, self._is_proxy)
         verdict = met.met.target.act(actor)
         if actor.called:
             back = self._call(place, actor.called, group, results)
@@ -330,7 +330,7 @@ class Walker:
 
     def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
         """Send packets through a called chain; None if the rules of the run must be applied one by one."""
-        called = place.station.chains.get(chain)
+        called = place.hooked.chains.get(chain)
         path = group.path
         if called is None or called.policy or chain in place.above:
             known = called is not None and not called.policy
@@ -338,7 +338,7 @@ class Walker:
             self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), path))
             return {}
         above = (*place.above, place.chain.name)
-        done = self._walk(_ChainFrame(place.station, place.hook, called, above), group.condition, path, group.region)
+        done = self._walk(_ChainFrame(place.hooked, place.hook, called, above), group.condition, path, group.region)
         if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
             return None  # a later rule of the run might match their new state
         join_groups(results.accepted, done.accepted)

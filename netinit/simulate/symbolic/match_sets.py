@@ -266,7 +266,7 @@ def doubtful(space: Space, condition: Condition, rule: Rule, region: Region) -> 
     return found
 
 
-class _Naming(SymbolicPackets):
+class _NameCollector(SymbolicPackets):
     """Records the names that matches use."""
 
     def __init__(self, space: Space) -> None:
@@ -292,7 +292,7 @@ class _Naming(SymbolicPackets):
 
 def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
     """The protocols and interfaces that rules mention."""
-    naming = _Naming(make_space(OUTBOUND, around, Names(), free=False))
+    naming = _NameCollector(make_space(OUTBOUND, around, Names(), free=False))
     for rule in {loaded.rule for chain in ruleset.list_chains() for loaded in chain.rules}:
         for match in rule.matches:
             match.choose(naming)

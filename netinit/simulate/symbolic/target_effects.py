@@ -16,7 +16,7 @@ from netinit.simulate.symbolic.space import UNTRACKED, Space
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
 
 
-class Actor:
+class TargetEffects:
     """Applies a target to packets of one condition (rules.traversal.Traversal).
 
     Afterwards `now` is their condition, `called` the chain they enter next, and `fate` where they end.
