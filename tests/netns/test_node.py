@@ -409,7 +409,8 @@ def test_an_agent_whose_socket_was_taken_away_ends_to_be_started_anew(api, tmp_p
 
 
 def test_an_agent_answers_for_its_own_readiness_and_for_no_other_agent_s(api, tmp_path):
-    with Node(tmp_path, api, "--instance", "newer") as node:
+    with Node(tmp_path, api, "--instance", "newer", wait=False) as node:
+        node.until(lambda: node.get("/readyz/newer")[0] == 200, "ready")
         assert [node.get(path)[0] for path in ("/readyz/newer", "/readyz/older", "/readyz", "/livez")] == [200, 404, 404, 200]
 
 
