@@ -60,6 +60,12 @@ class RuleSource:
         """The place of the rules that options made, the first one where there are several; empty where none is known."""
         return next(iter(self.options), "")
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether a chain of any place has a rule."""
+        rulesets = [ruleset for found in self.rulesets.values() for ruleset in found.values()]
+        return any(chain.rules for ruleset in rulesets for chains in ruleset.tables.values() for chain in chains.values())
+
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family in all places; None where no place has the family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}

@@ -125,7 +125,7 @@ def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue
-        if _has_rules(ground):
+        if ground.has_rules:
             grounds.append((name, ground))
         else:
             without += 1
@@ -136,14 +136,3 @@ def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
             "--all-pods: no pod of this node has rules that can be read; run it as root on the node, where its processes are seen"
         )
     return grounds
-
-
-def _has_rules(ground: RuleSource) -> bool:
-    return any(
-        chain.rules
-        for found in ground.rulesets.values()
-        for ruleset in found.values()
-        for chains in ruleset.tables.values()
-        for chain in chains.values()
-    )
-
