@@ -263,7 +263,7 @@ def _probes_undeclared_port(pod: Tree) -> bool:
     return any(isinstance(port, str) and not port.isdigit() and port not in declared for port in asked)
 
 
-_GIVEN = "what-it-is-given"
+_GIVEN = "values-and-templates"
 DOCUMENTED = (
     Documented(
         "the-port-of-the-tunnel", "netinit's `sidecar`",
