@@ -12,12 +12,13 @@ from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from netinit.options.kinds import Text
 
 MOST_BYTES = 1 << 20
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]+")
 _BARE_STAR = re.compile(r"(?:^|[:,\[-]\s+)\*\s*(?:$|[,\]#])", re.MULTILINE)
 
 
@@ -61,6 +62,17 @@ def load_file(path: str, label: str) -> Any:
     except ParseError as error:
         hint = "; a * of its own is quoted in YAML: '*'" if _BARE_STAR.search(text) else ""
         raise OptionError(f"{shown} is not YAML: {error}{hint}") from None
-    if duplicates:
-        raise OptionError(*[f"{shown}: {one}" for one in duplicates])
+    problems = [*duplicates, *_find_octal_numbers(text)]
+    if problems:
+        raise OptionError(*[f"{shown}: {one}" for one in problems])
     return tree
+
+
+def _find_octal_numbers(text: str) -> Iterator[str]:
+    """A sentence for each number that YAML reads as another than it looks like: 010 is 8."""
+    from netinit.golang.goyaml.events import scan, value_of
+
+    for event in scan(text):
+        value = value_of(event) if event.__class__.__name__ == "ScalarEvent" else None
+        if value.__class__ is int and _LEADING_ZERO.fullmatch(event.value):
+            yield f"line {event.start_mark.line + 1}: {event.value} is the number {value} in YAML: write it without the leading zero"

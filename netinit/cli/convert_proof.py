@@ -37,9 +37,9 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
     peer = PEERS[found.peer].peer
     fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
     of_rules = {field: getattr(found.options, field) for field in fields}
-    ours = find_planned(Options(**of_rules | {"istio_exact": True}))
     read = _read_rules(named)
-    theirs = read or _run_program(line, named, files)
+    theirs, addresses = (read, ()) if read else _run_program(found.peer, line, named, files)
+    ours = find_planned(Options(**of_rules | {"istio_exact": True}), None, addresses)
     names = (f"the rules of {peer}", "the converted options")
     subjects = subject_of(names[0], theirs), subject_of(names[1], ours)
     pair = Compared(" and ".join(names), *subjects, (STRICTER,), (*theirs.warnings, *ours.warnings))
@@ -61,17 +61,27 @@ def _read_rules(named: str) -> RuleSource | None:
     return read_listings(text, named)
 
 
-def _run_program(line: CommandLine, named: str, files: tuple[str, ...]) -> RuleSource:
-    """The rules that the peer's program creates in a temporary pod of network namespaces."""
+def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...]) -> tuple[RuleSource, tuple[str, ...]]:
+    """Run the peer's program in a temporary pod of network namespaces; return the rules that it created, and the pod's addresses."""
     from netinit.lab.pod import Pod, find_obstacle
 
     obstacle = find_obstacle()
     if obstacle:
         raise NetinitError(f"{LABEL}: no pod can be made for the program to run in: {obstacle}; or give a file of its rules")
-    words = [os.path.abspath(named), *line.program[1:], *line.words, *files]  # noqa: PTH100 - a link may select the program's behaviour by its name
+    path = os.path.abspath(named)  # noqa: PTH100 - a link's name is the program's
+    words = [path, *_list_subcommands(peer, line, os.path.basename(path)), *line.words, *files]  # noqa: PTH119
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MOST_SECONDS)
         if done.returncode:
             said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MOST_OF_A_LINE)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
-        return replace(find_rule_source(Options(pid=pod.pid), (), "", (), live=True), notes=())
+        made = replace(find_rule_source(Options(pid=pod.pid), (), "", (), live=True), notes=())
+    if not made.has_rules:
+        raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
+    return made, (pod.address, pod.address6)
+
+
+def _list_subcommands(peer: str, line: CommandLine, name: str) -> list[str]:
+    """The words between the program and its flags: those of the peer's program of this name, else those of the command line."""
+    known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}
+    return known.get(name, [*line.program[1:]])

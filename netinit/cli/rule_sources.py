@@ -60,6 +60,12 @@ class RuleSource:
         """The place of the rules made by options, the first of several; empty if unknown."""
         return next(iter(self.options), "")
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether a chain of any place has a rule."""
+        rulesets = [ruleset for found in self.rulesets.values() for ruleset in found.values()]
+        return any(chain.rules for ruleset in rulesets for chains in ruleset.tables.values() for chain in chains.values())
+
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family from all places; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}

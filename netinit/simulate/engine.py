@@ -133,7 +133,7 @@ class _PacketPath(PacketState):
             self._fate = FORWARDED
 
     def _is_for_us(self) -> bool:
-        local = self._around.is_local(self._packet.destination)
+        local = self._around.is_of_type_local(self._packet.destination)
         if local is None and not (self._connection and self._connection.redirected):
             self._end(UNKNOWN, "its destination is not known")
             return False

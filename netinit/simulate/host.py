@@ -24,7 +24,8 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
     for route in sorted(_main_routes(snapshot, family), key=_metric_of):
         if route.hops:
             routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
-    for network in _delivered_here(snapshot, family):
+    delivered = [*_delivered_here(snapshot, family)]
+    for network, _ in delivered:
         routes.setdefault(network, LOOPBACK_DEVICE)
     default = next((name for network, name in routes.items() if network.length == 0), "")
     first = next((name for name, _ in addresses if name != LOOPBACK_DEVICE), "eth0")
@@ -34,6 +35,7 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         forwards=snapshot.setting(forwarding) == "1",
         picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
         broadcasts=_broadcasts(snapshot, family),
+        local_networks=tuple(network for network, table in delivered if table == LOCAL or family is not IPV4),
         doubtful=_doubtful(snapshot, family),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
     )  # fmt: skip
@@ -137,12 +139,15 @@ def _metric_of(route: TableRoute) -> int:
     return route.metric
 
 
-def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[Network]:
-    """Networks delivered to this host that no device has: `ip route add local NETWORK dev lo`."""
+def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[tuple[Network, int]]:
+    """Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`), and the table of each.
+
+    The kernel calls such an address LOCAL: of IPv4 if the table local has it, of IPv6 if any table has it.
+    """
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
     for route in snapshot.routes:
         if (route.family, route.kind) == (family.number, DELIVERED_HERE) and route.table in (MAIN, LOCAL):
             network = Network((family.version, *route.destination))
             loopback = network.first >> 24 == 127 if family is IPV4 else False  # noqa: PLR2004 - 127.0.0.0/8
             if not loopback and not (network.length == family.bits and network.first in own):
-                yield network
+                yield network, route.table

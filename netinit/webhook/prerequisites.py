@@ -63,12 +63,13 @@ def _find_namespaces_without_authority(by_kind: Mapping[str, list[Tree]], hooks:
 
 def _about_images(called: str, images: Sequence[str], value: str) -> Iterator[Said]:
     for image in images:
-        if image and "/" not in image:
+        host = image.partition("/")[0] if "/" in image else ""
+        if image and host != "localhost" and not {".", ":"} & {*host}:  # as runtimes tell a registry from a folder
             yield (
                 "short-image",
                 called,
-                f"its image {image} names no registry: containerd asks docker.io/library for it, CRI-O its own list of registries",
-                f"set {value} to REGISTRY/{image.partition(':')[0]}",
+                f"its image {image} names no registry: containerd asks docker.io for it, CRI-O its own list of registries",
+                f"set {value} to REGISTRY/{image.partition('@')[0].partition(':')[0]}",
             )
 
 

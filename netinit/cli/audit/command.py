@@ -63,12 +63,7 @@ def command(  # noqa: PLR0917
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
     accepted = read_ignored(ignored, ignore_file)
-    if as_json and form not in {"text", "json"}:
-        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
-    if full and form in FORMATS:
-        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
-    if all_pods and (pod or live or options.pid or options.netns):
-        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
+    _refuse_contradictions(options, named=bool(pod or live), all_pods=all_pods, form=form, as_json=as_json, full=full)
     rule_sources = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)
     found = [examine(name, rule_source, assertions) for name, rule_source in rule_sources]
     if form in FORMATS and not as_json:
@@ -77,6 +72,16 @@ def command(  # noqa: PLR0917
     else:
         _show(found, "json" if as_json else form, full=full)
     return FOUND if any(fails(one, failing, accepted) for one in found) else 0
+
+
+def _refuse_contradictions(options: Options, *, named: bool, all_pods: bool, form: str, as_json: bool, full: bool) -> None:
+    """OptionError where one option leaves no sense to another."""
+    if as_json and form not in {"text", "json"}:
+        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
+    if full and form in FORMATS:
+        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
+    if all_pods and (named or options.pid or options.netns):
+        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
 
 
 def _show(found: list[Audited], form: str, *, full: bool) -> None:
@@ -110,7 +115,7 @@ def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue
-        if _has_rules(rule_source):
+        if rule_source.has_rules:
             rule_sources.append((name, rule_source))
         else:
             without += 1
@@ -121,14 +126,3 @@ def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
             "--all-pods: no pod of this node has rules that can be read; run it as root on the node, where its processes are seen"
         )
     return rule_sources
-
-
-def _has_rules(rule_source: RuleSource) -> bool:
-    return any(
-        chain.rules
-        for found in rule_source.rulesets.values()
-        for ruleset in found.values()
-        for chains in ruleset.tables.values()
-        for chain in chains.values()
-    )
-

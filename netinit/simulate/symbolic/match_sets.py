@@ -194,11 +194,12 @@ class SymbolicPackets:
         return self._named(SOCKET, lambda value: value == "yes")
 
     def local(self, *, source: bool) -> Choice:
-        """Packets whose address belongs to this host."""
+        """Packets whose address is of the type LOCAL on this host."""
         address = self._now.source if source else self._now.destination
         if address is KEPT:
-            return self._exactly(local(self._space, SOURCE if source else DESTINATION))
-        return self._settled(address, lambda own: bool(self._space.around.is_local(own)))
+            name, around = SOURCE if source else DESTINATION, self._space.around
+            return self._exactly(local(self._space, name) | within(self._space, name, intervals_of(around.local_networks)))
+        return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
     def nobody_knows(self) -> Choice:
         """No packet certainly, and possibly all."""
