@@ -212,7 +212,7 @@ def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
     seen: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in seen and name in {b"content-type", b"content-length", b"content-encoding"}:
-            raise Fault(400, "no-review", f"the header {name.decode('latin-1')} is answer twice")
+            raise Fault(400, "no-review", f"the header {name.decode('latin-1')} is given twice")
         seen[name] = value
     if seen.get(b"content-type", b"").split(b";")[0].strip().lower() != _JSON.encode():
         raise Fault(415, "no-json", f"the Content-Type must be {_JSON}")

@@ -30,7 +30,7 @@ from netinit.kube.resources import (
 )
 from netinit.webhook.configuration import Texts
 from netinit.webhook.registration import bundle_patch
-from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
+from netinit.webhook.renewal import CertificateState, RenewalPlan, from_secret, next_state, to_data
 from netinit.webhook.serving_state import Problems
 from netinit.webhook.settings import ServeSettings
 
@@ -55,7 +55,7 @@ class WatchedCluster:
         self.bundle = ""
         self.announced = not settings.webhook_config
         self._wake = asyncio.Event()
-        self._kept: Kept | None = None  # the last content of the Secret
+        self._certificate_state: CertificateState | None = None  # the last content of the Secret
         self._versions: dict[str, Any] = {}  # resource versions of the ConfigMaps in the last offer, by name
 
     # ---- ConfigMaps
@@ -196,7 +196,7 @@ class WatchedCluster:
 
     # ---- the certificate
 
-    async def renew(self, plan: RenewalPlan, serve: Callable[[Kept], None]) -> None:
+    async def renew(self, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
         """Renew the certificate in the Secret, in step with other replicas, and serve the Secret's current pair."""
         name = self.settings.certificate_secret
         changed = asyncio.Event()
@@ -206,13 +206,13 @@ class WatchedCluster:
             while True:
                 self._problems.note(f"Secret {self.namespace}/{name}", cache.error)
                 if cache.synced:
-                    await self._renew_once(cache.get(name, self.namespace), plan, serve)
+                    await self._renew_step(cache.get(name, self.namespace), plan, serve)
                 await _wait_for(changed, min(_RESYNC, plan.overlap / 4))
                 changed.clear()
 
-    async def _renew_once(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[Kept], None]) -> None:
+    async def _renew_step(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
         label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
-        kept = from_secret(secret) if secret else self._kept  # restore a deleted Secret: clients trust its pair
+        kept = from_secret(secret) if secret else self._certificate_state  # restore a deleted Secret: clients trust its pair
         target = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)
         if target is not kept or secret is None:
             try:
@@ -222,14 +222,14 @@ class WatchedCluster:
                     self._problems.note(label, str(error))
                 return
         self._problems.note(label, "")
-        self._kept = target
+        self._certificate_state = target
         if self.bundle != target.bundle:
             self.bundle = target.bundle
             self.announced = not self.settings.webhook_config
             self._wake.set()
         serve(target)
 
-    async def _write_secret(self, secret: Tree | None, target: Kept) -> None:
+    async def _write_secret(self, secret: Tree | None, target: CertificateState) -> None:
         name = self.settings.certificate_secret
         body: Tree = {
             "type": "Opaque",
