@@ -36,7 +36,7 @@ from netinit.inject.containers import (
     security,
 )
 from netinit.inject.kubelets import Kubelets
-from netinit.inject.merge import merge, names_alone
+from netinit.inject.merge import merge, only_names
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.openshift import proxy_ids
 from netinit.inject.owner import PodOwner
@@ -238,7 +238,7 @@ class _Injection:
         merged = self.original
         for overlay in overlays:
             merged = merge(merged, overlay)
-            self.template = merge(self.template, names_alone(overlay))
+            self.template = merge(self.template, only_names(overlay))
         self.pod = merged
 
     def _native(self) -> bool:

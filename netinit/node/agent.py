@@ -28,7 +28,7 @@ OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
 
 
 class Agent:
-    """The node's agent; `ready` says why it cannot serve ADD, empty if it can."""
+    """The node's agent: answers the plugin's requests. `in_progress` counts the pods being programmed, by uid."""
 
     def __init__(
         self, settings: AgentSettings, *, pod_cache: PodCache, programmer: ProgrammerClient, attachments: Attachments,
