@@ -61,6 +61,6 @@ def _facts_of(pod: str | os.PathLike[str] | Mapping[str, Any], select: str) -> t
 
 def _describe(ruling: Ruling) -> str:
     if ruling.counterexample is None:
-        return "nobody can know"
+        return "it is unknown"
     shown = [f"{format_packet(ruling.counterexample.trace.first)}: {ruling.counterexample.sentence}"]
     return "; ".join([*shown, *[f"{change} makes it {verdict}" for change, verdict in ruling.cures]])

@@ -5,13 +5,12 @@
 A part stands between two comments. The first says what it is, the second is the same everywhere:
 
     <!-- options -->                 the tables of all options
-    <!-- commands -->                the commands, and the options that several of them have
-    <!-- command apply -->           one command: its help and its own options
+    <!-- commands -->                the commands, in groups
+    <!-- command apply -->           one command: its usage and the names of its options; of a group those of its commands
     <!-- findings -->                the code of each finding, and what it means
-    <!-- functions -->               the functions that templates may call, by family
+    <!-- functions -->               the functions that Istio adds for templates, and those that are refused
     <!-- flags of linkerd -->        what becomes of each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
-    <!-- output: mermaid -->         the same, in a block of that language
     <!-- output, 1 line -->          the beginning of it
     <!-- end -->
 """
@@ -19,15 +18,13 @@ A part stands between two comments. The first says what it is, the second is the
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -36,17 +33,16 @@ from netinit.cli.findings.codes import GROUPS
 from netinit.cli.flags import FLAG_GROUPS, HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import refused
-from netinit.golang.template import Function
 from netinit.inject import istio_functions
 from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
-from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
+from netinit.options.peers.declare import LACKING, NEEDLESS, READ, SAME, PeerFlag
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
-    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -82,7 +78,7 @@ def _make(part: re.Match[str], before: str) -> str:
         raise ValueError(f"<!-- {part['what']} -->: no shell block is above it")
     lines = print_output(blocks[-1].splitlines()[-1]).splitlines()
     shown = lines[: int(part["lines"])] if part["lines"] else lines
-    return "\n".join((f"```{part['language'] or 'text'}", *shown, "```\n"))
+    return "\n".join(("```text", *shown, "```\n"))
 
 
 def print_output(line: str) -> str:
@@ -109,12 +105,12 @@ def render_options() -> str:
 
 
 def _render_flags(flags: list[Flag]) -> Iterator[str]:
-    columns = ("flag", "variable", "default", "field", "meaning")
+    columns = ("flag", "variable, field", "meaning")
     yield from _render_head(columns if flags[0].long else columns[1:])
     for flag in flags:
-        variables = "<br>".join([f"`{name}`" for name in flag.variables])
-        default = f"`{format_default(flag)}`" if format_default(flag) else ""
-        cells = (_spell(flag), variables, default, f"`{flag.field}`", flag.help.translate(_MARKUP))
+        names = "<br>".join([f"`{name}`" for name in (*flag.variables, flag.field)])
+        default = f" [default: `{format_default(flag)}`]" if format_default(flag) else ""
+        cells = (_spell(flag), names, flag.help.translate(_MARKUP) + default)
         yield _render_row(cells if flag.long else cells[1:])
 
 
@@ -123,19 +119,25 @@ def _spell(flag: Flag) -> str:
     return ", ".join(names) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar.translate(_MARKUP)}")
 
 
+BRIEF = 3  # words of an equal that needs no row of its own
+
+
 def render_peer(peer: str) -> str:
-    """A table of a peer's flags and what each becomes, one row for flags with the same answer; of Istio only flags that it has dropped."""
+    """A peer's flags: those with an equal of ours, a table of the others, and those that are not needed; of Istio only dropped ones."""
     cls = PEERS[peer]
     ours = {flag.field: flag for flag in Options.flags}
+    flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
+    becomes = {flag: _name(ours[flag.to]) if flag.to else flag.why for flag in flags if flag.fate in {SAME, READ}}
+    equal = [f"`{cls.spell(flag)}` ({text})" for flag, text in becomes.items() if len(text.split()) <= BRIEF and peer != "istio"]
+    needless = [f"`{cls.spell(flag)}`" for flag in flags if flag.fate == NEEDLESS]
     rows: dict[str, list[str]] = {}
-    for flag in cls.flags:
-        if not isinstance(flag, PeerFlag) or (peer == "istio" and flag.fate == SAME):
-            continue
-        names = [cls.spell(flag), f"-{flag.short}" if flag.short else "", flag.key if flag.names else ""]
-        ours_of_it = _name(ours[flag.to]) if flag.to else ""
-        becomes = {SAME: ours_of_it, LACKING: f"no equivalent: {flag.why}", NEEDLESS: f"needless: {flag.why}"}.get(flag.fate, flag.why)
-        rows.setdefault(becomes.replace("|", "&#124;"), []).append(", ".join([f"`{name}`" for name in names if name]))
-    return "\n".join([*_render_head((cls.peer, "netinit")), *[_render_row(("<br>".join(names), text)) for text, names in rows.items()], ""])
+    for flag in flags:
+        text = f"no equivalent: {flag.why}" if flag.fate == LACKING else becomes.get(flag, "")
+        if text and (flag.fate == LACKING or len(text.split()) > BRIEF):
+            rows.setdefault(text.replace("|", "&#124;"), []).append(f"`{cls.spell(flag)}`")
+    table = [_render_row((", ".join(names), text)) for text, names in rows.items()]
+    lines = [f"Equal: {', '.join(equal)}.", ""] * bool(equal) + [f"Not needed here: {', '.join(needless)}.", ""] * bool(needless)
+    return "\n".join([*lines, *_render_head((cls.peer, "netinit")), *table, ""])
 
 
 def _name(flag: Flag) -> str:
@@ -155,63 +157,43 @@ def render_findings() -> str:
 # ---- commands ---------------------------------------------------------------------------------------------------------
 
 
-SHARED = 3  # an option that so many commands have stands on the page of all commands, once
-
-
 def render_functions() -> str:
-    """The functions that templates may call, each with what it does, and those of sprig that are refused with the reason."""
+    """The functions of Istio that templates may call, and those of sprig that are refused with the reason."""
     own = istio_functions.functions()
-    istios = {name: own[name] for name in own if own[name] is not sprig.FUNCTIONS.get(name)}
-    written = ["### Istio's", "", *_render_family(istios)]
-    for family, functions in sprig.FAMILIES.items():
-        written += [f"### {family}", "", *_render_family(functions)]
-    return "\n".join(written)
-
-
-def _render_family(functions: Mapping[str, Callable[..., Any] | Function]) -> Iterator[str]:
-    """A table of the functions, one row for those with the same description."""
-    rows: dict[str, list[str]] = {}
-    for name, function in sorted(functions.items()):
-        reason = refused.REFUSED.get(name) if functions is refused.FUNCTIONS else None
-        call = Function.of(function).call
-        rows.setdefault(reason or _first_line(getattr(call, "func", call)), []).append(f"`{name}`")
-    refusing = functions is refused.FUNCTIONS
-    yield from _render_head(("function", "why it is refused" if refusing else "what it gives"))
-    yield from [_render_row((", ".join(names), text.translate(_MARKUP) or "as its name says")) for text, names in rows.items()]
-    yield ""
-
-
-def _first_line(call: Callable[..., Any]) -> str:
-    return "" if isinstance(call, type) else (inspect.getdoc(call) or "").partition("\n")[0]
+    istios = [f"`{name}`" for name in sorted(own) if own[name] is not sprig.FUNCTIONS.get(name)]
+    reasons: dict[str, list[str]] = {}
+    for name, reason in sorted(refused.REFUSED.items()):
+        reasons.setdefault(reason, []).append(f"`{name}`")
+    rows = [_render_row((", ".join(names), reason.translate(_MARKUP))) for reason, names in reasons.items()]
+    return "\n".join([f"Istio's: {', '.join(istios)}.", "", *_render_head(("refused", "because")), *rows, ""])
 
 
 def render_commands() -> str:
-    """A row for each command, and the options that several commands have."""
-    rows = [f"[{path}](commands/{path.split()[1]}.md)" for path, _, _ in _walk()]
-    names = [path for path, _, _ in _walk()]
-    texts = {path: command.get_short_help_str(limit=200) for path, command, _ in _walk()}
-    top = [_render_row((row, texts[name])) for row, name in zip(rows, names, strict=True) if name.count(" ") == 1]
-    shared = [_render_row(cells) for cells in _shared_options()]
-    head = ["## Options of several commands", "", *_render_head(("option", "meaning")), *shared, ""]
-    return "\n".join([*_render_head(("command", "what it does")), *top, "", *head])
+    """A table for each group of commands, with links to their pages."""
+    parts: list[str] = []
+    for title, group_of in commands.GROUPS.items():
+        rows = [_render_row((f"[netinit {name}](commands/{name}.md)", text)) for name, (_, text) in group_of.items()]
+        parts += [f"## {title}", "", *_render_head(("command", "what it does")), *rows, ""]
+    return "\n".join(parts)
 
 
 def render_command(name: str) -> str:
-    """What a command's help says, its usage and its own options; of a group also its commands, in sections below.
-
-    Paragraphs that the help of at least SHARED of these commands has appear once, above the sections.
-    """
+    """The usage of a command and the names of its options; of a group, a table of its commands."""
     found = [(path, command, context) for path, command, context in _walk() if path.split()[1] == name]
     if not found:
         raise ValueError(f"netinit has no command {name!r}")
-    counts = Counter(paragraph for _, command, _ in found for paragraph in _render_help(command.help or "") if paragraph)
-    repeated = [paragraph for paragraph, number in counts.items() if number >= SHARED and not paragraph.startswith("```")]
-    parts: list[str] = []
-    for path, command, context in found:
-        parts += [f"## {path}", ""] * (path.count(" ") > 1)
-        parts += _render_command(command, context, repeated)
-        parts += [line for paragraph in repeated for line in (paragraph, "")] * (path.count(" ") == 1)
-    return "\n".join(parts)
+    (path, command, context), *members = found
+    if not members:
+        options = _render_options(_list_options(command, context), command)
+        return "\n".join(["```text", " ".join([path, *command.collect_usage_pieces(context)]), "```", "", f"Options: {options}.", ""])
+    counts = Counter(option for _, one, inner in members for option in _list_options(one, inner))
+    shared = [option for option, number in counts.items() if number > len(members) / 2]
+    rows = []
+    for member, one, inner in members:
+        own = [option for option in _list_options(one, inner) if option not in shared]
+        rows.append(_render_row((f"`{member.split()[2]}`", one.get_short_help_str(limit=200).translate(_MARKUP), _render_options(own, one))))
+    most = ["", f"Most also take {', '.join(shared)}."] * bool(shared)
+    return "\n".join([*_render_head(("command", "what it does", "options")), *rows, *most, ""])
 
 
 def _walk() -> Iterator[tuple[str, click.Command, click.Context]]:
@@ -229,47 +211,15 @@ def _walk() -> Iterator[tuple[str, click.Command, click.Context]]:
             waiting = [*[(command, context, member) for member in command.list_commands(context)], *waiting]
 
 
-def _shared_options() -> list[tuple[str, str]]:
-    """The cells of options that at least SHARED commands have with the same meaning, in the order of the alphabet."""
-    counts = Counter(
-        cells for _, command, context in _walk() for param in command.params
-        if not _is_elsewhere(command, param) for cells in [_cells(param, context)]
-    )  # fmt: skip
-    return sorted(cells for cells, number in counts.items() if number >= SHARED)
+def _list_options(command: click.Command, context: click.Context) -> list[str]:
+    """The options without their meanings, which `--help` has: `-n, --namespace NAME` and so on."""
+    records = [param.get_help_record(context) for param in command.params if not _is_elsewhere(command, param)]
+    names = [record[0] for record in records if record]
+    return [f"<code>{name.translate(_MARKUP)}</code>" if "|" in name else f"`{name}`" for name in names]  # a | would end a cell
 
 
-def _render_command(command: click.Command, context: click.Context, repeated: list[str]) -> Iterator[str]:
-    aliases = [f"`netinit {alias}`" for alias, name in commands.ALIASES.items() if name == command.name]
-    for paragraph in "\n".join(_render_help(command.help or "")).strip().split("\n\n"):
-        if paragraph not in repeated:
-            yield from (paragraph, "")
-    if aliases:
-        yield from (f"Also called {', '.join(aliases)}.", "")
-    yield from ("```text", " ".join([context.command_path, *command.collect_usage_pieces(context)]), "```", "")
-    options = [_cells(param, context) for param in command.params if not _is_elsewhere(command, param)]
-    shared = [cells for cells in options if cells in _shared_options()]
-    own = [_render_row(cells) for cells in options if cells not in shared]
-    if own:
-        yield from (*_render_head(("option", "meaning")), *own, "")
-    several = "([options of several commands](../commands.md#options-of-several-commands))"
-    elsewhere = [f"{', '.join(cells[0] for cells in shared)} {several}"] * bool(shared)
-    elsewhere += ["[all options of the rules](../options.md)"] * _takes_rules(command)
-    if elsewhere:
-        yield from (f"It also takes {' and '.join(elsewhere)}.", "")
-
-
-def _render_help(text: str) -> Iterator[str]:
-    """The paragraphs of a help text; those that are indented, or that click must not wrap, are shell lines."""
-    for paragraph in inspect.cleandoc(text).split("\n\n"):
-        shell = paragraph.startswith((" ", "\b"))
-        lines = [line.strip() for line in paragraph.splitlines() if line.strip("\b ")]
-        yield from ("```sh", *lines, "```", "") if shell else (" ".join(lines).replace("*", "\\*"), "")
-
-
-def _cells(param: click.Parameter, context: click.Context) -> tuple[str, str]:
-    spelled, meaning = param.get_help_record(context) or ("", "")
-    code = f"<code>{spelled.translate(_MARKUP)}</code>" if "|" in spelled else f"`{spelled}`"  # a | would end the cell
-    return code, meaning.translate(_MARKUP)
+def _render_options(options: list[str], command: click.Command) -> str:
+    return ", ".join([*options, *["[all options of the rules](../options.md)"] * _takes_rules(command)])
 
 
 def _is_elsewhere(command: click.Command, param: click.Parameter) -> bool:
@@ -300,7 +250,7 @@ def main(root: Path) -> list[Path]:
     for name in commands.COMMANDS:
         page = root / "docs" / "commands" / f"{name}.md"
         if page.parent.exists() and not page.exists():
-            page.write_text(f"# netinit {name}\n\n<!-- command {name} -->\n<!-- end -->\n", "utf-8")
+            page.write_text(f"# netinit {name}\n\n{commands.COMMANDS[name][1]}\n\n<!-- command {name} -->\n<!-- end -->\n", "utf-8")
     for page in find_pages(root):
         text = page.read_text("utf-8")
         renewed = renew(text)

@@ -7,7 +7,6 @@ deleted after them. If the kernel lacks sets, rules are written without them; co
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 from netinit.backends import Change, owner_of_sets
 from netinit.backends.iptables import XtablesState
@@ -15,11 +14,9 @@ from netinit.backends.legacy import LegacyVariant
 from netinit.backends.listing_comparison import XtablesComparison
 from netinit.backends.restore import NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
-from netinit.base.net import Family
 from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.address_sets import owned_sets
-from netinit.kernel.plain_namespace import KnownChain, Place
 from netinit.rules.iptables.sets import (
     MOST_ELEMENTS,
     Contents,
@@ -32,6 +29,13 @@ from netinit.rules.iptables.sets import (
     use_sets,
 )
 from netinit.rules.model import OWNED_CHAINS, Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from netinit.base.net import Family
+    from netinit.kernel.plain_namespace import KnownChain, Place
 
 PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted

@@ -21,11 +21,12 @@ from netinit.rules.render import FORMATS
 @click.option("--format", "form", type=click.Choice(FORMATS), help="With --dry-run: the format (default: restore).")
 @click.option("--family", type=click.Choice(FAMILY_CHOICES), help="With --dry-run: the address family (default: both).")
 def command(options: Options, form: str | None, family: str | None) -> int:
-    """Program the interception rules into this network namespace, or into another one (--pid, --netns).
+    """Program the rules into this network namespace, or into another one (--pid, --netns).
 
-    Rules that are right already are not touched. Different rules of Istio or netinit are reported, and replaced with
-    --reconcile. Exit codes: 0 done, 1 failed (nothing is left half done), 2 wrong options (1 under the name
-    istio-iptables), 126 the validation failed.
+    Rules that are as planned are left alone. Other rules of Istio or netinit are an error, and are replaced with --reconcile.
+    A run that fails is rolled back.
+
+    Exit codes: 0 done, 1 failed, 2 wrong options (1 under the name istio-iptables), 126 the validation failed.
     """
     if (form or family) and not options.dry_run:
         raise OptionError(f"{'--format' if form else '--family'}: goes with --dry-run only")

@@ -1,45 +1,44 @@
-"""The commands of `netinit`: their modules, what they do, their pages; and the help that lists them. Imports next to nothing."""
+"""The commands of `netinit`: their modules and what they do; and the help that lists them. Imports next to nothing."""
 
 from __future__ import annotations
 
 import posix
 
 LOOK, CHANGE, INJECT, SERVERS, MORE = "Look", "Change", "Inject", "Servers", "More"
-GROUPS = {  # heading -> name -> module under netinit.cli (whose `command` is the command), what it does, its page in docs/
+GROUPS = {  # heading -> name -> module under netinit.cli (whose `command` is the command), what it does
     LOOK: {
-        "explain": ("explain", "Show what happens to a connection, and which option causes it.", "explaining"),
-        "audit": ("audit.command", "Show what of all traffic does not go through the proxy, and what closes it.", "audit"),
-        "diff": ("diff.command", "Show which packets two sets of rules treat differently.", "diff"),
-        "verify": ("verify", "Compare a pod's live rules with those that the options ask for.", "usage"),
-        "lint": ("lint", "Find options that contradict each other or have no effect.", "findings"),
-        "draw": ("draw", "Draw the path of packets through the chains.", "explaining"),
-        "watch": ("watch", "Show how much traffic is captured, passes by or is dropped, as it happens.", "watching"),
-        "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts.", "watching"),
-        "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing.", "troubleshooting"),
-        "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does.", "kubectl"),
+        "explain": ("explain", "Show what happens to a connection, and which option causes it."),
+        "audit": ("audit.command", "Show which traffic bypasses the proxy, and what closes it."),
+        "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
+        "verify": ("verify", "Compare a pod's live rules with the plan, and check that they are in force."),
+        "lint": ("lint", "Find options that contradict each other or have no effect."),
+        "draw": ("draw", "Draw the path of packets through the chains."),
+        "watch": ("watch", "Show how much traffic is captured, bypasses the proxy or is dropped, live."),
+        "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts."),
+        "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
+        "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does."),
     },
     CHANGE: {
-        "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns).", "usage"),
-        "remove": ("remove", "Remove all rules; the same as apply --cleanup-only.", "usage"),
-        "render": ("render", "Print what apply would program; changes nothing, needs no privilege.", "usage"),
-        "convert": ("convert", "Print our options for another mesh's command line or file.", "meshes"),
+        "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
+        "remove": ("remove", "Remove all rules; the same as apply --cleanup-only."),
+        "render": ("render", "Print what apply would program; changes nothing, needs no privilege."),
+        "convert": ("convert", "Print netinit's options for another mesh's command line or file."),
     },
     INJECT: {
-        "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests.", "injection"),
-        "check-inject": ("inject.check", "Show for each object whether it will be injected, and why.", "injection"),
+        "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
+        "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
     },
     SERVERS: {
-        "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster.", "webhook"),
-        "node": ("node.command", "Program pods from the node, by a CNI plugin.", "node"),
+        "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster."),
+        "node": ("node.command", "Program pods from the node, by a CNI plugin."),
     },
     MORE: {
-        "demo": ("demo.command", "Make a pod of network namespaces and watch interception work.", "quickstart"),
-        "completion": ("completion", "Print the script that completes commands and options in a shell.", "install"),
-        "version": ("version", "Print the version.", "install"),
+        "demo": ("demo.command", "Create a pod of network namespaces and watch interception work."),
+        "completion": ("completion", "Print the script that completes commands and options in a shell."),
+        "version": ("version", "Print the version."),
     },
 }
-COMMANDS = {name: (module, text) for group in GROUPS.values() for name, (module, text, _) in group.items()}
-PAGES = {name: page for group in GROUPS.values() for name, (_, _, page) in group.items()}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
 INTRODUCTION = (
     "The interception layer of a service mesh pod.",
@@ -64,13 +63,14 @@ def list_commands() -> list[str]:
 
 def name_page(command: str) -> str:
     """The last line of a command's help."""
-    return f"Documentation: docs/{PAGES.get(ALIASES.get(command, command), 'commands')}.md"
+    name = ALIASES.get(command, command)
+    return f"Documentation: docs/commands/{name}.md" if name in COMMANDS else "Documentation: docs/commands.md"
 
 
 def format_sections() -> list[tuple[str, list[tuple[str, str]]]]:
     """The commands that are there, by heading, each with what it does."""
     there = list_commands()
-    sections = [(title, [(name, text) for name, (_, text, _) in group.items() if name in there]) for title, group in GROUPS.items()]
+    sections = [(title, [(name, text) for name, (_, text) in group.items() if name in there]) for title, group in GROUPS.items()]
     return [(title, rows) for title, rows in sections if rows]
 
 

@@ -18,12 +18,7 @@ SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 def command(shell: str) -> None:
     """Print the script that completes netinit's commands and options in a shell.
 
-    \b
-    bash: in ~/.bashrc        eval "$(netinit completion bash)"
-    zsh:  in ~/.zshrc, after  eval "$(netinit completion zsh)"
-          compinit
-    fish: once                netinit completion fish >~/.config/fish/completions/netinit.fish
-
-    Completion works in every new shell that has netinit on its PATH. The script runs netinit for each completion.
-    """  # noqa: D301 - click's mark of lines that are not to be wrapped is the character itself
+    Put the first example into ~/.bashrc, or into ~/.zshrc after compinit, with zsh instead of bash. Run the second one once. The
+    script runs netinit for each completion.
+    """
     show_artefact(SHELLS[shell](group.root, {}, NAME, COMPLETION_VARIABLES[0]).source())

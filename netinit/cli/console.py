@@ -60,7 +60,7 @@ def _remember(context: click.Context, _: click.Parameter, choice: str) -> None:
 
 
 def wants_colour(is_terminal: bool) -> bool:
-    """Whether colours are welcome on a stream: as --color says, else on a terminal that nobody declared to have none."""
+    """Whether a stream gets colours: as --color says, else on a terminal unless NO_COLOR or TERM forbids it."""
     context = click.get_current_context(silent=True)
     choice = context.meta.get(_KEY, AUTO) if context else AUTO
     if choice != AUTO:
@@ -161,7 +161,7 @@ class PersonLog(Log):
     """The events of the init container's job for a person at a terminal: plain words, and no listing of all rules."""
 
     def info(self, message: str, text: str = "") -> None:
-        """What was done; a listing only where everything is to be told."""
+        """What was done; a listing only at the level debug."""
         if not text or self.wants("debug"):
             super().info(message, text)
 

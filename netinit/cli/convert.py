@@ -39,18 +39,14 @@ SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # in every comman
 @color_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
 def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tuple[str, ...]) -> int:
-    """Print our options for the command line or the file of another mesh; changes nothing.
+    """Print netinit's options for another mesh's command line or file; changes nothing.
 
-    ARGS, after --, are the peer's flags: of proxy-init (Linkerd), kumactl install transparent-proxy, consul connect
-    redirect-traffic, istio-iptables. The program's name may stand before them, and variables before that (NAME=value).
-    What has no equivalent here is named, and so is what both do in different ways.
+    ARGS, after --, are the flags of proxy-init (Linkerd), kumactl install transparent-proxy, consul connect redirect-traffic or
+    istio-iptables. The program's name may precede them, and variables before that (NAME=value). Flags without a full
+    equivalent, and differences in behaviour, are listed.
 
-      netinit convert --from linkerd -- -p 4143 -o 4140 -u 2102 --inbound-ports-to-ignore 4190,4191
-
-      netinit convert --from consul --format config -- -proxy-uid 5995 -proxy-inbound-port 20000
-
-    Exit codes: 0 every flag has an equivalent; 3 some have none, or not a whole one, or packets are treated differently; 2 some
-    are wrong.
+    Exit codes: 0 every flag has an equivalent; 2 some flags are wrong; 3 some have no full equivalent, or packets are treated
+    differently.
     """
     line = part(peer, words)
     trees = [(path, load_file(path, "--file")) for path in files] + [(path, load_file(path, "--config")) for path in line.files]

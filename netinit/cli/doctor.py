@@ -30,11 +30,10 @@ SIGNS = {ERROR: "✘", WARNING: "!"}
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
     """Find out whether pods with these options will work here, and what is missing.
 
-    Use it on a node before a rollout, in a debug container, or where an init container failed. Feature checks try what
-    the rules need with each backend, in isolated network namespaces that are removed afterwards; without SYS_ADMIN
-    nothing is tried, and the answer is based on what can be seen. Nothing is changed.
+    Tries each feature that the rules need with each backend, in network namespaces of its own, which are then removed. Without
+    SYS_ADMIN it tries nothing and only looks. Run it on a node before a rollout, or where an init container failed.
 
-    Exit codes: 0 pods will work, 1 they will not, or it is not known for lack of rights.
+    Exit codes: 0 pods will work, 1 they will not, or it cannot be known for lack of privileges.
     """
     users = tuple(read_value(text, read_uid, "--uid") for text in uids)
     groups = tuple(read_value(text, read_gid, "--gid") for text in gids)

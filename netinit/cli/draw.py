@@ -38,12 +38,10 @@ def command(  # noqa: PLR0917
     options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: tuple[str, ...],
     select: str, pod_ip: tuple[str, ...], live: bool, **asked: Any,
 ) -> int:  # fmt: skip
-    """Draw the path of packets through the chains that the options ask for, of --pod, or live (--pid, --netns, --live).
+    """Draw the path of packets through the chains: of the options, of --pod, or live (--pid, --netns, --live).
 
-    With --to or --from the path of that connection is highlighted, as `netinit explain` finds it. svg needs Graphviz
-    (`dot`); GitHub shows mermaid as a picture.
-
-      netinit draw --format svg -i '*' -b '*' --to 10.1.2.3:443 > path.svg
+    With --to or --from, the path of that connection is highlighted. The format svg needs Graphviz (`dot`); GitHub shows mermaid
+    as a picture.
     """
     ground = find_ground(options, pod, select, pod_ip, live)
     question = Question(direction=direction or "", **asked)

@@ -51,18 +51,11 @@ def command(  # noqa: PLR0917
     everything: bool,
     **asked: Any,
 ) -> int:
-    """Show what happens to one connection, and why.
+    """Show what happens to a connection, and why.
 
-    The rules are those that the options ask for; with --pid, --netns or --live the live rules, from which the options
-    that made them are read back; with --pod those of the init container of each pod, and with both the live rules compared
-    with these. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
-    Where the result cannot be known, the answer says so.
-
-      netinit explain --to 10.1.2.3:443 --uid 1000 -i '*' -b '*'
-
-      netinit explain --from 10.9.9.9 --to-port 8080 inbound --pid 4711
-
-      kubectl get pod NAME -o yaml | netinit explain --pod - --to 10.1.2.3:443
+    The rules are those of the options, or of --pod; with --pid, --netns or --live the live ones, and with --pod as well the two are
+    compared. The packet's path is simulated: nothing is sent and nothing changes. If the result cannot be known, the answer
+    says why.
     """
     question = Question(direction=direction or "", **asked)
     grounds = [ground for _, ground in find_rule_sources(options, pod, select, pod_ip, live)]
@@ -90,7 +83,7 @@ def _show(answers: list[Answered], *, everything: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What happens to the packets of some containers; of nobody in particular where `containers` is empty."""
+    """What happens to the packets of some containers; of any process if `containers` is empty."""
 
     containers: tuple[str, ...]
     source: str

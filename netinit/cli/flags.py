@@ -164,7 +164,7 @@ class FlagCommand(click.Command):
                     formatter.write_dl(records)
 
     def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """The words without the flags that nobody knows, and a problem for each of these with what may be meant."""
+        """The words without unknown flags, and a problem for each of these with the nearest known one."""
         from difflib import get_close_matches
 
         known = [
@@ -226,7 +226,7 @@ SECONDS = _Seconds()
 
 
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --until-input, by which somebody far away ends a command that goes on."""
+    """Adds --until-input, by which a remote caller stops a running command."""
     return click.option(
         "--until-input", is_flag=True, help="End as well when the standard input has a byte, or its end: so kubectl netinit ends it."
     )(function)
@@ -273,10 +273,10 @@ class _FlagOption(click.Option):
 
 def describe(flag: Flag) -> tuple[str, str]:
     """A line of the help: the spellings, and what the flag means."""
-    return spell(flag), explain(flag)
+    return format_flag(flag), explain(flag)
 
 
-def spell(flag: Flag) -> str:
+def format_flag(flag: Flag) -> str:
     """The spellings as help lists them: `-p, --envoy-port PORT`."""
     if not flag.long:
         return flag.variables[0]
@@ -294,7 +294,7 @@ def explain(flag: Flag) -> str:
 
 
 def format_default(flag: Flag) -> str:
-    """The default as the flag would spell it; empty where it is empty, off or depends on other options."""
+    """The default as the text of the flag; empty if it is empty, off or depends on other options."""
     value = flag.default
     if value is None or value in ((), False, "", 0):
         return ""

@@ -11,7 +11,8 @@ import click
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.base.version import __version__
-from netinit.cli.commands import ALIASES, COMMANDS, is_there, name_page, render_help
+from netinit.cli.commands import ALIASES, COMMANDS, is_there, render_help
+from netinit.cli.examples import format_epilog
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
 from netinit.options.argv import take_flags
@@ -41,7 +42,7 @@ class LazyGroup(click.Group):
             return None
         found = import_module(f"netinit.cli.{module}")
         command: click.Command = found.make_command(cmd_name) if hasattr(found, "make_command") else found.command
-        command.epilog = name_page(cmd_name if self.commands_there is COMMANDS else str(self.name))
+        command.epilog = format_epilog(cmd_name if self.commands_there is COMMANDS else f"{self.name} {cmd_name}")
         return command
 
     def resolve_command(
@@ -103,6 +104,7 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
         from netinit.cli import apply
 
         command = apply.command
+        command.epilog = format_epilog("apply")
     if words[:1] == ("help",) and not alone:
         words = (*words[1:], "--help")
     try:

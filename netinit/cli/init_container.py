@@ -1,4 +1,4 @@
-"""The init container's job, whoever read its command line: program the rules, or show what would be programmed."""
+"""The init container's job, however its command line was read: program the rules, or show what would be programmed."""
 
 from __future__ import annotations
 

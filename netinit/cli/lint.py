@@ -42,20 +42,14 @@ def command(  # noqa: PLR0917 - click's
 ) -> int:  # fmt: skip
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
 
-    With files also what is wrong with the pods themselves: host network, missing capabilities, users that are the
-    proxy's, init containers without a network, annotations without effect.
+    With files, the pods are checked too: host network, missing capabilities, users that are the proxy's, init containers
+    without a network, annotations without effect. That an option has no effect is proved for all packets; --minimal prints
+    the fewest options with the same effect.
 
-      netinit lint examples/
+    docs/findings.md explains the codes. --ignore, --ignore-file, or the pod's annotation netinit.io/accepted-findings accept
+    findings of a code.
 
-      helm template shop | netinit lint - --format github
-
-    An option has no effect where a comparison of all packets shows that none is treated differently without it; --minimal prints
-    what is left without all of these.
-
-    Each finding has a code, which docs/findings.md explains. --ignore, a file (--ignore-file) or the pod's annotation
-    netinit.io/accepted-findings, with a reason, accept findings of a code.
-
-    Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
+    Exit codes: 0 no error (with --strict also no warning), 1 errors.
     """
     pod = (*pod, *files)
     if as_json and form not in {"text", "json"}:
@@ -77,7 +71,7 @@ def command(  # noqa: PLR0917 - click's
 
 
 def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """What is wrong with options of which nobody knows the pod, or no more than its addresses and whether its proxy has a tunnel."""
+    """What is wrong with options whose pod is unknown but for its addresses and whether its proxy has a tunnel."""
     if not addresses:
         return lint(_decided(options), given=options, has_tunnel=has_tunnel)
     settled = options.settle(FAMILIES, lambda: addresses, lambda: options.dns_servers)
@@ -92,7 +86,7 @@ def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]
         own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
         complete = complete_servers(facts, options)
         needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
-        if complete.notes != facts.notes:  # nobody named all of its servers
+        if complete.notes != facts.notes:  # not all of its servers were named
             needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
             kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
             needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)

@@ -17,10 +17,9 @@ SHOWN = (*ANY_NAMESPACE, "host_network", "dry_run", "lock_timeout", "retries", "
 @click.command("remove", cls=FlagCommand, shows=SHOWN, rules=None)
 @color_option
 def command(options: Options) -> int:
-    """Remove all rules, chains, routes and the address that netinit or istio-iptables made.
+    """Remove all rules, chains, routes and addresses that netinit or istio-iptables created.
 
-    The options that made them need not be given. Foreign rules stay as they are. With --dry-run nothing is removed: what
-    would be is listed.
+    You need not know the options that created them. Foreign rules stay. With --dry-run it only lists what it would remove.
     """
     if not options.dry_run:
         log = None if options.log_as_json else PersonLog(options.log_level)

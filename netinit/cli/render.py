@@ -26,9 +26,9 @@ CONFIG = "config"
 def command(options: Options, form: str, family: str | None, check: bool) -> int:
     """Print what apply would program; changes nothing and needs no privilege.
 
-    restore is input for iptables-restore --noflush (ip6tables-restore), one family at a time. commands are shell lines.
-    json has the purpose and the origin of each rule, and a hash: plans with equal hashes program the same rules. nft is
-    input for nft -f. config is the file of these options, for --config.
+    The formats: restore is input for iptables-restore --noflush or ip6tables-restore, one family at a time; commands are shell
+    lines; json has the purpose and the option of each rule, and a hash that is equal for equal rules; nft is input for nft -f;
+    config is a file for --config.
     """
     if check and form != "nft":
         raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")

@@ -214,7 +214,7 @@ def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]]
     if listening is None:
         who = "the kernel does not say who listens there"
     else:
-        who = f"user {', '.join(map(str, users))} listens there" if users else "nobody listens there now"
+        who = f"user {', '.join(map(str, users))} listens there" if users else "no process listens there now"
     return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
 
 

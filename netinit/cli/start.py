@@ -67,7 +67,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return _fail(call, environ, str(error), code, error)
     except KeyboardInterrupt as request:  # a run that went back says so
         return _fail(call, environ, str(request), INTERRUPTED) if request.args else INTERRUPTED
-    except BrokenPipeError:  # the reader went away (| head): nobody reads any more
+    except BrokenPipeError:  # the reader closed the pipe (| head)
         return FAILED
     except OSError as error:  # a full disk behind stdout, for example
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)

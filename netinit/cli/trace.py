@@ -68,21 +68,15 @@ _MOST_READS = 5  # of rules that do not stand still
 def command(  # noqa: PLR0917
     options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, until_input: bool, **asked: Any
 ) -> int:
-    """Follow real packets of a pod through its rules, by the kernel's own trace, and compare with what explain predicts.
+    """Follow real packets of a pod through its rules, and compare with what explain predicts.
 
-    Nothing is sent: the command waits for packets that begin a connection to --to (for UDP each datagram). What the kernel
-    did stands beside what was predicted, and each disagreement is marked. This works for iptables-nft, iptables-legacy and
-    native nftables; foreign rules that netinit does not read are shown with what they did.
+    Nothing is sent: the command waits for packets that open a connection to --to (for UDP, each datagram). Each rule that the
+    kernel reports is compared with the prediction.
 
-    Meanwhile a table netinit-trace of nf_tables is in the pod, which decides about no packet. It goes with the command, also
-    on Ctrl-C; after kill -9 the kernel removes it, or the next run where the kernel is older than 5.12. One run at a time
-    traces a pod.
+    Meanwhile an nf_tables table netinit-trace is in the pod, which decides about no packet. It is deleted with the command, also
+    after kill -9 (before Linux 5.12 by the next run). A pod has one trace at a time.
 
-      netinit trace --pid 4711 --to 10.1.2.3:443
-
-      netinit trace --pid 4711 inbound --to-port 8080 --count 3
-
-    Exit codes: 0 every packet went as predicted (or nothing could be predicted), 3 one did not, 1 no packet was seen.
+    Exit codes: 0 every packet went as predicted, or nothing could be predicted; 1 no packet was seen; 3 one did not.
     """
     question = Question(direction=direction or "", interface="", mark=0, **asked)
     make_packet(question, {family: stand_in(family) for family in FAMILIES})  # what is wrong with it is wrong in every pod
@@ -144,7 +138,7 @@ def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
         ground = find_ground(options, (), "", (), live=True)
         if list_rules() == before:
             return ground, before
-    raise NetinitError("the rules change all the time: trace when whoever programs them is done")
+    raise NetinitError("the rules keep changing: trace again when they are programmed")
 
 
 def _texts(ground: RuleSource) -> list[object]:

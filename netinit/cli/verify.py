@@ -30,29 +30,26 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/verify.schema.json describes it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
-@click.option("--connections", is_flag=True, help="Also judge open TCP connections.")
+@click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
     options: Options, pod: tuple[str, ...], select: str, as_json: bool, strict: bool, live: bool, connections: bool, watching: bool
 ) -> int:
-    """Compare the live rules of this namespace, or of a pod (--pid, --netns), with those that the options ask for.
+    """Compare the live rules of this namespace, or of a pod (--pid, --netns), with the plan.
 
-    Lists rules that are missing, extra or moved, foreign rules that shadow ours, and what an earlier run left. Then asks
-    the kernel itself whether the rules are in force: dormant tables, matches that listings do not show, a device that
-    took lo's name, and foreign rules or routes anywhere that take captured traffic away, each with an example. Changes
-    nothing. Give the same options as the init container has, or its pod with --pod. Without any, the options are read
-    back from the rules themselves, which are then compared with what these options make.
+    Give the options of the init container, or its pod with --pod; without any, they are inferred from the rules. Lists rules that
+    are missing, extra or moved, foreign rules that decide first, and remains of an earlier run. Then it checks that the kernel
+    evaluates the rules, and that no foreign rule, route or program diverts captured packets. Changes nothing.
 
-    With --live, first packets of connections are sent: as the application, as the proxy, and from a temporary neighbour. No
-    program in the pod sees them; those not captured end at the first router.
-    With --connections, open TCP connections that the plan captures and that go past the proxy are differences.
+    --live sends the first packets of connections as the application, the proxy and a neighbour, and sees where they go. No program
+    in the pod sees them. --watch compares again at each change that the kernel reports, until Ctrl-C; it reports none for legacy
+    iptables and BPF programs.
 
-    With --watch, the kernel's notifications (nf_tables, devices, addresses, routes, policy rules, tc, IPsec) are the reason
-    for another look; each report that differs from the one before is printed, with --json as one line. The kernel sends none for
-    legacy iptables and BPF programs. Ctrl-C ends it with the exit code of the last report.
+    With --connections, open TCP connections that the plan captures and that bypass the proxy are differences: they were opened
+    before the rules, or in a moment without them.
 
-    Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere, 1 not readable.
+    Exit codes: 0 as planned, 1 the rules cannot be read, 3 rules differ, 126 packets go elsewhere than planned.
     """
     if live and watching:
         raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")

@@ -43,18 +43,12 @@ _LEFT_FREE = 2  # lines of the terminal that the table does not take
 @until_input_option
 @color_option
 def command(options: Options, *, interval: float, count: int, form: str, everything: bool, until_input: bool) -> int:
-    """Show how many connections of a pod are captured, pass by the proxy or are dropped, by which rule, a second.
+    """Show how many connections of a pod are captured, bypass the proxy or are dropped, live.
 
-    The numbers are the counters of the live rules, of iptables-nft, iptables-legacy and native nftables. The rules of the table
-    nat see the first packet of each connection, and count connections; the others count packets. The table is written anew in its
-    place; --format lines writes a line for each fate that was met since the last look, --format json one object a line.
-    Nothing is changed, nothing is sent. Ctrl-C ends it.
+    The figures are the counters of the live rules; nothing is sent and nothing changes. Rules of the table nat count
+    connections, others count packets. On a terminal a table is updated; --format lines and json print a line for each fate.
 
-      netinit watch --pid 4711
-
-      netinit watch --pid 4711 --interval 10 --format json
-
-    Exit codes: 0, also after Ctrl-C; 1 where the rules cannot be read.
+    Exit codes: 0, also after Ctrl-C; 1 if the rules cannot be read.
     """
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
     writer = CounterSnapshotWriter(form, everything=everything)

@@ -178,7 +178,7 @@ class Interception(DeclaredOptions):
     log_rules: bool = ours(
         "--log-rules", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
         is_shown=False,
-        help_text="Report what becomes of new connections, at most 10 a second for each fate: to the kernel's log, or to --log-group.")
+        help_text="Log the fate of new connections, at most 10 a second for each fate: to the kernel's log, or to --log-group.")
     log_group: int = ours(
         "--log-group", kinds.LOG_GROUP, default=0, layouts=(CURRENT,), annotated=True,
         needs="log_rules", is_shown=False,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
 
 from netinit.base.errors import BusyError, LockedError
-from netinit.base.logs import Log
-from netinit.options import Options
 
-Result = TypeVar("Result")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from netinit.base.logs import Log
+    from netinit.options import Options
+
+    Result = TypeVar("Result")
+
 
 def retry(act: Callable[[Options], Result], options: Options, log: Log, ended: Callable[[], bool] = bool) -> Result:
     """Call `act`, and up to --retries times again after --retry-delay, within --lock-timeout in total; return its result.

@@ -6,14 +6,16 @@ commands and in the JSON, and in the restore form as a comment, since iptables-r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from netinit.base.net import Family
 from netinit.rules.iptables.write import render_commands as write_commands
 from netinit.rules.iptables.write import render_restore as write_restore
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 SCHEMA_VERSION = 1
 FORMATS = ("restore", "commands", "json", "nft")

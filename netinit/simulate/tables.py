@@ -320,7 +320,7 @@ class PacketState:
     def _unknown_part(self, loaded: LoadedRule) -> str:
         shown = self._visible()
         parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
-        return f"nobody can know here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
+        return f"it cannot be known here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
 
     def _end_by_rule(self, fate: str, reason: str) -> Verdict:
         """The rule that was looked at last ends it."""

@@ -266,7 +266,7 @@ def _probes_undeclared_port(pod: Tree) -> bool:
     return any(isinstance(port, str) and not port.isdigit() and port not in declared for port in probed)
 
 
-_INPUTS = "what-it-is-given"
+_INPUTS = "values-and-templates"
 DOCUMENTED = (
     Documented(
         "the-port-of-the-tunnel", "netinit's `sidecar`",

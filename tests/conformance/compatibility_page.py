@@ -73,7 +73,7 @@ patch of each minor release; [compatibility.json](compatibility.json) has every 
 
 - **rules**: the cases that the release itself has (golden files or Go tests of its `istio-iptables`; up to 1.4 its shell script, run
   with the options that its template gives). Istio's rules and those of netinit with `--istio-exact` are loaded into the kernel. `equal`:
-  the same listing, in order. `proved`: [`netinit diff`](diff.md) proves that no packet is treated differently. `differ`: see
+  the same listing, in order. `proved`: [`netinit diff`](commands/diff.md) proves that no packet is treated differently. `differ`: see
   [the packets](#packets-that-are-treated-differently). With iptables-legacy, every case ends in the same way.
 - **options**: with these [options](#options-for-older-releases), where older rules need some.
 - **native**: the same for the golden files of native nft rules, with `--backend nftables`.

@@ -6,53 +6,50 @@ where none came, {"name", "without", "failure"}; `without` names the kernel's mo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chosen import BACKENDS, CHOSEN, FEATURES
 
 Place = Mapping[str, Any]
-MOST, FEW = 200, 40  # characters of a message in a cell; where the whole one stands elsewhere on the page
+MOST, FEW = 160, 40  # characters of a message in a cell; of the reason for skipping a test
+NAMED = "the error names a missing module"
 HEAD = """# Kernels
 
-`make kernels` (root) writes this page: it boots Debian's kernels in virtual machines, enters Debian's root file systems on the kernel of
-the machine it runs on, and tests there what works. [Backends](backends.md) says what each backend needs.
+Does netinit work on your kernel? `netinit doctor` checks it. `make kernels` (root) wrote this page: it boots Debian's kernels in virtual machines, and
+enters Debian's root file systems on the kernel of the machine it runs on. [Backends](backends.md) says what each backend needs.
 
 ## What works where
 
-Each feature is one test, the same everywhere:
-
 - `contract`: among foreign rules, in both families: a first run, a second that changes nothing, `verify`, reconciling to
   TPROXY with DNS, and the removal, which restores the state before.
-- `connections`: 32 real connections in both families: captured in and out, from the proxy's user and group, to excluded ports,
-  from the pod to itself, over the loopback device, DNS over UDP and TCP to listed servers and others.
+- `connections`: 32 real connections in both families: in and out, from the proxy's user and group, to excluded ports, from the pod to itself, over
+  loopback, and DNS over UDP and TCP.
 - `TPROXY`: 14 more, where the proxy sees both addresses.
-- `address sets`: real connections to networks in long lists and outside of them, with ipset or nft's own sets.
+- `address sets`: connections to networks in long lists and outside of them.
 - `user namespaces`: apply, verify, a second run and remove from the node, in a pod with `hostUsers: false`.
 
-A dash: the backend does not have the feature, or time ran out. `doctor` counts the features that `netinit doctor` found working, in
-both families. Kernels run with KVM where it works, else on an emulated processor whose clock counts instructions.
+A dash: the backend does not have the feature, or it was not tried. `doctor` counts the features that `netinit doctor` found working, in both
+families.
 """
 LACKS = """
 ## What is missing is named
 
-How `netinit apply` failed where it could not program. On a kernel from which modules were removed, the error must name one of them, or
-`make kernels` fails. Without address sets nothing fails: each network gets a rule.
+How `netinit apply` failed where it could not program. Without address sets nothing fails: each network gets a rule.
 """
 SETS = "ip_set"
 
 
 def verdict(answer: Mapping[str, Any], backend: str, feature: str) -> str:
-    """A cell: how the feature's test ended, with the reason where it was skipped."""
+    """A cell: how the feature's test ended."""
     wanted = CHOSEN[backend].get(feature)
-    for one in answer["tests"]:
-        if one["test"] == wanted:
-            return {"passed": "passed", "failed": "**failed**"}.get(one["outcome"]) or f"skipped: {shorten(one['reason'], FEW)}"
-    return "–"
+    outcomes = [one["outcome"] for one in answer["tests"] if one["test"] == wanted]
+    return outcomes[0].replace("failed", "**failed**") if outcomes else "–"
 
 
 def examined(answer: Mapping[str, Any], backend: str) -> str:
-    """What the doctor found of a backend: how many features work, and the names of those that do not."""
+    """What the doctor found of a backend: how many features work, and the names of those that do not if most do."""
     checked = answer.get("doctor", {}).get("feature_checks", {}).get(backend)
     if checked is None:
         return "not tried"
@@ -61,7 +58,7 @@ def examined(answer: Mapping[str, Any], backend: str) -> str:
         return f"no: {shorten(checked['failure'] or 'nothing could be tried')}"
     lacking = list(dict.fromkeys(name for name, cause in found if not works(cause)))
     count = f"{sum(works(cause) for _, cause in found)} of {len(found)}"
-    return f"{count}; not {', '.join(lacking)}" if lacking else count
+    return f"{count}; not {', '.join(lacking)}" if lacking and 2 * sum(works(cause) for _, cause in found) > len(found) else count
 
 
 def works(checked: object) -> bool:
@@ -84,32 +81,52 @@ def last_words(said: str) -> str:
 
 
 def rows_of(place: Place) -> Iterable[tuple[str, ...]]:
-    """A row for the backends of a place that answered alike."""
+    """A row for the backends of a place with equal answers."""
     if "failure" in place:
         yield (place["name"], "none", f"no answer: {shorten(place['failure'])}", *["–"] * len(FEATURES))
         return
-    alike: dict[tuple[str, ...], list[str]] = {}
+    equal: dict[tuple[str, ...], list[str]] = {}
     for backend in BACKENDS:
         cells = [verdict(place["answer"], backend, feature) for feature in FEATURES]
-        alike.setdefault((examined(place["answer"], backend), *cells), []).append(backend)
-    for cells, backends in alike.items():
+        equal.setdefault((examined(place["answer"], backend), *cells), []).append(backend)
+    for cells, backends in equal.items():
         yield (place["name"], ", ".join(backends), *cells)
 
 
+def skips_of(place: Place) -> Iterable[str]:
+    """Why tests were skipped there."""
+    for one in place.get("answer", {}).get("tests", ()):
+        if one["outcome"] == "skipped":
+            yield shorten(one["reason"], FEW)
+
+
 def failures_of(place: Place) -> Iterable[tuple[str, ...]]:
-    """A row for each backend that could not program; one for all options where they ended alike."""
-    ends: dict[tuple[str, str], list[str]] = {}
+    """A row for the backends that could not program and ended with the same message; where modules are missing, it must name one."""
+    without = place.get("without", ())
+    ends: dict[str, list[str]] = {}
     for one in place.get("answer", {}).get("apply", ()):
         if one["code"] != 0:
-            ends.setdefault((one["backend"], f"{one['code']}: {shorten(last_words(one['said']))}"), []).append(one["options"])
-    for (backend, said), options in ends.items():
-        yield (place["name"], backend, ", ".join(options), said)
+            said = last_words(one["said"])
+            message = NAMED if any(module in said for module in without) else shorten(said)
+            backends = ends.setdefault(f"{one['code']}: {message}", [])
+            backends += [one["backend"]] * (one["backend"] not in backends)
+    for said, backends in ends.items():
+        yield (place["name"], ", ".join(backends), said)
 
 
 def versions_of(place: Place) -> Iterable[tuple[str, ...]]:
     if "answer" in place:
         facts = place["answer"]["facts"]
-        yield (place["name"], *(facts[name] for name in ("kernel", "iptables", "nft", "ipset", "python")))
+        iptables, nft, ipset = (re.sub(r"^\w+ v?|,? .*", "", facts[name]) for name in ("iptables", "nft", "ipset"))
+        yield (place["name"], facts["kernel"], iptables, nft, ipset, facts["python"])
+
+
+def merge(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """One row for the places whose other cells are equal, in the order of the first."""
+    places: dict[tuple[str, ...], list[str]] = {}
+    for place, *cells in rows:
+        places.setdefault(tuple(cells), []).append(place)
+    return [(", ".join(names), *cells) for cells, names in places.items()]
 
 
 def complaints(place: Place) -> list[str]:
@@ -139,7 +156,8 @@ def write_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def render(places: Iterable[Place]) -> str:
     """The page."""
     kept = list(places)
-    works = write_table(("place", "backend", "doctor", *FEATURES), [row for place in kept for row in rows_of(place)])
-    lacking = write_table(("place", "backend", "options", "exit code, error"), [row for place in kept for row in failures_of(place)])
-    versions = write_table(("place", "kernel", "iptables", "nft", "ipset", "Python"), [row for place in kept for row in versions_of(place)])
-    return f"{HEAD}\n{works}{LACKS}\n{lacking}\n## Versions\n\n{versions}"
+    works = write_table(("place", "backend", "doctor", *FEATURES), merge(row for place in kept for row in rows_of(place)))
+    skips = "".join(f"\nSkipped: {reason}\n" for reason in dict.fromkeys(reason for place in kept for reason in skips_of(place)))
+    lacking = write_table(("place", "backend", "exit code, error"), merge(row for place in kept for row in failures_of(place)))
+    versions = write_table(("place", "kernel", "iptables", "nft", "ipset", "Python"), merge(row for place in kept for row in versions_of(place)))
+    return f"{HEAD}\n{works}{skips}{LACKS}\n{lacking}\n## Versions\n\n{versions}"

@@ -23,15 +23,12 @@ INSTALLS = "installs into this machine; `make test` installs the package from th
 NOT_RUN = {  # how a block begins -> why it is not run here
     "make demo": "test_demo.py runs the demonstration; `make` itself is run by .ci/run",
     "make test": "it is what runs this test",
-    "bash: in ~/.bashrc": "it says where the line goes; test_completion.py asks real shells",
     "make image": "`make image-test` builds the image; pushing wants a registry",
     "docker compose": "wants a registry; tests/e2e/test_compose.py runs the file through podman-compose",
     "pipx ": INSTALLS,
     "uv tool": INSTALLS,
     "python3 -m venv": INSTALLS,
-    "pip install": INSTALLS,
     "apt-get install": INSTALLS,
-    "git pull": "wants a remote",
     "source <(netinit completion": "changes the shell that it is typed in",
     "kubectl rollout": "wants a cluster",
     "kubectl debug": "wants a kubelet; tests/e2e/test_situations.py runs the image with what these profiles give",
@@ -43,14 +40,9 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
     "kubectl --namespace istio-system port-forward": "wants Istio's webhook; test_webhook_compare.py has servers",
-    "netinit webhook compare": "wants running webhooks; test_webhook_compare.py has servers",
     "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",
-    "netinit diff --p": "wants two revisions, or a pod that was programmed; test_diff.py and test_audit_live.py have them",
     "git config diff.netinit": "changes the reader's repository; test_diff.py has one of its own",
     "export NETINIT_ISTIO_INJECT": "wants Istio's own injector",
-    "netinit watch --pid 4711\n": "goes on until Ctrl-C; watching.md has commands that end",
-    "netinit watch --pid 4711 --interval 10": "goes on until Ctrl-C; watching.md has commands that end",
-    "netinit trace --pid 4711": "waits for packets; watching.md has a command with a connection",
     ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
     ".venv/bin/python tests/api.py": "rewrites the record; test_api.py compares it",
     ".venv/bin/python tests/reference.py": "rewrites the pages; test_reference.py compares them",
@@ -143,7 +135,7 @@ def test_every_reason_not_to_run_a_block_is_needed():
 
 def test_commands_stand_in_shell_blocks_alone():
     others = set(re.findall(r"^```([a-z]+)", "\n".join(page.read_text("utf-8") for page in find_pages(ROOT)), re.MULTILINE))
-    assert others == {"json", "mermaid", "python", "sh", "text", "yaml"}
+    assert others == {"json", "python", "sh", "text", "yaml"}
 
 
 @pytest.mark.parametrize("block", blocks("python"))

@@ -69,6 +69,6 @@ def test_a_live_audit_names_who_listens_there_and_asks_the_manifest_who_should(p
         assert [row["kind"] for row in found["traffic"] if row["kind"].startswith("tunnel")] == [kind]
         return [note for note in found["notes"] if "15008" in note]
 
-    assert audited() == ["port 15008 is left to the proxy's tunnel (HBONE): nobody listens there now"]
+    assert audited() == ["port 15008 is left to the proxy's tunnel (HBONE): no process listens there now"]
     start_servers(pod, app=(15008,))
     assert audited() == ["port 15008 is left to the proxy's tunnel (HBONE): user 1000 listens there"]

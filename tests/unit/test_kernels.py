@@ -27,7 +27,7 @@ def answer(*, outcome="", features=None, failure=None, ends=(), ended=True):
 
 @pytest.mark.parametrize(
     ("outcome", "cell"),
-    [("passed", "passed"), ("failed", "**failed**"), ("skipped", "skipped: why \\| so"), ("", "–")],
+    [("passed", "passed"), ("failed", "**failed**"), ("skipped", "skipped"), ("", "–")],
 )
 def test_a_cell_says_how_the_features_test_ended(outcome, cell):
     assert table.verdict(answer(outcome=outcome), "iptables-nft", "contract") == cell
@@ -35,8 +35,9 @@ def test_a_cell_says_how_the_features_test_ended(outcome, cell):
 
 
 def test_the_doctors_cell_names_what_the_kernel_lacks():
-    features = {"IPv4": {"nat": {"works": True}, "owner": {"works": False}}, "IPv6": {"nat": {"works": True}, "owner": {"works": False}}}
-    assert table.examined(answer(features=features), "iptables-nft") == "2 of 4; not owner"
+    works = {"nat": {"works": True}, "mark": {"works": True}, "owner": {"works": False}}
+    assert table.examined(answer(features={"IPv4": works, "IPv6": works}), "iptables-nft") == "4 of 6; not owner"
+    assert table.examined(answer(features={"IPv4": {name: {"works": False} for name in works}}), "iptables-nft") == "0 of 3"
     assert table.examined(answer(features={"IPv4": {"nat": None}}), "iptables-nft") == "1 of 1"
     assert table.examined(answer(failure="no nf_tables"), "iptables-nft") == "no: no nf_tables"
     assert table.examined(answer(), "libiptc") == "not tried"
@@ -51,9 +52,22 @@ def test_apply_that_failed_stands_on_the_page_with_its_last_line_and_one_that_su
         {"backend": "libiptc", "options": "REDIRECT", "code": None, "said": ""},
     ]
     assert list(table.failures_of({"name": "6.1", "answer": answer(ends=ends)})) == [
-        ("6.1", "iptables-nft", "REDIRECT, TPROXY and DNS", "1: this kernel has no owner match"),
-        ("6.1", "libiptc", "REDIRECT", "None: it printed nothing"),
+        ("6.1", "iptables-nft", "1: this kernel has no owner match"),
+        ("6.1", "libiptc", "None: it printed nothing"),
     ]
+
+
+def test_an_error_that_names_a_missing_module_is_short_on_the_page_and_another_is_not():
+    ends = [refusal("load xt_owner on the node"), refusal("it failed") | {"backend": "libiptc"}]
+    rows = list(table.failures_of({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=ends)}))
+    assert rows == [("6.1", "iptables-nft", f"1: {table.NAMED}"), ("6.1", "libiptc", "1: it failed")]
+
+
+def test_places_with_equal_answers_share_a_row_and_a_skipped_test_gives_its_reason():
+    page = table.render([{"name": name, "answer": answer(outcome="skipped")} for name in ("6.1", "6.2")])
+    assert "| 6.1, 6.2 | iptables-nft |" in page
+    assert page.count("\nSkipped: why \\| so\n") == 1
+    assert "| 6.1, 6.2 | 1 | 1 | 1 | 1 | 1 |" in page
 
 
 def test_a_place_that_gave_no_answer_is_a_row_that_says_so():

@@ -51,23 +51,13 @@ def command(  # noqa: PLR0917
     form: str,
     as_json: bool,
 ) -> int:
-    """Show what of a pod's traffic does not go through the proxy, why, and what closes it.
+    """Show which traffic of a pod bypasses the proxy, why, and what closes it.
 
-    All packets are looked at, not a sample: the rules themselves cut them into sets, each with what becomes of it. The
-    most dangerous bypasses come first: those of foreign rules, those that nobody can know, those by configuration, and
-    last those that are so by design. Nothing is sent and nothing is changed.
+    All packets are covered, not a sample. The most dangerous bypasses come first: those of foreign rules, those that cannot be
+    evaluated, those by configuration, and those by design. Nothing is sent and nothing changes. --assert proves or refutes a
+    sentence such as 'outbound tcp not by proxy not to pod is captured'.
 
-      netinit audit -i '*' -b '*'
-
-      kubectl get pods -o yaml | netinit audit --pod - --fail-on bypass:network
-
-      netinit audit examples/ --fail-on bypass:network
-
-      netinit audit --pid 4711 --full
-
-      netinit audit -i '*' -b '*' --assert 'outbound ipv4 tcp not by proxy not to pod is captured'
-
-    Exit codes: 0, 4 where --fail-on names a bypass that there is, or an assertion is not proved.
+    Exit codes: 0; 4 if --fail-on names a bypass that exists, or an assertion is not proved.
     """
     pod = (*pod, *files)
     assertions = read_assertions(asserted)

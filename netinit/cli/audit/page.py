@@ -1,4 +1,4 @@
-"""An audit as one HTML page, to send to somebody: nothing is loaded from anywhere, and it is readable by day and by night."""
+"""An audit as one self-contained HTML page: it loads nothing, and supports light and dark mode."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
-    """Whether traffic is of a kind in `failing`, or an assertion not proved, whose code nobody accepts."""
+    """Whether traffic of a kind in `failing`, or an assertion that is not proved, has a code that is not accepted."""
     codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
     kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
@@ -191,6 +191,6 @@ def summarise(found: dict[str, Any]) -> str:
     """The first line of a pod: how much passes the proxy by, and by whose will."""
     rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
     counts = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
-    counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that nobody can know") for text in counts]
+    counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that cannot be evaluated") for text in counts]
     kinds_of = "1 kind of traffic does" if len(rows) == 1 else f"{len(rows)} kinds of traffic do"
     return f"{kinds_of} not go through the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"

@@ -25,11 +25,10 @@ STYLES = {play.TITLE: "1;36", play.CHAIN: "1", play.COMMENT: "2", play.GOOD: "32
 )
 @color_option
 def command(backend: str) -> int:
-    """Make a pod of network namespaces and watch interception work.
+    """Create a pod of network namespaces and watch interception work.
 
-    Prints the plan of a sidecar's usual options, programs it, sends real connections over IPv4 and IPv6, shows for each
-    where it arrived and whether that is right, verifies and removes the rules, and shows that the namespace is as
-    before. Nothing outside of its own namespaces is changed. Needs root.
+    Prints the plan, programs it, opens real connections over IPv4 and IPv6, shows where each one arrived, verifies and removes
+    the rules. Nothing outside of its own namespaces changes. Needs root.
 
     Exit code 1 if anything is not as it must be.
     """

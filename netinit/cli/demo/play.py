@@ -67,7 +67,7 @@ class Attempt:
 
     @property
     def dialled(self) -> str:
-        """The address that the connection names, as servers spell it."""
+        """The address that the connection names, in the notation of servers."""
         host = f"[{self.probe.host}]" if ":" in self.probe.host else self.probe.host
         return f"{host}:{self.probe.port}"
 

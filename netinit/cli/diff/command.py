@@ -28,20 +28,14 @@ def command(  # noqa: PLR0917
     options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool, full: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Show which packets two sets of rules treat differently, with what becomes of them before and after.
+    """Show which packets two sets of rules treat differently.
 
-    Compared is what becomes of all packets, not of a sample, and not the rules: one that was moved and changes nothing is
-    no difference. A and B are option sets ('apply -b 8080'), manifests of pods, rules as iptables-save prints them (a file
-    or -, of one family or of both), or `live` for the live rules. With --pid, --netns or --live alone the live rules are
-    compared with the plan of the options, of --pod, or of the rules themselves.
+    All packets are compared, not a sample: a rule that moves without an effect is no difference. A and B are option sets
+    ('apply -b 8080'), manifests of pods, rules as iptables-save prints them (a file or -), or `live` for the live rules. With
+    --pid, --netns or --live alone, the live rules are compared with the plan of the options, of --pod, or of the options
+    inferred from the rules.
 
-      netinit diff "apply -b '*' -d 15021,15090" "apply -b '*' -d 15090,15021"
-
-      netinit diff --pod old.yaml --pod new.yaml
-
-      netinit diff --pid 4711
-
-    Exit codes: 0 no packet is treated differently, which is a proof; 3 some are, or nobody can know. With --git always 0.
+    Exit codes: 0 no packet is treated differently, which is a proof; 3 some are, or it is unknown. With --git always 0.
     """
     pairs = _find_pairs(options, sides, pods, select, live, for_git)
     objects = [to_object(pair) for pair in pairs]

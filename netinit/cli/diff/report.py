@@ -65,7 +65,7 @@ def _sum_up(pair: dict[str, Any]) -> str:
     if pair["result"] == UNKNOWN and not number:
         return f"? {name}: the rules treat no packet differently, but routing differs from what the plan expects"
     if pair["result"] == UNKNOWN:
-        return f"? {name}: nobody can know whether {count(number, 'kind')} of packets are treated differently; no other is"
+        return f"? {name}: it is unknown whether {count(number, 'kind')} of packets are treated differently; no other is"
     if pair["result"] == DIFFERENT:
         return f"≠ {name}: {count(number, 'kind')} of packets {'is' if number == 1 else 'are'} treated differently"
     return f"{'-' if pair['result'] == ONLY_BEFORE else '+'} {name}: {pair['result']}"

@@ -154,7 +154,7 @@ def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Co
     ground = find_ground(options, pod, select, (), live=True)
     meant = ground.wanted or next(iter(ground.options.values()), None)
     if meant is None:
-        raise ParseError("no options were given, and no rule tells any: give them, or the pod with --pod")
+        raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")
     made = plan(meant)
     planned = replace(
         ground, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in ground.surroundings}},

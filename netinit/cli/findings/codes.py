@@ -8,23 +8,23 @@ from netinit.options.kinds import quote_value
 PAGE = "docs/findings.md"
 
 OF_OPTIONS = {  # kind: code, what it means and what to do
-    "contradiction": ("NI001", "Two options exclude each other. Keep the one that is meant."),
-    "no-effect": ("NI002", "No packet is treated differently because of this option. Remove it, or give what it needs."),
+    "contradiction": ("NI001", "Two options exclude each other. Keep one of them."),
+    "no-effect": ("NI002", "No packet is treated differently because of this option. Remove it, or add the option that it needs."),
     "shadowed": ("NI003", "Another option decides before this one does. Remove one of the two."),
     "redundant": ("NI004", "The value is contained in another one. Remove it."),
     "unreachable": ("NI005", "No longer reported: NI002, NI003 and NI004 name the option or the value whose rule no packet reaches."),
     "own-port": ("NI006", "A port of the proxy itself is named among those of the application."),
     "health-ports": ("NI007", "The proxy's own ports for health and metrics are captured, so that probes of it fail."),
-    "loop": ("NI008", "What the proxy sends is captured again and goes round in circles."),
+    "loop": ("NI008", "The proxy's own traffic is captured again, in a loop."),
     "dns-loop": ("NI009", "The proxy's own DNS queries are captured again: no name is ever resolved."),
     "dns-loopback": ("NI010", "A resolver in the pod itself asks servers outside, which this option does not capture."),
     "dns-incomplete": ("NI011", "Not all name servers of the pod are known, so queries to the others are not captured."),
-    "quic-passes": ("NI012", "HTTP/3 goes out past the proxy, over UDP. --reject-quic makes clients fall back to TCP."),
+    "quic-passes": ("NI012", "HTTP/3 bypasses the proxy, over UDP. --reject-quic makes clients fall back to TCP."),
     "idle-family": ("NI013", "Rules of an address family that this pod does not use."),
     "open-tunnel": ("NI014", "Port 15008 is left to the proxy's tunnel, and nothing in the pod enables the tunnel."),
     "docker": ("NI015", "No longer reported: tables of nft answer queries to Docker's resolver too."),
-    "backend": ("NI016", "The backend that is asked for cannot do what the options need."),
-    "proxy-owner": ("NI017", "An application runs as the proxy's user or group: what it sends is not captured."),
+    "backend": ("NI016", "The chosen backend cannot do what the options need."),
+    "proxy-owner": ("NI017", "An application runs as the proxy's user or group: its traffic is not captured."),
 }
 OF_PODS = {
     "host-network": ("NI101", "The pod uses its node's network: nothing is intercepted, or the whole node is."),
@@ -32,17 +32,17 @@ OF_PODS = {
     "arguments": ("NI103", "The init container's arguments cannot be read: the pod does not start."),
     "missing-capability": ("NI104", "The init container lacks NET_ADMIN, or NET_RAW where legacy iptables is asked for."),
     "no-network": ("NI105", "An init container runs when the rules are there and the proxy is not."),
-    "unknown-annotation": ("NI106", "An annotation of the mesh that nothing reads, mostly misspelt."),
+    "unknown-annotation": ("NI106", "An annotation of the mesh that nothing reads; it is probably misspelt."),
     "misplaced-annotation": ("NI107", "An annotation, or the label of injection, on a workload instead of its pod template."),
 }
 OF_TRAFFIC = {
-    "foreign": ("NI201", "Somebody else's rules decide about traffic before netinit's do."),
-    "unknown": ("NI202", "Nobody can know what becomes of this traffic: a rule asks or does what netinit does not know."),
-    "ipv6": ("NI203", "IPv6 is not captured: it goes past the proxy and mTLS."),
-    "untranslated": ("NI204", "Connections that begin on a conntrack entry of another one, which nat is not asked about."),
+    "foreign": ("NI201", "Foreign rules decide about traffic before netinit's do."),
+    "unknown": ("NI202", "A rule matches or does something that netinit does not know, so the verdict is unknown."),
+    "ipv6": ("NI203", "IPv6 is not captured: it bypasses the proxy and mTLS."),
+    "untranslated": ("NI204", "Connections that begin on another connection's conntrack entry: nat is not evaluated for them."),
     "uncaptured": ("NI205", "No rule captures this traffic."),
-    "group": ("NI206", "What these groups send is excluded."),
-    "user": ("NI207", "What these users send is excluded."),
+    "group": ("NI206", "Traffic of these groups is excluded."),
+    "user": ("NI207", "Traffic of these users is excluded."),
     "interface": ("NI208", "Traffic of these interfaces is excluded."),
     "network": ("NI209", "Traffic to these networks is excluded."),
     "metadata": ("NI210", "Traffic to the cloud's metadata service is excluded."),
@@ -51,7 +51,7 @@ OF_TRAFFIC = {
     "inbound-port": ("NI213", "Inbound traffic to these ports is excluded."),
     "tunnel-port": ("NI214", "The port of a tunnel (HBONE) that the proxy is not known to serve."),
     "mark": ("NI215", "Packets with the proxy's mark pass: give no container NET_ADMIN or NET_RAW."),
-    "shared-owner": ("NI216", "What containers send that run as the proxy's user or group."),
+    "shared-owner": ("NI216", "Traffic of containers that run as the proxy's user or group."),
     "assertion": ("NI299", "An assertion of --assert is refuted, or cannot be proved."),
 }
 GROUPS = {"Options": OF_OPTIONS, "Pods": OF_PODS, "Traffic": OF_TRAFFIC}

@@ -1,4 +1,4 @@
-"""Findings that somebody has looked at and accepted: by --ignore, by a file, or by the pod's own annotation with a reason."""
+"""Accepted findings: by --ignore, by a file, or by the pod's own annotation with a reason."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
 @click.command("check-inject", cls=FlagCommand, settings=CheckFlags)
 @color_option
 def command(options: CheckFlags) -> int:
-    """Show for each object whether the cluster's webhook will inject it, the whole chain of reasons, and what its pods get.
+    """Show for each object whether the cluster's webhook will inject it, and why.
 
-    Checks the webhooks' selectors, the host network, namespace, label and annotation, and the injector's selectors and
-    policy, and shows what would change the result. For what `netinit inject` itself would do, see its --explain.
+    Checks the webhooks' selectors, the host network, namespace, label, annotation, and the injector's selectors and policy, and
+    shows what would change the result and what the pod's rules will do. For `netinit inject` itself, use its --explain.
 
     Exit codes: 0 every object is injected or already was, 1 one is refused or cannot be read, 2 wrong options, 3 one is
     left out.

@@ -15,15 +15,9 @@ from netinit.cli.inject.flags import InjectFlags
 def command(options: InjectFlags) -> int:
     """Add the init container and the proxy to the workloads of manifests.
 
-    Deployments, DaemonSets, StatefulSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs, Pods, DeploymentConfigs
-    and Lists of them are injected. Everything else is copied unchanged, comments included. If one object fails, nothing
-    is written.
-
-    With --explain nothing is written: it says what would be done, and why.
+    Everything else is copied unchanged, comments included. If one object fails, nothing is written. With --explain nothing is
+    written: it shows what would be done, and why.
 
     Exit codes: 0 done, 1 an object is refused or cannot be read, 2 wrong options; with --explain also 3, one is left out.
-
-    \b
-    kubectl apply -f <(netinit inject -f app.yaml)
-    """  # noqa: D301 - click needs the character \b before lines that it must not wrap
+    """
     return run.run(options)

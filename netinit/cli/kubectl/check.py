@@ -36,10 +36,12 @@ _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
 @click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
 def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: str, everywhere: bool, form: str) -> int:
-    """Show every pod that is in the mesh, or in a namespace of it: injected, rules as planned, bypasses, warnings.
+    """Show all pods of the mesh: injected, rules as planned, bypasses, warnings.
 
-    Rules are read through the node agent; where it does not run they are "not read", and bypasses are those of the manifest.
-    No container is added to any pod. Exit codes: 0, 3 where the rules of a pod are not as planned.
+    Pods without a sidecar in namespaces with automatic injection are listed too. Rules are read through the node agent; without
+    one they are "not read", and bypasses are those of the manifest. No container is added to any pod.
+
+    Exit codes: 0; 3 if the rules of a pod are not as planned.
     """
     if everywhere and namespace:
         raise OptionError("-A: means all namespaces; leave out --namespace")
@@ -152,7 +154,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
 
 
 def _sum_up(audited: Row) -> Row:
-    """The kinds of traffic that pass by: those of somebody's will by name, those by design as a number."""
+    """The kinds of traffic that bypass the proxy: by name those that are configured, as a number those by design."""
     rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
     design = INTENT_WORDS[kinds.DESIGN]
     named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != design]

@@ -9,18 +9,16 @@ __all__ = ["command"]
 
 COMMANDS = {  # name -> module under netinit.cli, which has it or makes it, what it does
     "explain": ("kubectl.pod_command", "Show what happens to a connection of a pod, and why."),
-    "audit": ("kubectl.pod_command", "Show what of a pod's traffic does not go through the proxy."),
+    "audit": ("kubectl.pod_command", "Show which traffic of a pod bypasses the proxy."),
     "verify": ("kubectl.pod_command", "Compare a pod's live rules with those that its manifest asks for."),
     "draw": ("kubectl.pod_command", "Draw the path of packets through a pod's rules."),
     "doctor": ("kubectl.pod_command", "Find out whether the rules work where a pod runs."),
-    "watch": (
-        "kubectl.stream_command", "Show how much of a pod's traffic is captured, passes by the proxy or is dropped, as it happens.",
-    ),
+    "watch": ("kubectl.stream_command", "Show how much of a pod's traffic is captured, bypasses the proxy or is dropped, live."),
     "trace": ("kubectl.stream_command", "Follow real packets of a pod through its rules, and compare with what explain predicts."),
-    "fix": ("kubectl.fix", "Bring a pod's rules back to those that its manifest asks for."),
-    "report": ("kubectl.report", "Write all that a bug report needs about a pod, redacted."),
+    "fix": ("kubectl.fix", "Restore the rules that a pod's manifest asks for."),
+    "report": ("kubectl.report", "Write a redacted bug report about a pod."),
     "check": ("kubectl.check", "Show all pods of a mesh in a table: injected, rules, bypasses, warnings."),
-    "preflight": ("kubectl.preflight", "Find what would stop an installation, before it is made."),
+    "preflight": ("kubectl.preflight", "Find what would stop an installation, before you install."),
     "complete": ("kubectl.complete", "Complete a command line for kubectl."),
 }
 
@@ -28,9 +26,9 @@ command = LazyGroup(
     name="kubectl",
     commands_there=COMMANDS,
     context_settings=HELP_NAMES,
-    help="""Ask about pods of a cluster, with your kubectl and your rights: `kubectl netinit` is the same.
+    help="""Ask about pods of a cluster, with your kubectl and your permissions, as `kubectl netinit` does.
 
-    The live rules are read through the node agent where it runs, else by an ephemeral container; without either the answer is
-    that of the pod's manifest. Each answer says which.
+    The live rules are read through the node agent if it runs, else by an ephemeral container; without either, the answer is that
+    of the pod's manifest. Each answer names its source.
     """,
 )

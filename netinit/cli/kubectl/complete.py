@@ -20,7 +20,7 @@ MOST = 500
 @click.command("complete", context_settings=HELP_NAMES)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WORD...")
 def command(words: tuple[str, ...]) -> int:
-    """Print what may stand in the place of the last word, for kubectl's completion."""
+    """Print the completions of the last word, for kubectl."""
     *before, last = words or ("",)
     found = [text for text in _propose(before, last) if text.startswith(last)][:MOST]
     show_artefact("".join(f"{text}\n" for text in [*found, NO_FILES]))

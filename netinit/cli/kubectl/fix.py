@@ -35,14 +35,14 @@ class PodState:
 def _command(  # noqa: PLR0917
     named: str, image: str, source: str, dry_run: bool, yes: bool, namespace: str, context: str, kubeconfig: str, agent_namespace: str
 ) -> int:  # fmt: skip
-    """Bring the live rules of a pod back to those that its manifest asks for.
+    """Restore the rules of a pod that its manifest asks for.
 
-    OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it. Prints what differs, asks, and reconciles:
-    the rules are replaced in one transaction a table, so that no packet meets a pod without them, and a failure leaves them as
-    they were. Then they are compared once more. Foreign rules are not touched: verify names those that are in the way.
+    OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods. Prints what differs, asks, reconciles and
+    compares again. Each table is replaced in one transaction: no packet meets a pod without rules, and a failure leaves the old
+    ones. Foreign rules stay. It works through the node agent (`create` of `pods/exec` in its namespace), or an ephemeral
+    container (kubectl debug).
 
-    The rules are changed through the node agent (`create` of `pods/exec` in its namespace), or by an ephemeral container
-    (kubectl debug). Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
+    Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
     """
     kubectl = find_kubectl(context, kubeconfig)
     pods = find_pods(kubectl, named, namespace)
@@ -83,8 +83,8 @@ def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str,
         return ()
     rows: list[Any] = [mapping(one) for one in sequence(report.get("differences"))]
     words = [[string(one.get(name)) for name in ("kind", "where", "table", "chain", "rule")] for one in rows]
-    told = [f"{kind}: {' '.join(filter(None, rest))}" for kind, *rest in words]
-    return tuple(told) or tuple(found.notes) or ("the rules could not be compared",)
+    lines = [f"{kind}: {' '.join(filter(None, rest))}" for kind, *rest in words]
+    return tuple(lines) or tuple(found.notes) or ("the rules could not be compared",)
 
 
 def _sum_up(differences: tuple[str, ...]) -> str:
@@ -93,9 +93,9 @@ def _sum_up(differences: tuple[str, ...]) -> str:
 
 
 def _ask_user(count: int) -> None:
-    """Returns where the user wants it. OptionError where nobody can be asked."""
+    """Returns if the user agrees. OptionError without a terminal to ask on."""
     if not sys.stdin.isatty():
-        raise OptionError("--yes: nobody can be asked here; give it to reconcile, or --dry-run to look")
+        raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
     if not click.confirm(f"Reconcile the rules of {count} pod{'s' if count > 1 else ''}?", err=True):
         raise click.Abort
 

@@ -35,13 +35,13 @@ AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 WITH_TARGET = ("explain", "draw")
 WITH_JSON = ("explain", "audit", "verify", "doctor")
 TEXT, JSON = "text", "json"
-MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it, those that differ from most first.
-Further options are those of netinit's command of this name, those that kubectl has too (-n, -o) by their long names. The
-live rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit
-that the node can pull.
+MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods, those that differ from most first. The
+other options are those of netinit's command of this name; those that kubectl has too (-n, -o) by their long names. The live
+rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the
+node can pull.
 """
-OF_TARGET = """--to takes an address, service.namespace:port, pod/name:port or host:port. Of a Service its ClusterIP and its endpoints
-are asked about, each with an answer of its own.
+OF_TARGET = """--to takes an address, service.namespace:port, pod/name:port or host:port. A Service has an answer for its ClusterIP and
+for each of its endpoints.
 """
 _COUNTERS = re.compile(r'  \[\d+ packets\]|"packets": \d+')
 
@@ -90,7 +90,7 @@ def make_command(verb: str) -> click.Command:
         params += [
             click.Option(["-o", "--output"], type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
                          help="The format; json is one object with the answer of each pod."),
-            click.Option(["--json", "output"], flag_value=JSON, help="The same as -o json."),
+            click.Option(["--json", "output"], flag_value=JSON, help="Short for -o json."),
         ]  # fmt: skip
     if verb in WITH_TARGET:
         params.append(click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes, by name or address."))

@@ -42,13 +42,11 @@ READ = {  # kind -> as kubectl is asked for them
 def command(
     *, namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...], context: str, kubeconfig: str, form: str
 ) -> int:  # fmt: skip
-    """Find what would stop an installation, before it is made; changes nothing.
+    """Find what would stop an installation, before you install; changes nothing.
 
-    Takes the values that helm install will be given, and compares the objects that they make with the cluster: the version of
-    Kubernetes, PodSecurity levels, other injectors that take the same pods, images without a registry, the control plane's
-    ConfigMap, the nodes' kernels and folders of CNI, and your rights to create the objects. What you may not read is a warning.
-
-      kubectl netinit preflight --set image.repository=REGISTRY/mesh/netinit-webhook
+    Compares the chart's objects, with the values that you will give to helm install, with the cluster: Kubernetes' version,
+    PodSecurity levels, other injectors, images without a registry, the control plane's ConfigMap, the nodes' kernels and CNI
+    folders, and your permissions. What you may not read is a warning.
 
     Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
     """
@@ -98,7 +96,7 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
             by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
         except ClusterError as error:
             said = f"not read, so nothing is known about them: {error}"
-            unread.append(_finding(WARNING, "not-read", f"{kind}s", said, "ask somebody who may list them"))
+            unread.append(_finding(WARNING, "not-read", f"{kind}s", said, "ask an administrator who may list them"))
     return by_kind, unread
 
 

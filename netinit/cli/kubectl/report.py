@@ -33,15 +33,12 @@ QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "D
 def _command(  # noqa: PLR0917
     named: str, image: str, source: str, plain: bool, namespace: str, context: str, kubeconfig: str, agent_namespace: str
 ) -> int:  # fmt: skip
-    """Write all that a bug report needs about a pod, as one file in Markdown.
+    """Write a redacted bug report about a pod, as one file in Markdown.
 
-    It has the versions, the pod's options, the live rules, how they differ, the audit and the doctor's findings. Names of the pod, its
-    namespace, node and containers, registries and addresses are replaced by words; environment, commands and volumes are
-    never in it. Read it before you send it.
+    It has versions, the pod's options, the live rules, how they differ, the audit and the doctor's findings. Names and addresses
+    are replaced; environment, commands and volumes are never included. Read it before you send it.
 
-      kubectl netinit report web-1 -n shop >report.md
-
-    The live rules are read through the node agent, if it runs; --source debug has an ephemeral container for each question.
+    The live rules are read through the node agent, if it runs; --source debug uses an ephemeral container for each question.
     """
     kubectl = find_kubectl(context, kubeconfig)
     pod = find_pods(kubectl, named, namespace)[0]
@@ -69,8 +66,8 @@ def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Itera
         except ClusterError as error:
             yield from _section(title, [str(error)])
             continue
-        told = [f"netinit {verb}: exit code {found.code}", f"source: {found.source}", *[f"note: {note}" for note in found.notes]]
-        yield from _section(title, [*told, *found.text])
+        lines = [f"netinit {verb}: exit code {found.code}", f"source: {found.source}", *[f"note: {note}" for note in found.notes]]
+        yield from _section(title, [*lines, *found.text])
 
 
 def _section(title: str, rows: list[str]) -> Iterator[str]:
@@ -115,7 +112,7 @@ def _describe_container(container: Tree) -> str:
 
 
 def _find_names(pod: ClusterPod) -> dict[str, str]:
-    """What the report must not tell, and the word for each."""
+    """What the report must not reveal, and the replacement for each."""
     metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
     owners = [string(mapping(one).get("name")) for one in sequence(metadata.get("ownerReferences"))]
     stems = [owner.rpartition("-")[0] for owner in owners] + [string(metadata.get("generateName")).rstrip("-")]

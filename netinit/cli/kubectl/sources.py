@@ -1,4 +1,4 @@
-"""Who reads the rules of a pod: the node agent, an ephemeral container, or nobody, and the manifest is all there is."""
+"""Who reads the rules of a pod: the node agent or an ephemeral container; without either, the manifest answers."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def _notes(text: str) -> tuple[str, ...]:
 
 
 def bound(text: str) -> tuple[str, ...]:
-    """The lines of somebody's answer, as many as are shown."""
+    """The lines of an answer, as many as are shown."""
     if not text:
         return ()
     found = split_message(shorten(text, MOST_OF_AN_ANSWER))

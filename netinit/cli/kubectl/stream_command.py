@@ -22,11 +22,11 @@ from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
 
 Show = Callable[[str], None]
-MORE = """Further options are those of netinit's command of this name, those that kubectl has too by their long names. The rules are
+MORE = """The other options are those of netinit's command of this name; those that kubectl has too by their long names. The rules are
 read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the node can
-pull. Ctrl-C ends it, there too.
+pull. Ctrl-C ends the command in the cluster too.
 """
-MOST_LOOKS = 3600  # of an ephemeral container: nobody ends it where this command was killed
+MOST_LOOKS = 3600  # of an ephemeral container: it ends by itself if this command was killed
 _KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a command prompt", "All commands and output from this session")
 
 
@@ -89,7 +89,7 @@ def _run(
 
 
 def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """What the container is told beside: it listens to its input, and a watch that nobody ends is none for ever."""
+    """Further words for the container: it ends with its input, and a watch after MOST_LOOKS."""
     bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
     return ("--until-input", *(() if bounded else ("--count", str(MOST_LOOKS))))
 

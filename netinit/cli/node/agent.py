@@ -11,11 +11,10 @@ from netinit.node.settings import AgentSettings
 
 @click.command("agent", cls=FlagCommand, settings=AgentSettings)
 def command(options: AgentSettings) -> int:
-    """Answer the CNI plugin: program pods as the runtime makes them.
+    """Answer the CNI plugin: program pods as the runtime creates them.
 
-    Installs the plugin and keeps it installed; watches the node's pods; enters the namespace of each that was injected, and
-    programs it before anything runs there. Serves metrics, /livez and /readyz. Ends on SIGTERM, when the requests that were
-    begun are done.
+    Installs the plugin and keeps it installed, watches the node's pods, and programs the namespace of each injected one before
+    a container starts. Serves metrics, /livez and /readyz. On SIGTERM it ends when running requests are done.
     """
     try:
         from netinit.node import supervisor

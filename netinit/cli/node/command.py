@@ -8,10 +8,10 @@ from netinit.cli.group import LazyGroup
 __all__ = ["command"]
 
 COMMANDS = {  # name -> module under netinit.cli, what it does
-    "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime makes them."),
-    "status": ("node.status", "Show what is installed on this node, and how the agent is."),
-    "run": ("node.inside", "Run a reading command for a pod of this node, by its addresses."),
-    "install": ("node.install", "Put the plugin in place, once."),
+    "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime creates them."),
+    "status": ("node.status", "Show what is installed on this node, and the agent's state."),
+    "run": ("node.inside", "Run a command for pods of this node, for kubectl netinit."),
+    "install": ("node.install", "Install the plugin, once."),
     "uninstall": ("node.uninstall", "Remove the plugin from this node."),
 }
 
@@ -21,6 +21,6 @@ command = LazyGroup(
     context_settings=HELP_NAMES,
     help="""Program pods from the node, by a CNI plugin: no pod needs NET_ADMIN.
 
-    `agent` is a DaemonSet's process, which also installs the plugin.
+    `agent` is the DaemonSet's process, which also installs the plugin.
     """,
 )

@@ -29,7 +29,7 @@ from netinit.options.kinds import quote_value
 from netinit.serving.resources import count_cores
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
-FOLLOWING = ("watch", "trace")  # these go on until somebody ends them
+FOLLOWING = ("watch", "trace")  # these run until they are stopped
 CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
 ENDLESS = "--watch"  # of a reading command: its answer would never come
 MOST = 1 << 20  # bytes of an answer
@@ -49,12 +49,12 @@ def command(
     *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, cgroup_folder: str, socket: str,
     words: tuple[str, ...],
 ) -> int:
-    """Run explain, audit, verify, draw, doctor, watch or trace for pods of this node; or repair them.
+    """Run explain, audit, verify, draw, doctor, watch or trace for pods of this node, or repair them.
 
-    Without COMMAND the questions come on the standard input, a JSON object a line with the members uids, title, environ and words.
-    The answers are printed in the same order, an object a line with the exit code of the command, its answer and its notes. With
-    COMMAND, watch or trace, its own lines are printed as they come, until the standard input ends. The one command that changes rules
-    is apply --reconcile, for `kubectl netinit fix`. `kubectl netinit` runs it in the agent's container.
+    `kubectl netinit` runs it in the agent's container. Without COMMAND it reads questions from stdin, a JSON object a line with the
+    members uids, title, environ and words, and prints the answers in this order, an object a line with the exit code, the
+    answer and notes. With COMMAND (watch or trace) it prints that command's lines until stdin ends. The only command that
+    changes rules is apply --reconcile, for `kubectl netinit fix`.
     """
     attachments = Attachments(Path(socket).parent / "attachments")
 

@@ -12,9 +12,9 @@ from netinit.node.settings import InstallSettings
 
 @click.command("install", cls=FlagCommand, settings=InstallSettings)
 def command(options: InstallSettings) -> int:
-    """Put the plugin's executable and its entry in place, once.
+    """Install the plugin's executable and its entry, once.
 
-    The agent does this when it starts, and again whenever somebody changes it. From here on pods wait until an agent answers.
+    The agent does this when it starts, and again whenever they are changed. Pods then wait until an agent answers.
     """
     from netinit.node.installation import make_installer
 

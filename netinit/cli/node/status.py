@@ -22,10 +22,9 @@ _STALE = 15.0  # seconds without a word of the agent
 @click.command("status", cls=FlagCommand, settings=InstallSettings)
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/node-status.schema.json describes it.")
 def command(options: InstallSettings, as_json: bool) -> int:
-    """Show what is installed on this node, how the agent is, and what went wrong last.
+    """Show what is installed on this node, the agent's state, and its last errors.
 
-    Looks at files alone: run it on the node, or in the agent's container. Exit codes: 0 pods are captured, 1 something is
-    wrong.
+    Only files are read: run it on the node, or in the agent's container. Exit codes: 0 pods are captured, 1 something is wrong.
     """
     found = gather(options, time.time())
     if as_json:

@@ -14,8 +14,8 @@ from netinit.node.settings import InstallSettings
 def command(options: InstallSettings) -> int:
     """Remove the plugin's entry and its executable from this node.
 
-    The agent does this itself when its DaemonSet is deleted. It is for nodes where it could not: pods that are injected
-    without an istio-init start uncaptured from here on.
+    The agent does this itself when its DaemonSet is deleted; this is for nodes where it could not. Injected pods without an
+    istio-init then start uncaptured.
     """
     from netinit.node.installation import make_installer
 

@@ -21,7 +21,7 @@ command = LazyGroup(
     context_settings=HELP_NAMES,
     help="""Inject pods automatically, as an admission webhook of the cluster.
 
-    `serve` is the server, which `manifests` and the Helm chart install; `lint` looks at an installation,
-    and `compare` shows what would change in the place of another injector.
+    `manifests` and the Helm chart install the server, `serve`. `lint` checks an installation, and `compare` shows what would
+    change instead of another injector.
     """,
 )

@@ -62,19 +62,12 @@ class CompareFlags(CheckFlags):
 def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str, ...], names: tuple[str, ...]) -> int:
     """Ask two injectors the same reviews, and show where the resulting pods differ.
 
-    The pods: recorded AdmissionReviews, pods and workloads of files (-f), or the workloads of the cluster of --context or
-    --kubeconfig. Every review is a dry run; nothing is created.
-
-    The sides: two webhooks that run (--url twice), or one and this netinit in process, with the configuration of
-    --injectConfigFile, --meshConfigFile and --valuesFile, or of the cluster's ConfigMaps.
-
-    Differences are grouped; those between Istio and netinit that docs/differences.md explains are marked.
-
-    \b
-    netinit webhook compare -f reviews/ --url https://localhost:15017/inject --ca root-cert.pem --server-name istiod.istio-system.svc
+    The pods are recorded AdmissionReviews, pods and workloads of files (-f), or the workloads of the cluster. Every review is
+    a dry run. The injectors are two running webhooks (--url twice), or one and this netinit, with the configuration of files or of
+    the cluster's ConfigMaps. Differences that docs/differences.md explains are marked.
 
     Exit codes: 0 all pods are equal, 1 something cannot be read, 2 wrong options, 3 pods differ.
-    """  # noqa: D301 - click wants the character \b before lines that it must not wrap
+    """
     compared = PodComparison()
     with ExitStack() as connections:
         sides = _sides(options, urls, authorities, names, connections)

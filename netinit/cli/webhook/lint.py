@@ -31,10 +31,10 @@ _SIGNS = {ERROR: "✘"}
     "--json", "as_json", is_flag=True, help="Print an object; netinit/data/installation.schema.json describes it."
 )
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
-    """Find what is wrong with an installation of a sidecar injector, ours or Istio's.
+    """Find what is wrong with the installation of a sidecar injector, netinit's or Istio's.
 
-    Looks at MutatingWebhookConfigurations, Services, EndpointSlices, Deployments, PodDisruptionBudgets, namespaces,
-    certificates and the templates of ConfigMaps istio-sidecar-injector…, of files or of a cluster. Each finding has its remedy.
+    Reads webhook configurations, Services, EndpointSlices, Deployments, PodDisruptionBudgets, namespaces, certificates and
+    templates, from files or from a cluster. Each finding has a remedy.
 
     Exit codes: 0 nothing is wrong that stops pods, 1 something is.
     """

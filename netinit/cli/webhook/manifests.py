@@ -37,11 +37,8 @@ CHART = Path(__file__).parents[2] / "data" / "chart"
 def command(namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...]) -> int:
     """Print the objects that install the webhook, without Helm.
 
-    They are those of the chart `charts/netinit`, made of the same templates and values.
-
-    \b
-    netinit webhook manifests --set image.repository=REGISTRY/netinit-webhook | kubectl apply -f -
-    """  # noqa: D301 - click wants the character \b before lines that it must not wrap
+    They are those of the chart `charts/netinit`, rendered from its templates and values.
+    """
     show_artefact(write(objects(namespace, name, files, given)))
     return 0
 

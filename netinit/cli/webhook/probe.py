@@ -21,7 +21,7 @@ _SLACK = 0.01  # seconds, as Istio's probe allows
 def command(path: str, interval: str) -> int:
     """Find out whether the server is healthy, by the file that it writes.
 
-    Exit codes: 0 it is, 1 the file is older than the interval, or is not there.
+    Exit codes: 0 it is, 1 the file is older than the interval, or does not exist.
     """
     allowed = read_value(interval, read_duration, "--interval") / SECOND + _SLACK
     try:

@@ -13,9 +13,9 @@ from netinit.webhook.settings import REMOVED, ServeSettings
 def command(options: ServeSettings) -> int:
     """Answer the API server's reviews: inject pods as they are created.
 
-    Serves HTTPS at /inject, /livez and /readyz, and metrics at a port of their own. The configuration and the certificate
-    are watched; a change is tried first and then taken whole, and an invalid one leaves the one before in use.
-    Ends on SIGTERM, when the reviews that were begun are done.
+    Serves HTTPS at /inject, /livez and /readyz, and metrics on a port of their own. Configuration and certificates are
+    watched; a change is tried before it becomes active, and an invalid one leaves the previous one active. On SIGTERM it ends
+    when running reviews are done.
     """
     try:
         from netinit.webhook import server

@@ -7,8 +7,7 @@ environment or the network fail when they are called (`refused`); set, unset and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from netinit.golang.sprig import (
     dates,
@@ -28,25 +27,11 @@ from netinit.golang.sprig import (
 )
 from netinit.golang.template.values import Function
 
-__all__ = ["FAMILIES", "FUNCTIONS"]
+__all__ = ["FUNCTIONS"]
 
-FAMILIES: Final[Mapping[str, Mapping[str, Callable[..., Any] | Function]]] = {
-    "Text": text.FUNCTIONS,
-    "Words": words.FUNCTIONS,
-    "Defaults and conditions": defaults.FUNCTIONS,
-    "Numbers": numbers.FUNCTIONS,
-    "Lists": lists.FUNCTIONS,
-    "Maps": mappings.FUNCTIONS,
-    "Types": reflection.FUNCTIONS,
-    "JSON, base64 and checksums": encodings.FUNCTIONS,
-    "Regular expressions": regexes.FUNCTIONS,
-    "Versions": versions.FUNCTIONS,
-    "Dates": dates.FUNCTIONS,
-    "Paths": paths.FUNCTIONS,
-    "URLs": urls.FUNCTIONS,
-    "Refused when called": refused.FUNCTIONS,
-}
-"""sprig's functions by family and name."""
+_MODULES: Final = (
+    text, words, defaults, numbers, lists, mappings, reflection, encodings, regexes, versions, dates, paths, urls, refused,
+)  # fmt: skip
 
-FUNCTIONS: Final = {name: Function.of(call) for family in FAMILIES.values() for name, call in family.items()}
+FUNCTIONS: Final = {name: Function.of(call) for module in _MODULES for name, call in module.FUNCTIONS.items()}
 """sprig's functions by name."""

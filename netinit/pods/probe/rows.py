@@ -291,7 +291,7 @@ def _tell(ask: Ask, sighting: _Sighting) -> str:
         return "dropped (connection tracking never saw it)"
     address, port = sighting.target
     end = (
-        "" if sighting.accepted or ask.protocol == "udp" else ", nobody listens" if sighting.arrived else ", no answer"
+        "" if sighting.accepted or ask.protocol == "udp" else ", no process listens" if sighting.arrived else ", no answer"
     )
     if sighting.target != (ask.destination, ask.port):
         return f"sent to {_endpoint(ask.family, (address, port))}{end}"

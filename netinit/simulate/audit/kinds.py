@@ -27,7 +27,7 @@ FOREIGN = TrafficKind(
     "foreign", FOREIGN_RULES, "foreign rules decide before netinit's do", "remove the foreign rule, or have it stand behind netinit's"
 )
 UNKNOWN = TrafficKind(
-    "unknown", NOT_KNOWN, "nobody can know what becomes of it", "look at the rule: netinit does not know what it asks or does"
+    "unknown", NOT_KNOWN, "the verdict is unknown", "look at the rule: it matches or does something that netinit does not know"
 )
 IPV6 = TrafficKind(
     "ipv6", CONFIGURATION, "IPv6 that is not captured: it goes past the proxy and mTLS",

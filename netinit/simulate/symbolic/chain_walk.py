@@ -298,7 +298,7 @@ class Walker:
         """Packets that a rule takes or does not take; where there are too many such rules, nobody knows their end."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
-        reason = f"{met}: nobody can know here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
+        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
         undecided = Ended(doubt, Treatment(UNKNOWN, group.condition, reason, by_rule=True), (*group.path, met))
         if sum(one.doubtful for one in group.path) >= MOST_DOUBTS:
             self.ended.append(undecided)

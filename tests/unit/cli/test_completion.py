@@ -73,5 +73,6 @@ def test_a_shell_that_it_does_not_know_is_refused_with_those_that_it_does(run):
 
 def test_the_help_says_how_to_install_it(run):
     told = run("netinit completion --help").out
-    assert 'in ~/.bashrc        eval "$(netinit completion bash)"' in told
+    assert "Put the first example into ~/.bashrc" in told
+    assert "  source <(netinit completion bash)\n" in told
     assert "netinit completion fish >~/.config/fish/completions/netinit.fish" in told

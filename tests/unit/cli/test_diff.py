@@ -241,7 +241,7 @@ CLASSIC = "apply --layout classic -z 15006 -u 1337 -g 1337 -i * -b * --ipv6 off"
 
 
 def test_from_the_classic_layout_to_the_current_one_nothing_changes_for_what_goes_out_to_other_hosts(run):
-    """As docs/diff.md says: loopback, port 22 and port 15008."""
+    """As docs/commands/diff.md says: loopback, port 22 and port 15008."""
     done, tree = ask(run, CLASSIC, "apply -i * -b * --ipv6 off", "--full", "--json")
     assert done.code == 3
     (pair,) = tree["compared"]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from click import Argument
+from click import Argument, Group
 
 from netinit.cli import group
+from netinit.cli.examples import EXAMPLES
 from netinit.cli.flags import FlagCommand
 from netinit.options import FLAGS
 
+ROOT = Path(__file__).parents[3]
 COMMANDS = group.root.list_commands(None)
 
 
@@ -34,6 +38,42 @@ def test_every_command_has_a_help_that_tells_what_it_does(name, run):
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith(f"Usage: netinit {name}")
         assert len(done.out.splitlines()[2].strip()) > 10
+
+
+def list_paths():
+    """Every command by its path, those of groups behind their group's name."""
+    for name in COMMANDS:
+        command = group.root.get_command(None, name)
+        yield name, command
+        if isinstance(command, Group):
+            yield from [(f"{name} {member}", command.get_command(None, member)) for member in command.list_commands(None)]
+
+
+PATHS = dict(list_paths())
+
+
+@pytest.mark.parametrize("path", sorted({*PATHS} - {"kubectl complete"}))
+def test_every_help_ends_with_two_examples_of_the_command_and_its_page(path, run):
+    out = run(f"netinit {path} --help").out
+    first, second, page = [line.strip() for line in out.rpartition("Examples:\n\n")[2].splitlines() if line.strip()]
+    assert (first, second) == EXAMPLES[path]
+    assert page == f"Documentation: docs/commands/{path.split()[0]}.md"
+    assert (ROOT / page.removeprefix("Documentation: ")).is_file()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES))
+def test_the_options_of_examples_exist(path):
+    for example in EXAMPLES[path]:
+        part = re.search(r"netinit( .*)?$", example.partition(" -- ")[0])
+        words = [word for word in shlex.split(part[0].partition("|")[0])[1:] if not word.startswith((">", "<"))]
+        named = next((name for name in (" ".join(words[:2]), " ".join(words[:1])) if name in PATHS), "")
+        if "kubectl netinit" in example:
+            named = f"kubectl {words[0]}"
+        assert named.partition(" ")[0] == path.partition(" ")[0] or words == ["--version"], example
+        if named:
+            command, inner = PATHS[named], named.removeprefix("kubectl ")
+            known = {option for one in (command, PATHS.get(inner, command)) for param in one.params for option in param.opts}
+            assert {word for word in words if word.startswith("-") and len(word) > 1} <= known, example
 
 
 RIDDLES = re.compile(

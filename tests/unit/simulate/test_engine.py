@@ -118,7 +118,7 @@ def test_an_unknown_match_makes_the_verdict_unknown_and_says_why():
 def test_the_reason_names_all_that_is_not_known_and_nothing_else():
     trace = outbound("mangle OUTPUT -p tcp -m addrtype --dst-type BROADCAST -m set --match-set banned dst -j DROP")
     assert trace.reason.partition("`: ")[2] == (
-        "nobody can know here whether its destination address is of the type BROADCAST"
+        "it cannot be known here whether its destination address is of the type BROADCAST"
         " and `-m set --match-set banned dst` (not known to netinit) holds"
     )
 
