@@ -175,7 +175,7 @@ class AgentServer:
             await reply(send, 200, self.metrics.text(), CONTENT_TYPE)
         elif path in {"/livez", "/healthz"}:
             await reply(send, 200, b"ok\n")
-        elif path == "/readyz":
+        elif path == "/".join(filter(None, ("/readyz", self.settings.instance))):
             checks = self.checks()
             good = not any(checks.values())
             lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]
