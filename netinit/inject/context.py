@@ -74,8 +74,8 @@ def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
 def estimate_concurrency(proxy: ProxyConfig, annotations: Mapping[str, str], values: Tree) -> int:
     """Return the number of proxy threads, as printed by the templates of Istio 1.11 to 1.17.
 
-    It is the ProxyConfig's; if that is 0, the CPU limit rounded up; else 2. An invalid quantity is ignored, as in
-    Istio.
+    It is the ProxyConfig's, or 2 if that is not set. If it is 0, the CPU quantity rounded up: of the annotation, else
+    of the limit or the request in the values; 2 if none is valid, as in Istio.
     """
     configured = proxy.fields.get("concurrency")
     if configured is None or configured > 0:

@@ -199,9 +199,7 @@ def _matches(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) 
     return hook.parsed.matches(namespace, pod)
 
 
-def _check_certificate(
-    hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool
-) -> Iterator[InstallationFinding]:
+def _check_certificate(hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
     text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
     remedy = "let the webhook keep it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
     if not text:
@@ -257,9 +255,7 @@ def _check_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: boo
     if not services:
         if whole or by_kind.get("Service"):
             severity = ERROR if hook.fails else WARNING
-            yield _finding(
-                severity, "no-service", hook.subject, f"there is no {label}", "install it, or remove the webhook"
-            )
+            yield _finding(severity, "no-service", hook.subject, f"there is no {label}", "install it, or remove the webhook")
         return
     if whole and not _has_ready_pods(namespace, name, by_kind):
         yield _finding(
@@ -287,9 +283,7 @@ def _find_deployments(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> list[tu
     return found
 
 
-def _check_replicas(
-    deployment: Tree, labels: Mapping[str, str], by_kind: Mapping[str, list[Tree]]
-) -> Iterator[InstallationFinding]:
+def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
     metadata = mapping(deployment.get("metadata"))
     label = f"Deployment {metadata.get('namespace')}/{metadata.get('name')}"
     replicas = mapping(deployment.get("spec")).get("replicas", 1)
