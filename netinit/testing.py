@@ -40,7 +40,7 @@ def assert_holds(pod: str | os.PathLike[str] | Mapping[str, Any], sentence: str,
 
     `pod` is a manifest's file, a folder, a pattern such as `pods/*.yaml`, or one object as a mapping; `select` leaves the pods
     of this name: NAME, NAMESPACE/NAME or KIND/NAME. Raises AssertionError, which names the pod, a packet and what would change
-    it, where the sentence is refuted or nobody can know; OptionError and ParseError where the sentence, or a pod, cannot be read.
+    it, where the sentence is refuted or it cannot be known; OptionError and ParseError where the sentence, or a pod, cannot be read.
     """
     __tracebackhide__ = True
     assertion = parse_assertion(sentence)

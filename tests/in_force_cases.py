@@ -152,7 +152,7 @@ HARMLESS = {
     "zones of the same number both ways": ("iptables-nft -w -t raw -A OUTPUT -p tcp --dport 80 -j CT --zone 0",),
     "NAT behind ours": ("nft add table ip theirs", "nft add chain ip theirs c '{ type nat hook output priority -50; }'", "nft add rule ip theirs c tcp dport 80 dnat to 9.9.9.9"),
     "a policy rule and a table of their own": ("ip rule add from 10.77.0.2 lookup 100", "ip route add default via 10.77.0.1 dev eth0 table 100"),
-    "accepted or not, by what nobody knows beforehand": (
+    "accepted or not, by what is unknown beforehand": (
         "nft add table inet theirs", "nft add chain inet theirs c '{ type filter hook input priority 0; }'",
         "nft add rule inet theirs c tcp flags syn limit rate 5/second accept", "nft add rule inet theirs c ct status dnat accept"),
     "a mark whose packets stay in the pod, once it is captured": (

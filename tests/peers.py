@@ -34,7 +34,7 @@ class Programmed:
 
 
 def load(peer: str) -> list[dict]:
-    """The peer's command lines and files, with what becomes of them."""
+    """The peer's command lines and files, with what happens to them."""
     return yaml.safe_load((FOLDER / f"{peer}.yaml").read_text("utf-8"))
 
 

@@ -74,7 +74,7 @@ def _outbound(options, one: Connection) -> str:
 
 
 def _sent(options, one: Connection) -> str:
-    """What becomes of it when it is sent."""
+    """What happens to it when it is sent."""
     tcp = one.protocol == "tcp"
     if _refuses_quic(options, one):
         return REFUSED

@@ -9,7 +9,7 @@ A part stands between two comments. The first says what it is, the second is the
     <!-- command apply -->           one command: its usage and the names of its options; of a group those of its commands
     <!-- findings -->                the code of each finding, and what it means
     <!-- functions -->               the functions that Istio adds for templates, and those that are refused
-    <!-- flags of linkerd -->        what becomes of each flag of another mesh
+    <!-- flags of linkerd -->        what happens to each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
     <!-- output, 1 line -->          the beginning of it
     <!-- end -->
@@ -128,13 +128,13 @@ def render_peer(peer: str) -> str:
     ours = {flag.field: flag for flag in Options.flags}
     flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
     becomes = {flag: _name(ours[flag.to]) if flag.to else flag.why for flag in flags if flag.fate in {SAME, READ}}
-    equal = [f"`{cls.spell(flag)}` ({text})" for flag, text in becomes.items() if len(text.split()) <= BRIEF and peer != "istio"]
-    needless = [f"`{cls.spell(flag)}`" for flag in flags if flag.fate == NEEDLESS]
+    equal = [f"`{cls.format_flag(flag)}` ({text})" for flag, text in becomes.items() if len(text.split()) <= BRIEF and peer != "istio"]
+    needless = [f"`{cls.format_flag(flag)}`" for flag in flags if flag.fate == NEEDLESS]
     rows: dict[str, list[str]] = {}
     for flag in flags:
         text = f"no equivalent: {flag.why}" if flag.fate == LACKING else becomes.get(flag, "")
         if text and (flag.fate == LACKING or len(text.split()) > BRIEF):
-            rows.setdefault(text.replace("|", "&#124;"), []).append(f"`{cls.spell(flag)}`")
+            rows.setdefault(text.replace("|", "&#124;"), []).append(f"`{cls.format_flag(flag)}`")
     table = [_render_row((", ".join(names), text)) for text, names in rows.items()]
     lines = [f"Equal: {', '.join(equal)}.", ""] * bool(equal) + [f"Not needed here: {', '.join(needless)}.", ""] * bool(needless)
     return "\n".join([*lines, *_render_head((cls.peer, "netinit")), *table, ""])

@@ -189,7 +189,7 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
 
 
 def _may_hold_rules(family: Family, table: str) -> bool:
-    """Whether a legacy table has rules, or this process cannot tell."""
+    """Whether a legacy table has rules, or that cannot be read here."""
     from netinit.kernel.snapshot import legacy_tables  # rarely needed
 
     try:

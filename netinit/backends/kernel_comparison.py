@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Place = tuple[str, str]  # table, chain
 
 MOST_RULES = 200_000  # rules of one family; comparing them takes some 20 s
-TOO_MANY = "remove those that nobody needs"
+TOO_MANY = "remove those that are not needed"
 ATTEMPTS = 10  # attempts to read chains and rules of one generation
 NFTA_RULE_USERDATA = 7
 VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT - 1

@@ -45,7 +45,7 @@ class LegacyVariant(RestoreBackend):
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
     def _run(self, jobs: Sequence[tuple[str, Sequence[str], str]]) -> list[Finished | BackendUnavailableError]:
-        """Runs them with a lock that nobody else can open, since this process holds the real one.
+        """Runs them with a private lock file, since this process holds the real lock.
 
         Whatever has a name, /dev/null too, anybody may hold locked for ever.
         """

@@ -49,7 +49,7 @@ class LibiptcBackend(XtablesBackend):
         except OSError as error:
             from netinit.backends.errors import explain_number
 
-            said = f"libiptc: the kernel does not tell its rules: {os.strerror(error.errno or 0)}"
+            said = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"
             raise explain_number(error.errno or 0, said, opening=True, modules="ip_tables") from None
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:

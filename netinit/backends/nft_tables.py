@@ -142,7 +142,7 @@ def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
         snapshot = Snapshot(**nf_tables_dump.read(unknown, family=INET, tables=tables))
     except OSError as error:
         if error.errno != EFBIG:
-            raise BackendUnavailableError(f"the kernel does not tell its rules: {posix.strerror(error.errno or 0)}") from None
+            raise BackendUnavailableError(f"the kernel does not list its rules: {posix.strerror(error.errno or 0)}") from None
         return Snapshot(), "they are too long"
     return snapshot, "; ".join([f"{one.place}: {one.reason}" for one in unknown])
 

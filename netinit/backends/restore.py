@@ -59,7 +59,7 @@ class RestoreBackend(XtablesBackend):
         from netinit.backends.errors import explain_iptables
 
         said = posix.strerror(error.errno or 0)
-        message = f"{self.name}: the kernel does not tell its rules: {said}"
+        message = f"{self.name}: the kernel does not list its rules: {said}"
         privileged = detect.has_capability(detect.CAP_NET_ADMIN)
         modules = self.variant if self.variant == detect.NFT else f"{self.variant} IPv4"
         return explain_iptables(said, message, modules, locked=False, privileged=privileged)

@@ -279,14 +279,14 @@ def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]
     """Format intervals as nft lists them: an address, a network if it equals the interval, else two addresses."""
     texts = []
     size = family.bits // 8
-    spell = inet_ntoa if family is IPV4 else _format_ipv6  # same result for IPv4, in a third of inet_ntop's time
+    to_text = inet_ntoa if family is IPV4 else _format_ipv6  # same result for IPv4, in a third of inet_ntop's time
     ends = {0: ""}  # number of addresses after the first -> prefix length of the network; empty if there is none
     for low, high in intervals:
         more = high - low
         end = ends.get(more)
         if end is None:
             end = ends[more] = "" if more & more + 1 else f"/{family.bits - more.bit_length()}"
-        text = spell(low.to_bytes(size, "big"))
+        text = to_text(low.to_bytes(size, "big"))
         is_network = not low & more and (end or not more)
         texts.append(text + end if is_network else f"{text}-{text_of(high, family)}")
     return texts

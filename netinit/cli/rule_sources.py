@@ -20,7 +20,7 @@ from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, parse_endpoint
+from netinit.simulate.endpoints import DEFAULT_CALLER, make_inbound, make_outbound, parse_endpoint
 from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     if inbound:
         interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
         packet = make_inbound(
-            around, source or SOMEBODY[family.version], host, port, protocol=protocol, interface=interface
+            around, source or DEFAULT_CALLER[family.version], host, port, protocol=protocol, interface=interface
         )
         if packet.destination is None:
             raise OptionError(

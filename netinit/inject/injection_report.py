@@ -323,8 +323,8 @@ def _summary(options: Options) -> tuple[str, ...]:
 
 def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
     """Return findings for the owner of an injected pod."""
-    told = {"no-init-container", "arguments"}  # by the interception
-    own = [str(finding) for finding in pod_findings(result) if finding.kind not in told]
+    reported = {"no-init-container", "arguments"}  # by the interception
+    own = [str(finding) for finding in pod_findings(result) if finding.kind not in reported]
     return (*own, *_probe_findings(pod, mapping(result.get("spec"))))
 
 

@@ -245,7 +245,7 @@ def struct_to_json(value: Any) -> str:
 def _own_changes(value: Any) -> Mapping[str, Any]:
     found = getattr(value, "changed", None)
     if found is None:
-        raise FunctionError(f"protoToJSON: a {type_name(value)} does not tell what was changed")
+        raise FunctionError(f"protoToJSON: a {type_name(value)} does not say what was changed")
     if not isinstance(found, Mapping):
         raise FunctionError("protoToJSON: the changes of a message are a map of its JSON fields")
     return found

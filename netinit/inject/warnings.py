@@ -1,4 +1,4 @@
-"""Find problems of a pod itself, apart from its options: why its traffic is not intercepted, or is lost.
+"""Find problems of a pod itself that its options do not show: why its traffic is not intercepted, or is lost.
 
 Only the manifest is read; it does not show an image's default user, or what a node's CNI plugin does.
 """

@@ -34,7 +34,7 @@ _HEADER = 8  # bytes before an answer that hold its length
 _NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
 
 
-_TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what nobody needs"
+_TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what is not needed"
 
 
 class ChildError(Exception):

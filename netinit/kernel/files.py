@@ -99,7 +99,7 @@ def open_path(folder: int, path: str, resolve: int) -> int:
     for _ in range(_TRIES - 1):
         try:
             return _openat2(folder, path, resolve)
-        except BlockingIOError:  # EAGAIN: after a concurrent rename the kernel cannot tell whether `..` has led out
+        except BlockingIOError:  # EAGAIN: after a concurrent rename the kernel does not say whether `..` has led out
             time.sleep(_PAUSE)
     return _openat2(folder, path, resolve)
 

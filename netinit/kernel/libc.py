@@ -1,6 +1,6 @@
 """Functions of the C library that Python has no own for, through the extension module behind ctypes.
 
-`import ctypes` takes 4 ms, which is a tenth of an `apply`; `_ctypes` alone takes 0.7 ms. The rest are types that nobody needs
+`import ctypes` takes 4 ms, which is a tenth of an `apply`; `_ctypes` alone takes 0.7 ms. The rest are unused types
 here: numbers and buffers are all that is handed over.
 """
 

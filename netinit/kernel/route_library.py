@@ -1,6 +1,6 @@
 """pyroute2, for veth pairs and what else the laboratory and the probes' neighbour want of rtnetlink.
 
-Two of its modules import `ssl` and `sqlite3`, for a message and a database that nobody here uses; an image without OpenSSL
+Two of its modules import `ssl` and `sqlite3`, for a message and a database that are not used here; an image without OpenSSL
 and SQLite has no such modules. Then empty ones stand there while pyroute2 is loaded, and not longer.
 """
 

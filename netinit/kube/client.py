@@ -213,11 +213,11 @@ def _event(path: str, line: bytes) -> tuple[str, Tree]:
 
 def _refusal(method: str, path: str, status: int, data: bytes) -> ClusterError:
     try:
-        told = _tree(path, data)
+        tree = _tree(path, data)
     except ClusterError:
-        told = {}
-    reason = string(told.get("reason"))
-    said = string(told.get("message")) or data[:200].decode(errors="replace")
+        tree = {}
+    reason = string(tree.get("reason"))
+    said = string(tree.get("message")) or data[:200].decode(errors="replace")
     return ClusterError(
         f"the API refuses {method} {path}: {status} {escape(shorten(said, 400))}", status=status, reason=reason
     )

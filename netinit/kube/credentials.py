@@ -70,8 +70,8 @@ class Credentials(httpx2.Auth):
 def ask_program(program: Exec) -> str:
     """Return the token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
     what = f"the kubeconfig's program {quote(program.command)}"
-    told = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    environ = {**os.environ, **dict(program.environment), "KUBERNETES_EXEC_INFO": json.dumps(told)}
+    request = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    environ = {**os.environ, **dict(program.environment), "KUBERNETES_EXEC_INFO": json.dumps(request)}
     try:
         done = subprocess.run(
             [program.command, *program.arguments], env=environ, capture_output=True, timeout=_PATIENCE, check=False

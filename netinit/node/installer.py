@@ -158,7 +158,7 @@ class Installer:
                 raise ConfigError(f"{path} would become {target.name}, which exists; remove one of the two")
             if self._put(path, target, new, before, single=single):
                 return True
-        raise ConfigError(f"{self.conf_folder}: somebody else writes there all the time")
+        raise ConfigError(f"{self.conf_folder}: another program keeps writing there")
 
     def _write_own(self, path: Path) -> bool:
         text = conflist.network_of()

@@ -147,7 +147,7 @@ class AgentServer:
     def checks(self) -> dict[str, str]:
         """Return what must work for pods to start, each with its problem."""
         return {
-            "serving": "it was told to end" if self.draining else "",
+            "serving": "it is stopping" if self.draining else "",
             "pods": self.agent.obstacle(),
             "plugin": self.installation.problem,
         }

@@ -100,7 +100,7 @@ class AgentSettings(InstallSettings):
         help_text="The --ipv6 of the pods' rules; a pod's annotation and its proxy's NETINIT_IPV6 go before it.")
     jobs: int = plain("--jobs", COUNT, default=0, help_text="Pods that are programmed at the same time; 0 is three for each core.")
     most_requests: int = plain(
-        "--maxRequests", COUNT, default=512, help_text="Requests of the plugin at a time; further ones are told to try again.",
+        "--maxRequests", COUNT, default=512, help_text="Requests of the plugin at a time; further ones are asked to retry.",
     )
     install: bool = plain("--install", SWITCH, default=True, help_text="Keep the plugin installed on the node.")
     netns_folder: str = plain(
@@ -116,7 +116,7 @@ class AgentSettings(InstallSettings):
     )
     repair: str = plain(
         "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,
-        help_text="What becomes of a pod that runs without its rules: an event, a label too, deleted, or programmed.")
+        help_text="What happens to a pod that runs without its rules: an event, a label too, deleted, or programmed.")
     repair_label: str = plain(
         "--repairLabel", _TEXT, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.",
     )
@@ -125,7 +125,7 @@ class AgentSettings(InstallSettings):
     )
     watch_connections: bool = plain(
         "--watchConnections", SWITCH, default=False,
-        help_text="Also look at a pod's open connections when it opens one, and tell of those that bypass the proxy.",
+        help_text="Also look at a pod's open connections when it opens one, and report those that bypass the proxy.",
     )
     sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")

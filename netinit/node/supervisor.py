@@ -2,7 +2,7 @@
 
 It has no threads and no event loop, so that a fork is always consistent, and it holds no secrets: data from the API
 stays in the other process. If that process exits, this one exits too, and Kubernetes restarts both; meanwhile the
-plugin tells runtimes to retry.
+plugin asks runtimes to retry.
 """
 
 from __future__ import annotations

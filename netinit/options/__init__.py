@@ -342,7 +342,7 @@ class Settled(Record):
 
 
 _OF_IPV6 = "IPv6 is not captured: "
-_REMEDY = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nobody does"
+_REMEDY = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nothing does"
 
 
 def _warn_of_ipv6(options: Options, address: str) -> str:

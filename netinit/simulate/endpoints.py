@@ -9,7 +9,7 @@ from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 
 EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
-SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # the default caller, from the documentation ranges (RFC 5737, RFC 3849)
+DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # the default caller, from the documentation ranges (RFC 5737, RFC 3849)
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:

@@ -118,7 +118,7 @@ def _sentence(made: Explanation) -> str:
     if trace.verdict == UNKNOWN:
         return f"unknown: {trace.reason}"
     if trace.verdict == DROPPED:
-        how = "refused, and its sender is told" if trace.fate == REFUSED else "dropped"
+        how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
         return f"dropped: it is {how}, because {trace.reason}" + _describe_purpose(made)
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"

@@ -256,7 +256,7 @@ class WatchedCluster:
             self._wake.set()
 
     async def keep_bundles(self) -> None:
-        """Patch the caBundle of our webhooks whenever it differs, whoever changed it."""
+        """Patch the caBundle of our webhooks whenever it differs, whatever changed it."""
         names = [name.strip() for name in self.settings.webhook_config.split(",") if name.strip()]
         caches = {
             name: Cache(self.client, WEBHOOK_CONFIGURATIONS, fields=f"metadata.name={name}", changed=self._wake.set)

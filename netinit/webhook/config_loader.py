@@ -63,7 +63,7 @@ class ConfigLoader:
             self._state.served = dataclasses.replace(self._state.served, settings=self._settings)
 
     def _publish(self, served: Served) -> None:
-        self._state.served = dataclasses.replace(served, settings=self._settings)  # they may have changed during the trial
+        self._state.served = dataclasses.replace(served, settings=self._settings)  # they may have changed during the check
         self._state.configuration_problem = ""
         if served.generation == 1:
             gc.freeze()  # objects of the start live on: exclude them from collections

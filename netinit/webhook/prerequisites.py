@@ -67,7 +67,7 @@ def _find_namespaces_without_ca(by_kind: Mapping[str, list[Tree]], hooks: Sequen
 def _check_images(label: str, images: Sequence[str], value: str) -> Iterator[FindingParts]:
     for image in images:
         host = image.partition("/")[0] if "/" in image else ""
-        if image and host != "localhost" and not {".", ":"} & {*host}:  # as runtimes tell a registry from a folder
+        if image and host != "localhost" and not {".", ":"} & {*host}:  # as runtimes distinguish a registry from a folder
             yield (
                 "short-image",
                 label,

@@ -75,7 +75,7 @@ class _Server:
         ports = f"port {self._settings.port}, metrics on port {self._settings.monitoring_port}"
         self._log.event("info", f"serving reviews on {ports}")
         await stop_requested.wait()
-        self._log.event("info", "told to end: the reviews that were begun are finished")
+        self._log.event("info", "stopping: reviews in progress are finished")
         await self._drain()
         controller.cancel()
         await self._monitoring.close(1.0)

@@ -79,7 +79,7 @@ class ServingState:
         served, expires = self.served, self.certificate_expires
         configuration = f"generation {served.generation}, version {served.version}, of {served.origin}" if served else "none yet"
         return [
-            ("serving", not self.draining, "draining: it was told to end" if self.draining else "ok"),
+            ("serving", not self.draining, "draining: it is stopping" if self.draining else "ok"),
             ("configuration", served is not None, configuration),
             *([("cluster", False, f"waiting for {', '.join(sorted(self.awaited))}")] if self.awaited else ()),
             ("certificate", expires > time.time(), f"valid until {format_date(expires)}" if expires else "none yet"),

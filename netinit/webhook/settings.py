@@ -140,7 +140,7 @@ class ServeSettings(DeclaredOptions):
     health_interval: int = plain("--healthCheckInterval", _DURATION, default=0, help_text="How often; 0 is never.")
     shutdown_delay: int = plain(
         "--shutdownDelay", _DURATION, default=5 * SECOND,
-        help_text="How long to go on serving when told to end, until nobody sends new reviews.")
+        help_text="How long to keep serving after SIGTERM, until no new reviews arrive.")
     most_reviews: int = plain("--maxReviews", COUNT, default=128, help_text="Reviews that may wait; further ones get 503.")
     most_connections: int = plain(
         "--maxConnections", COUNT, default=0,

@@ -80,7 +80,7 @@ class Compared:
     backend: str
     options: tuple[str, ...]
     result: str
-    differences: tuple[tuple[str, str, str], ...] = ()  # which packets, what becomes of them with Istio's rules, and with netinit's
+    differences: tuple[tuple[str, str, str], ...] = ()  # which packets, what happens to them with Istio's rules, and with netinit's
 
 
 def _list(pod: Pod, variant: str) -> dict[str, str]:

@@ -200,7 +200,7 @@ def tell(arrival, port):
 
 
 def send(pod, asked):
-    """What becomes of connections, in their order. With TPROXY the proxy sees the port that was asked for."""
+    """What happens to connections, in their order. With TPROXY the proxy sees the port that was asked for."""
     found = {}
     for source, directions in ((pod, ("out", "dns")), (pod.client, ("in",))):
         numbers = [number for number, (direction, _) in enumerate(asked) if direction in directions]

@@ -1,6 +1,6 @@
 """Rules of ours in one place of the kernel and foreign ones in another: what the simulator says is what the kernel does.
 
-The kernel asks both at each hook. A connection whose fate hangs on the order in which it does so is not predicted; of all
+The kernel asks both at each hook. A connection whose verdict depends on the order in which it does so is not predicted; of all
 others the prediction is held to what really happens.
 """
 

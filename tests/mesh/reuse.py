@@ -45,7 +45,7 @@ def call_again_after_reset(app, host):
 
 
 def try_all(pair):
-    """What becomes of each way: who answers, or how the connection went out."""
+    """What happens to each way: who answers, or how the connection went out."""
     return {
         "plain to b": call_from_one_port(pair.plain.app, pair.b.address, HTTP),
         "a to an unknown network": call_again_after_reset(pair.a.app, OUTSIDE),

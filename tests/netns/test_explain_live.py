@@ -36,7 +36,7 @@ DAMAGES = {
     "other ports are let go": (
         "-t nat -I OUTPUT 1 -p tcp -m multiport ! --ports 7,70:80 -j ACCEPT", "captured", "every other outbound connection goes to the proxy",
     ),
-    "a match that nobody can know": (
+    "a match that cannot be known": (
         "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
         "unknown",
         "-p tcp -m statistic",
@@ -185,7 +185,7 @@ def test_a_chain_in_our_tables_that_the_kernel_enters_elsewhere_is_a_foreign_one
     assert "mine" in told["sentence"]
 
 
-# What nft makes, and what becomes of a first packet where it is not captured. A captured outbound one comes in again, through lo.
+# What nft makes, and what happens to a first packet where it is not captured. A captured outbound one comes in again, through lo.
 FOREIGN_TABLES = {
     "a firewall of what is captured": ("inet theirs", "type filter hook output priority 0; policy accept; tcp dport 80 counter drop;", {}),
     "a firewall": ("inet theirs", "type filter hook output priority 0; policy accept; tcp dport 15001 counter drop;", {"outbound": "dropped"}),
@@ -196,7 +196,7 @@ FOREIGN_TABLES = {
     "a chain that is not entered": ("inet theirs", "counter drop;", {}),
     "a device": ("netdev theirs", "type filter hook ingress device eth0 priority 0; policy accept; counter drop;", {"inbound": "dropped"}),
     "forwarding": ("inet theirs", "type filter hook forward priority 0; policy drop;", {}),
-    "what nobody knows": (
+    "what is unknown": (
         "inet theirs", "type nat hook output priority -150; policy accept; meta l4proto tcp numgen random mod 2 0 redirect to :9;", {"outbound": "unknown"}
     ),
 }  # fmt: skip

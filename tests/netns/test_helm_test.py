@@ -35,7 +35,7 @@ def test_it_ends_well_once_the_injected_rules_are_there(pod, capture_pod):
     start_servers(pod)
     done = run_in(pod, capture_pod)
     assert done.returncode == 1
-    assert "not captured: nobody accepted a connection to 192.0.2.1:80" in done.stderr
+    assert "not captured: no process accepted a connection to 192.0.2.1:80" in done.stderr
     (values,) = [tree["data"]["values"] for tree in render_chart() if tree["kind"] == "ConfigMap"]
     injected = inject_pod(capture_pod, load(Texts(values=values), Settings()).config)
     apply_in(pod, options_of(find_init(injected["spec"])))

@@ -155,7 +155,7 @@ def test_quic_is_refused_at_once_where_tcp_is_captured_and_nowhere_else(pod, bac
         others = [Probe(to, 53, udp=True, **APP), Probe(to, 443, udp=True, uid=1337, gid=1337), Probe(to, 443, udp=True, uid=4000, gid=4000)]
         assert arrivals(pod, *others) == [("outside", 53), ("outside", 443), ("outside", 443)]
     explained = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:443", "--udp")
-    assert explained.stdout.startswith("dropped: it is refused, and its sender is told"), explained.stdout
+    assert explained.stdout.startswith("dropped: it is refused, with a notice to its sender"), explained.stdout
     assert "--reject-quic=false: direct" in explained.stdout
 
 

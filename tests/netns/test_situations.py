@@ -81,7 +81,7 @@ def happen(pod: Pod, one: Variant, backend: str) -> contextlib.ExitStack:
 
 
 def connect(pod: Pod, directions: tuple[str, ...]) -> dict[str, str]:
-    """What becomes of a real connection of each direction."""
+    """What happens to a real connection of each direction."""
     found = {}
     for direction in directions:
         asked = CONNECTIONS[direction]

@@ -93,7 +93,7 @@ def _sum_up(differences: tuple[str, ...]) -> str:
 
 
 def _ask_user(count: int) -> None:
-    """Ask for confirmation. Raises click.Abort if it is refused, OptionError if nobody can be asked."""
+    """Ask for confirmation. Raises click.Abort if it is refused, OptionError without a terminal to ask on."""
     if not sys.stdin.isatty():
         raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
     if not click.confirm(f"Reconcile the rules of {count} pod{'s' if count > 1 else ''}?", err=True):

@@ -76,7 +76,7 @@ def rounded(span: Any) -> str:
 
 
 def to_date(layout: str, text: str) -> Time:
-    """The moment that the text spells in that layout, the beginning of the year 1 where it spells none."""
+    """The moment that the text has in that layout, the beginning of the year 1 where it has none."""
     try:
         return parse_time(layout, text)
     except FunctionError:

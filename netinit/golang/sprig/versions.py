@@ -52,7 +52,7 @@ class Version(Struct):
         })  # fmt: skip
 
     def text(self) -> str:
-        """The version as the specification spells it."""
+        """The version as the specification writes it."""
         numbers = ".".join(map(str, self.numbers))
         return numbers + f"-{self.pre}" * bool(self.pre) + f"+{self.metadata}" * bool(self.metadata)
 

@@ -23,7 +23,7 @@ class Slot:
 class Frame:
     """The variables of one template while it is compiled, and its place in error messages.
 
-    Every variable has a place of its own, a number, so that nobody looks for names at rendering time; the visible ones
+    Every variable has a place of its own, a number, so that no name is looked up at rendering time; the visible ones
     are a stack, as in Go. `dot_holder` is the place of the list or map that the dot is taken from, or 0.
     """
 

@@ -114,7 +114,7 @@ class Template:
         return run
 
     def _bodies(self) -> Mapping[str, Body]:
-        """The compiled templates; threads that come first together make them twice, which harms nobody."""
+        """The compiled templates; threads that come first together make them twice, which is harmless."""
         bodies = self._compiled
         if bodies is None:
             marked = frozenset[Action]()

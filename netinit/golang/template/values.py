@@ -178,7 +178,7 @@ class Struct:
     `fields` are the exported fields in Go's order; `methods` are Python callables, called with the template's
     arguments (a plain method has none). A method named String gives what is printed. `nil=True` makes a nil pointer:
     its fields are errors, its methods can be called, as protobuf's getters are; name its fields all the same, so
-    that an unknown field is told from a nil one. A subclass whose JSON is not simply its fields has `go_json`.
+    that an unknown field is distinguished from a nil one. A subclass whose JSON is not simply its fields has `go_json`.
     """
 
     def go_json(self) -> Any:

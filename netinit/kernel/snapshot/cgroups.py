@@ -4,7 +4,7 @@ Such a program runs for every process below its cgroup, whatever the namespace: 
 connect(2) or sendmsg(2), drop or rewrite packets, or set socket options such as the mark, all without nf_tables seeing it.
 
 Which cgroups a pod has is known outside of it only: /proc/PID/cgroup of the processes in its namespace, or the folder that
-the kubelet named after the pod. So whoever enters a pod reads them first (`remember`), with the privileges that the names
+the kubelet named after the pod. So they are read before a pod is entered (`remember`), with the privileges that the names
 of programs need, and the snapshot taken inside includes them.
 """
 

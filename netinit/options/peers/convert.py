@@ -110,7 +110,7 @@ def _texts(text: Text) -> tuple[str, ...]:
 
 
 def _label(cls: type[PeerOptions], field: str) -> str:
-    return cls.spell(cls.flag(field))
+    return cls.format_flag(cls.flag(field))
 
 
 def _part_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:

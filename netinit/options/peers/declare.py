@@ -117,7 +117,7 @@ class PeerOptions(DeclaredOptions):
         """Convert what depends on several flags, and add what the peer does but netinit does not. Raises OptionError."""
 
     @classmethod
-    def spell(cls, flag: Flag) -> str:
+    def format_flag(cls, flag: Flag) -> str:
         """Return a flag as the peer writes it; without a flag, its key or variable."""
         if flag.names:
             return f"-{flag.long}" if cls.single_dash else f"--{flag.long}"
@@ -171,7 +171,7 @@ def draft_of(given: PeerOptions) -> Draft:
     for flag in type(given).flags:
         if not isinstance(flag, PeerFlag):
             continue
-        value, label = getattr(given, flag.field), given.spell(flag)
+        value, label = getattr(given, flag.field), given.format_flag(flag)
         if flag.fate == SAME and value is not None:
             draft.fields[flag.to] = _joined(value) if flag.repeated else value
         elif flag.fate != READ and given.is_given(flag.field) and value not in (flag.default, (), "", False):

@@ -111,7 +111,7 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
     elif names:
         yield Symptom(NOTE, "leftovers", f"rules of an earlier run are in {names[0]}; netinit verify compares them")
     for failure in survey.failures:
-        yield Symptom(WARNING, "leftovers", f"rules may be where nobody could look: {failure}", remedy_for_privileges())
+        yield Symptom(WARNING, "leftovers", f"there may be rules that could not be read: {failure}", remedy_for_privileges())
 
 
 def find_escapes(options: Options) -> Iterator[Symptom]:
@@ -240,7 +240,7 @@ def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
         if address.startswith("127.") or address == "::1":
             yield Symptom(
                 WARNING, "resolv.conf",
-                f"nameserver {address} is a loopback address: in a pod nobody answers there, also not the proxy's own queries",
+                f"nameserver {address} is a loopback address: in a pod nothing answers there, also not the proxy's own queries",
                 "set the pod's dnsConfig, or kubelet's --resolv-conf (with systemd-resolved /run/systemd/resolve/resolv.conf)",
             )  # fmt: skip
         if zone:

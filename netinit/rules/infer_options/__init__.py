@@ -82,7 +82,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
-    doubt = f"--kube-virt-interfaces: nothing tells whether the rules that exclude {names} are netinit's"
+    doubt = f"--kube-virt-interfaces: it is unknown whether the rules that exclude {names} are netinit's"
     return InferredOptions(found.options, (*found.unread, doubt))
 
 

@@ -43,7 +43,7 @@ class Form(Record):
             values.append(value)
         return None if rest else tuple(values)
 
-    def spell(self, value: str) -> str:
+    def format(self, value: str) -> str:
         """Return the rule with this value in its placeholders."""
         return value.join(self.parts)
 
@@ -208,7 +208,7 @@ def _excluded(table: ListedTable, anchor: Anchor, forms: Forms) -> set[str]:
             continue
         for before in reversed(texts[:index]):
             name = next((value for form in ours for value in form.read(before) or ()), "")
-            if not name or not any(form.spell(name) in confirming for form, confirming in elsewhere):
+            if not name or not any(form.format(name) in confirming for form, confirming in elsewhere):
                 break
             found.add(name)
     return found

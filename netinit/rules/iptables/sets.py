@@ -97,7 +97,7 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
             continue
         family = match.networks[0].family
         name = f"{owner}-{use}-{family.version}"
-        elements = frozenset([element for network in match.networks for element in spell(network)])
+        elements = frozenset([element for network in match.networks for element in format_element(network)])
         made = AddressSet(name=name, family=family, elements=elements, rule=rule)
         if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
             matches.append(match)
@@ -106,7 +106,7 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
     return rule.replace(matches=tuple(matches))
 
 
-def spell(network: Network) -> tuple[str, ...]:
+def format_element(network: Network) -> tuple[str, ...]:
     """Return the network as ipset lists it: an address without a length, a family's whole address space as two halves.
 
     hash:net does not accept a prefix length of zero.

@@ -118,7 +118,7 @@ def _read_owner(info: bytes, _: str) -> list[Match] | None:
     if asked & ~7 or inverted & ~asked:
         return None
     found: list[Match] = []
-    if asked & structs.OWNER_SOCKET:  # whoever owns it
+    if asked & structs.OWNER_SOCKET:  # whatever owner it has
         found.append(Owner(kind="uid", number=0, last=FULL_MASK, negated=bool(inverted & structs.OWNER_SOCKET)))
     for kind, low, high in (("uid", first_user, last_user), ("gid", first_group, last_group)):
         bit = structs.OWNER_BITS[kind]

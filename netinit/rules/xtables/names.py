@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TCP_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # by bit
 UNREACHABLE = {4: 3, 6: 4}  # ICMP codes of "port unreachable", and the numbers of these rejections
-WARNING = 4  # the level of a report that nobody asked another for
+WARNING = 4  # the default level of a report
 ADDRESS_TYPES = (
     "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT",
     "XRESOLVE",

@@ -9,7 +9,7 @@ from functools import cached_property
 from netinit.base.net import FAMILIES, IPV6, Family, number_of
 from netinit.options import Interception
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.endpoints import EPHEMERAL_PORT, SOMEBODY
+from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, combine_places
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
@@ -114,7 +114,7 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
     default = space.around.default_interface
     own = space.around.primary_address(default)
     names = space.dimension(INTERFACE).values
-    outside, inside = (number_of(SOMEBODY[version]), own or 0)
+    outside, inside = (number_of(DEFAULT_CALLER[version]), own or 0)
     wishes: dict[str, tuple[int, ...]] = {
         PROTOCOL: tuple(space.dimension(PROTOCOL).values.index(name) for name in ("tcp", "udp")),
         INTERFACE: (names.index(default),) if default in names else (),

@@ -141,18 +141,18 @@ class SymbolicPackets:
         For packets without a connection it is known whether FIN or RST is set. The space has no packets with SYN and
         FIN.
         """
-        nobody, all_of_them = nothing(self._space), everything(self._space)
+        none_of_them, all_of_them = nothing(self._space), everything(self._space)
         begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
         if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
             return self._exactly(begins)
         if {"SYN", "FIN"} <= set(flags):
-            return self._exactly(nobody)
+            return self._exactly(none_of_them)
         if set(mask) == {"FIN", "RST"}:
             closing = self._named(STATE, lambda value: value == INVALID_CLOSING).certain
             unset = begins | self._named(STATE, lambda value: value == INVALID).certain
             found = Choice(unset, all_of_them - closing)
             return found if not flags else found.turned(negated=True)
-        return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
+        return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
         """Packets whose destination NAT changed; uncertain in the reply direction."""

@@ -82,7 +82,7 @@ def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(monkeypatch)
     monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", lambda: tuple(chains))
     assert [one.size for one in kernel_comparison.read_nft((IPV4,))] == [0]
     chains.append(NftChain(family=2, table="raw", name="C", hooked=False, uses=1))
-    with pytest.raises(ParseError, match="IPv4 has 200,001 rules, and more than 200,000 are not read; remove those that nobody needs"):
+    with pytest.raises(ParseError, match="IPv4 has 200,001 rules, and more than 200,000 are not read; remove those that are not needed"):
         kernel_comparison.read_nft((IPV4,))
 
 

@@ -29,7 +29,7 @@ SETTINGS = AgentSettings(node="n", namespace="mesh")
 
 
 class MemoryLink:
-    """Does jobs on a machine in memory, through the messages of the real one; `error` is what becomes of the next."""
+    """Does jobs on a machine in memory, through the messages of the real one; `error` is what happens to the next."""
 
     def __init__(self):
         self.machine = MemoryMachine()

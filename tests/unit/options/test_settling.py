@@ -41,7 +41,7 @@ def test_ipv6_goes_by_the_first_address_that_is_the_pods_own(addresses, dual_sta
     for warning in found.warnings:
         assert warning == (
             f"IPv6 is not captured: the pod's first address is IPv4, and {SIX} is here too: TCP over it goes past the proxy and mTLS;"
-            " use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nobody does"
+            " use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nothing does"
         )
 
 

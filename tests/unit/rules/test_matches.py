@@ -114,7 +114,7 @@ def test_addresses_of_ipv6_have_ipv6_s_words():
 
 
 TRUTHS = [
-    # the match, the packet, and whether the match holds; None: nobody can know
+    # the match, the packet, and whether the match holds; None: it cannot be known
     ("-s 10.0.0.0/31", {"source": number_of("10.0.0.1")}, True),
     ("-s 10.0.0.0/31", {}, False),
     ("! -s 10.0.0.0/31", {}, True),

@@ -580,7 +580,7 @@ def test_the_path_names_the_zone_the_new_mark_and_the_way_out():
 
 
 def beside(to="1.2.3.4", port=80, **places):
-    """What becomes of a connection of this host under the rules of several places; a policy is given as (rules, policies)."""
+    """What happens to a connection of this host under the rules of several places; a policy is given as (rules, policies)."""
     texts = {name: text if isinstance(text, tuple) else (text, ()) for name, text in places.items()}
     ruleset = combine_places({name: rules(text, policies=policies) for name, (text, policies) in texts.items()})
     return simulate(make_outbound(POD, to, port, uid=1000, gid=1000), ruleset, POD)

@@ -1,4 +1,4 @@
-"""The Secret with the webhook's certificate: whose it is, and what becomes of it where somebody deletes it."""
+"""The Secret with the webhook's certificate: whose it is, and what happens to it where somebody deletes it."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_proto_json_takes_the_changes_that_the_value_tells():
     template = Template.parse("t", "{{ protoToJSON . }}", istio_functions.functions())
     assert template.render(proxy) == '{"drainDuration":"23s"}'
     with pytest.raises(
-        TemplateError, match=r"error calling protoToJSON: protoToJSON: a main\.T does not tell what was changed$"
+        TemplateError, match=r"error calling protoToJSON: protoToJSON: a main\.T does not say what was changed$"
     ):
         template.render(Struct("main.T", {}))
 

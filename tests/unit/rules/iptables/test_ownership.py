@@ -448,7 +448,7 @@ def test_a_refusal_that_the_classic_layout_words_otherwise_is_known_by_its_new_w
 def test_a_form_reads_the_values_of_its_own_texts_alone(text, values):
     form = Form(table="nat", chain="PREROUTING", parts=("-i ", " -j RETURN"), holes=("an interface",))
     assert form.read(text) == values
-    assert values is None or form.spell(*values) == text
+    assert values is None or form.format(*values) == text
 
 
 @pytest.mark.parametrize(("text", "values"), [("-j A eth1", ("eth1",)), ("-j A ", None), ("-j A eth1 -p tcp", None), ("-j B eth1", None)])
@@ -470,7 +470,7 @@ def test_all_forms_of_today_s_layouts():
     """To be looked at where a layout changes: each of these is ours wherever it stands."""
     loop = "-o lo -p tcp -m owner --{}-owner {{}} -j MARK --set-xmark 0x53a/0xffffffff"
     masks = "--nfmask 0xffffffff --ctmask 0xffffffff"
-    assert {f"{one.table} {one.chain} {one.spell('{}')}" for one in make_forms().rules} == {
+    assert {f"{one.table} {one.chain} {one.format('{}')}" for one in make_forms().rules} == {
         "nat PREROUTING -i {} -j RETURN",
         "nat OUTPUT -o {} -j RETURN",
         "mangle PREROUTING -i {} -j RETURN",

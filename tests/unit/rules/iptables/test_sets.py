@@ -10,11 +10,11 @@ from netinit.options.kinds import Flag
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import (
     compare_sets,
+    format_element,
     parse_save,
     render_preparation,
     render_return,
     resolve,
-    spell,
     surplus,
     unread,
     use_sets,
@@ -82,7 +82,7 @@ def test_nothing_is_rewritten_where_no_list_is_long():
     ],
 )
 def test_elements_are_spelled_as_ipset_lists_them(network, texts):
-    assert spell(Network.parse(network)) == texts
+    assert format_element(Network.parse(network)) == texts
 
 
 def test_a_set_that_is_not_there_is_filled_in_its_place_and_another_beside_it_and_swapped():
