@@ -1,4 +1,4 @@
-"""The file of options that --config (NETINIT_CONFIG) names: YAML or JSON."""
+"""Reads the option file named by --config (NETINIT_CONFIG): YAML or JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BARE_STAR = re.compile(r"(?:^|[:,\[-]\s+)\*\s*(?:$|[,\]#])", re.MULTILINE)
 def read_options(
     texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
 ) -> Options:
-    """The options of a command line and its environment over those of the file. OptionError lists all that is wrong."""
+    """Merge command line and environment over the option file. Raises one OptionError with all problems."""
     path = str(texts["config"][0]) if "config" in texts else environ["NETINIT_CONFIG"]
     file: Mapping[str, tuple[Text, str]] = {}
     problems = list(known_problems)
@@ -38,13 +38,13 @@ def read_options(
 
 
 def load_file(path: str, label: str) -> Any:
-    """The tree in a file of YAML or JSON (`-` is stdin). OptionError, which begins with the label."""
+    """Parse a YAML or JSON file (`-` is stdin). Raises OptionError beginning with the label."""
     shown = f"{label}: {quote_value(path)}"
     try:
         if path == "-":
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
-            with open(path, "rb") as opened:  # noqa: PTH123 - a path as it was given, and no import more
+            with open(path, "rb") as opened:  # noqa: PTH123 - keeps the path unchanged, and saves an import
                 data = opened.read(MOST_BYTES + 1)
         text = data.decode("utf-8")
     except UnicodeDecodeError:
