@@ -62,7 +62,7 @@ def _read_rules(named: str) -> RuleSource | None:
 
 
 def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...]) -> tuple[RuleSource, tuple[str, ...]]:
-    """The rules that the peer's program makes in a pod of network namespaces, which is gone afterwards, and the pod's addresses."""
+    """Run the peer's program in a temporary pod of network namespaces; return the rules that it created, and the pod's addresses."""
     from netinit.lab.pod import Pod, find_obstacle
 
     obstacle = find_obstacle()

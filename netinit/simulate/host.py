@@ -140,9 +140,9 @@ def _metric_of(route: TableRoute) -> int:
 
 
 def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[tuple[Network, int]]:
-    """What is delivered here without being an address of a device (`ip route add local NETWORK dev lo`), and the table that says so.
+    """Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`), and the table of each.
 
-    The kernel calls such an address LOCAL: of IPv4 where the table local has it, of IPv6 by any table.
+    The kernel calls such an address LOCAL: of IPv4 if the table local has it, of IPv6 if any table has it.
     """
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
     for route in snapshot.routes:

@@ -19,7 +19,7 @@ from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.webhook.lint import render_findings
 from netinit.cli.webhook.manifests import objects
 from netinit.webhook.linting import ERROR, WARNING, InstallationFinding
-from netinit.webhook.preflight import ClusterState, find_pods, name_resource, preflight, tell_platform
+from netinit.webhook.preflight import ClusterState, detect_platforms, find_pods, name_resource, preflight
 from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
 JSON, TEXT = "json", "text"
@@ -103,7 +103,7 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
 def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: Any) -> Iterator[InstallationFinding]:
     """Check that the agent's directories match the nodes' platform."""
     folders = _find_host_paths(planned)
-    for platform, node in tell_platform(nodes).items() if folders else ():
+    for platform, node in detect_platforms(nodes).items() if folders else ():
         expected = _find_host_paths(render(f"node.platform={platform}"))
         if folders != expected:
             said = f"{node} looks like {platform}, whose runtime looks into {', '.join(sorted(expected - folders))}"

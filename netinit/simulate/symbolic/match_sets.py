@@ -194,7 +194,7 @@ class SymbolicPackets:
         return self._named(SOCKET, lambda value: value == "yes")
 
     def local(self, *, source: bool) -> Choice:
-        """Those whose address is of the type LOCAL here."""
+        """Packets whose address is of the type LOCAL on this host."""
         address = self._now.source if source else self._now.destination
         if address is KEPT:
             name, around = SOURCE if source else DESTINATION, self._space.around
