@@ -124,28 +124,20 @@ def _spell(flag: Flag) -> str:
     return ", ".join(names) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar.translate(_MARKUP)}")
 
 
-BRIEF = 3  # words of an equal that needs no row of its own
+PARTIAL = ("no equivalent", "not the whole", "without DNS over TCP")  # in the texts of flags of which only a part is converted
 
 
 def render_peer(peer: str) -> str:
-    """A peer's flags: those with an equal of ours, and a list of those without."""
+    """A peer's flags: the names of those that are converted, and a list of those without an equivalent; of Istio only dropped ones."""
     cls = PEERS[peer]
-    ours = {flag.field: flag for flag in Options.flags}
     flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
-    becomes = {flag: _name(ours[flag.to]) if flag.to else flag.why for flag in flags if flag.fate in {SAME, READ}}
-    equal = [f"`{cls.spell(flag)}` ({text})" for flag, text in becomes.items() if len(text.split()) <= BRIEF and peer != "istio"]
-    rows: dict[str, list[str]] = {}
-    for flag in flags:
-        text = f"no equivalent: {flag.why}" if flag.fate == LACKING else becomes.get(flag, "")
-        if text and (flag.fate == LACKING or len(text.split()) > BRIEF):
-            rows.setdefault(text, []).append(f"`{cls.spell(flag)}`")
-    items = [_render_item(", ".join(names), text) for text, names in rows.items()]
-    lines = [f"Equal: {', '.join(equal)}.", ""] * bool(equal)
-    return "\n".join([*lines, *items, ""])
-
-
-def _name(flag: Flag) -> str:
-    return f"`-{flag.short}`" if flag.short else f"`{flag.label}`"
+    lacks = [flag for flag in flags if flag.fate == LACKING or any(words in flag.why for words in PARTIAL)]
+    converted = [f"`{cls.spell(flag)}`" for flag in flags if flag.fate in {SAME, READ} and flag not in lacks and peer != "istio"]
+    lacking: dict[str, list[str]] = {}
+    for flag in lacks:
+        lacking.setdefault(flag.why, []).append(f"`{cls.spell(flag)}`")
+    items = [_render_item(", ".join(names), text) for text, names in lacking.items()]
+    return "\n".join([*[f"Converted: {', '.join(converted)}.", ""] * bool(converted), "No full equivalent:", "", *items, ""])
 
 
 def render_findings() -> str:

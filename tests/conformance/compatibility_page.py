@@ -77,7 +77,7 @@ its row names.
 - **native**: golden files of Istio's native nft rules, with `--backend nftables`.
 
 `make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes this page from the last patch of each minor release;
-[compatibility.json](compatibility.json) has every case.
+[compatibility.json](compatibility.json) has every case, and the oldest Kubernetes of each release.
 
 {templates}
 
@@ -178,17 +178,18 @@ def _options(releases: list[Release]) -> list[str]:
 
 
 def _kinds(releases: list[Release]) -> list[str]:
-    """A row for each cause of differences: in which releases, and in how many of their cases."""
+    """An item for each cause of differences: in which releases, and in how many of their cases."""
     found: dict[Cause, list[tuple[int, str]]] = {}
     for one in releases:
         for each in _of(one, NFT, NATIVE):
             for difference in each["differences"]:
                 cause = next(cause for cause in CAUSES if cause.explains(one["minor"], each, *difference))
                 found.setdefault(cause, []).append((one["minor"], f"{each['backend']} {each['case']}"))
-    rows = ["| releases (cases) | packets | Istio | netinit |", "| --- | --- | --- | --- |"]
+    items = []
     for cause, places in sorted(found.items(), key=lambda item: CAUSES.index(item[0])):
-        rows.append(f"| {spans(minor for minor, _ in places)} ({len(set(places))}) | {cause.packets} | {cause.theirs} | {cause.ours} |")
-    return rows
+        where = f"{spans(minor for minor, _ in places)}, {len(set(places))} cases"
+        items.append(f"- {cause.packets} ({where}): {cause.theirs}; netinit: {cause.ours}")
+    return items
 
 
 def spans(minors: Iterable[int]) -> str:

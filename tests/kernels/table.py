@@ -18,20 +18,18 @@ NAMED = "the error names a missing module"
 HEAD = """# Kernels
 
 Does netinit work on your kernel? `netinit doctor` checks it. `make kernels` (root) wrote this page: it boots Debian's kernels in virtual machines, and
-enters Debian's root file systems on the kernel of the machine it runs on. [Backends](backends.md) says what each backend needs.
+enters Debian's root file systems on the kernel of the machine it runs on.
 
 ## What works where
 
-- `contract`: among foreign rules, in both families: a first run, a second that changes nothing, `verify`, reconciling to
-  TPROXY with DNS, and the removal, which restores the state before.
-- `connections`: 32 real connections in both families: in and out, from the proxy's user and group, to excluded ports, from the pod to itself, over
-  loopback, and DNS over UDP and TCP.
-- `TPROXY`: 14 more, where the proxy sees both addresses.
-- `address sets`: connections to networks in long lists and outside of them.
-- `user namespaces`: apply, verify, a second run and remove from the node, in a pod with `hostUsers: false`.
+- `doctor`: how many features `netinit doctor` found working, in both families
+- `contract`: a first run among foreign rules, a second that changes nothing, `verify`, reconciling to TPROXY with DNS, and the removal, which restores
+  the state before
+- `connections`: 32 real ones in both families, DNS included; `TPROXY`: 14 more
+- `address sets`: connections to networks in long lists and outside of them
+- `user namespaces`: the same commands from the node, in a pod with `hostUsers: false`
 
-A dash: the backend does not have the feature, or it was not tried. `doctor` counts the features that `netinit doctor` found working, in both
-families.
+A dash: the [backend](backends.md) does not have the feature, or it was not tried.
 """
 LACKS = """
 ## What is missing is named
