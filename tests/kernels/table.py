@@ -29,12 +29,13 @@ enters Debian's root file systems on the kernel of the machine it runs on.
 - `address sets`: connections to networks in long lists and outside of them
 - `user namespaces`: the same commands from the node, in a pod with `hostUsers: false`
 
-A dash: the [backend](backends.md) does not have the feature, or it was not tried.
+A place is a Debian release's files on this machine's kernel, or a kernel booted with them; `without` means that its module is taken away. A dash: the
+[backend](backends.md) does not have the feature, or it was not tried.
 """
 LACKS = """
 ## What is missing is named
 
-How `netinit apply` failed where it could not program. Without address sets nothing fails: each network gets a rule.
+The exit code and error of `netinit apply` where it could not program. Without address sets nothing fails: each network gets a rule.
 """
 SETS = "ip_set"
 
@@ -156,6 +157,6 @@ def render(places: Iterable[Place]) -> str:
     kept = list(places)
     works = write_table(("place", "backend", "doctor", *FEATURES), merge(row for place in kept for row in rows_of(place)))
     skips = "".join(f"\nSkipped: {reason}\n" for reason in dict.fromkeys(reason for place in kept for reason in skips_of(place)))
-    lacking = write_table(("place", "backend", "exit code, error"), merge(row for place in kept for row in failures_of(place)))
+    lacking = "".join(f"- {place} ({backends}): {said}\n" for place, backends, said in merge(row for place in kept for row in failures_of(place)))
     versions = write_table(("place", "kernel", "iptables", "nft", "ipset", "Python"), merge(row for place in kept for row in versions_of(place)))
     return f"{HEAD}\n{works}{skips}{LACKS}\n{lacking}\n## Versions\n\n{versions}"
