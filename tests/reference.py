@@ -182,7 +182,9 @@ def render_command(name: str) -> str:
     if not members:
         options = _render_options(_list_options(command), command)
         listed = [f"Options: {options}.", ""] * bool(options)
-        return "\n".join(["```text", " ".join([path, *command.collect_usage_pieces(context)]), "```", "", *listed])
+        arguments = command.collect_usage_pieces(context)[1:]  # after [OPTIONS]
+        usage = [f"Usage: `{' '.join([path, *arguments])}`", ""] * bool(arguments)
+        return "\n".join([*usage, *listed])
     counts = Counter(option for _, one, _ in members for option in _list_options(one))
     shared = [option for option, number in counts.items() if 2 * number >= len(members)]
     items = []
@@ -216,7 +218,7 @@ def _list_options(command: click.Command) -> list[str]:
 
 def _list_names(param: click.Parameter) -> str:
     words = f" {'|'.join(param.type.choices)}" if isinstance(param.type, click.Choice) else ""
-    return f"`{', '.join(param.opts)}{words}`"
+    return f"`{', '.join(sorted(param.opts, key=len))}{words}`"
 
 
 def _render_options(options: list[str], command: click.Command) -> str:
