@@ -67,9 +67,8 @@ ifneq ($(WORKFLOWS),)
 endif
 
 wheel: install ## build the wheel and the source archive into dist/, and check them as an index would
-	@rm -rf build dist/netinit-*.whl dist/netinit-*.tar.gz
+	@rm -rf dist/netinit-*.whl dist/netinit-*.tar.gz
 	@$(BIN)/python -m build --no-isolation --outdir dist . > $(VENV)/build.log 2>&1 || { tail -n 20 $(VENV)/build.log; exit 1; }
-	@rm -rf build
 	@$(BIN)/twine check --strict dist/netinit-*.whl dist/netinit-*.tar.gz
 
 release: wheel ## make every piece of a release but the images in dist/, and check that none is missing; HOME_PAGE=address of the repository

@@ -1,1 +1,1 @@
-"""The command line: the lean path (start), click's group and one file a command."""
+"""The command line: a fast path without click (`start`), click's group, and one module per command."""

@@ -1,7 +1,7 @@
-"""`netinit apply`, also `netinit istio-iptables`: the init container's job.
+"""`netinit apply`, also `netinit istio-iptables`: the init container's command.
 
-The lean path (netinit.cli.start) does this job without click; this command serves help, completion, --format and the
-errors of command lines that the lean path cannot read.
+Normally `netinit.cli.start` runs it without click; this module serves help, completion, --format, and errors of command
+lines that the fast path cannot parse.
 """
 
 from __future__ import annotations

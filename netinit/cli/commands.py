@@ -1,11 +1,11 @@
-"""The commands of `netinit`: their modules and what they do; and the help that lists them. Imports next to nothing."""
+"""Registry of the commands: module and summary of each, and the help that lists them. Imports almost nothing."""
 
 from __future__ import annotations
 
 import posix
 
 LOOK, CHANGE, INJECT, SERVERS, MORE = "Look", "Change", "Inject", "Servers", "More"
-GROUPS = {  # heading -> name -> module under netinit.cli (whose `command` is the command), what it does
+GROUPS = {  # heading -> name -> (module under netinit.cli with `command`, summary)
     LOOK: {
         "explain": ("explain", "Show what happens to a connection, and which option causes it."),
         "audit": ("audit.command", "Show which traffic bypasses the proxy, and what closes it."),
@@ -52,12 +52,12 @@ FOLDER = __file__.rpartition("/")[0]
 
 
 def is_there(module: str) -> bool:
-    """Whether this installation has the module under netinit.cli: an image may have been made without."""
+    """Whether this installation includes the module under netinit.cli; an image may omit it."""
     return posix.access(f"{FOLDER}/{module.replace('.', '/')}.py", posix.R_OK)
 
 
 def list_commands() -> list[str]:
-    """The names of the commands that are there."""
+    """The names of the available commands."""
     return [name for name, (module, _) in COMMANDS.items() if is_there(module)]
 
 
@@ -68,14 +68,14 @@ def name_page(command: str) -> str:
 
 
 def format_sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The commands that are there, by heading, each with what it does."""
+    """The available commands with their summaries, by heading."""
     there = list_commands()
     sections = [(title, [(name, text) for name, (_, text) in group.items() if name in there]) for title, group in GROUPS.items()]
     return [(title, rows) for title, rows in sections if rows]
 
 
 def render_help(program: str, width: int) -> str:
-    """What `netinit --help` prints."""
+    """The text of `netinit --help`."""
     parts = [f"Usage: {program} [OPTIONS] COMMAND [ARGS]...\n"]
     parts += [_wrap(text, width, "  ") for text in INTRODUCTION]
     for title, rows in [("Options", list(OPTIONS.items())), *format_sections()]:

@@ -1,4 +1,4 @@
-"""`netinit completion`: the shell's part of completing commands and options."""
+"""`netinit completion`: prints the script that enables completion in a shell."""
 
 from __future__ import annotations
 

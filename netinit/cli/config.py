@@ -1,4 +1,4 @@
-"""The file of options that --config (NETINIT_CONFIG) names: YAML or JSON."""
+"""Reads the option file named by --config (NETINIT_CONFIG): YAML or JSON."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from netinit.options.kinds import Text
 
 MOST_BYTES = 1 << 20
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]+")
 _BARE_STAR = re.compile(r"(?:^|[:,\[-]\s+)\*\s*(?:$|[,\]#])", re.MULTILINE)
 
 
 def read_options(
     texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
 ) -> Options:
-    """The options of a command line and its environment over those of the file. OptionError lists all that is wrong."""
+    """Merge command line and environment over the option file. Raises one OptionError with all problems."""
     path = str(texts["config"][0]) if "config" in texts else environ["NETINIT_CONFIG"]
     file: Mapping[str, tuple[Text, str]] = {}
     problems = list(known_problems)
@@ -37,13 +38,13 @@ def read_options(
 
 
 def load_file(path: str, label: str) -> Any:
-    """The tree in a file of YAML or JSON (`-` is stdin). OptionError, which begins with the label."""
+    """Parse a YAML or JSON file (`-` is stdin). Raises OptionError beginning with the label."""
     shown = f"{label}: {quote_value(path)}"
     try:
         if path == "-":
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
-            with open(path, "rb") as opened:  # noqa: PTH123 - a path as it was given, and no import more
+            with open(path, "rb") as opened:  # noqa: PTH123 - keeps the path unchanged, and saves an import
                 data = opened.read(MOST_BYTES + 1)
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -61,6 +62,17 @@ def load_file(path: str, label: str) -> Any:
     except ParseError as error:
         hint = "; a * of its own is quoted in YAML: '*'" if _BARE_STAR.search(text) else ""
         raise OptionError(f"{shown} is not YAML: {error}{hint}") from None
-    if duplicates:
-        raise OptionError(*[f"{shown}: {one}" for one in duplicates])
+    problems = [*duplicates, *_find_octal_numbers(text)]
+    if problems:
+        raise OptionError(*[f"{shown}: {one}" for one in problems])
     return tree
+
+
+def _find_octal_numbers(text: str) -> Iterator[str]:
+    """A sentence for each number that YAML reads as another than it looks like: 010 is 8."""
+    from netinit.golang.goyaml.events import scan, value_of
+
+    for event in scan(text):
+        value = value_of(event) if event.__class__.__name__ == "ScalarEvent" else None
+        if value.__class__ is int and _LEADING_ZERO.fullmatch(event.value):
+            yield f"line {event.start_mark.line + 1}: {event.value} is the number {value} in YAML: write it without the leading zero"

@@ -1,6 +1,6 @@
-"""How commands look to people: answers on stdout, notes and warnings on stderr, in colour where that is welcome.
+"""Terminal output: answers to stdout, notes and warnings to stderr, in colour where appropriate.
 
-Programs that read what a command prints read its JSON; colour is for terminals alone, unless it is asked for.
+Programs should read JSON; colour is used only on terminals unless requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from netinit.base.sanitize import Lines, split_message
 
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
 RED, GREEN, YELLOW, MAGENTA, BOLD, DIM = "1;31", "32", "33", "35", "1", "2"
-STYLES = {  # of a line's first words
+STYLES = {  # by the first words of a line
     "captured": GREEN, "direct": YELLOW, "dropped": RED, "unknown": MAGENTA,
     "as planned": GREEN, "NOT as planned": RED, "not proven": MAGENTA,
     "no rules of netinit here": YELLOW,
@@ -42,13 +42,13 @@ _FIRST = re.compile(rf"( *)({'|'.join(sorted(map(re.escape, STYLES), key=len, re
 _SIGN = re.compile(r"([✔✘])|(?<=^)(\s*[?!])(?= )")
 _LABEL = re.compile(r" *(?:[✔✘!?·*] )?(?:[a-z][a-z ]*: +)?")
 _OPTION = re.compile(r"(?<!\S)(--?[\w-]+) (?=[^\s-])")
-_GLUE = "\0"  # no line of ours has one
-_NARROWEST = 30  # columns; what is narrower breaks lines by itself
+_GLUE = "\0"  # stands for a blank that must not be broken; occurs in no line
+_NARROWEST = 30  # columns; narrower terminals wrap lines themselves
 _KEY = "netinit.color"
 
 
 def color_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --color, which decides for the whole command; the command's function does not get it."""
+    """Add --color, which applies to the whole command and is not passed to its function."""
     return click.option(
         "--color", type=click.Choice((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False,
         is_eager=True, callback=_remember, help="Colour the output; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.",
@@ -60,7 +60,7 @@ def _remember(context: click.Context, _: click.Parameter, choice: str) -> None:
 
 
 def wants_colour(is_terminal: bool) -> bool:
-    """Whether a stream gets colours: as --color says, else on a terminal unless NO_COLOR or TERM forbids it."""
+    """Whether to use colour on a stream: as --color says, or on a terminal without NO_COLOR or TERM=dumb."""
     context = click.get_current_context(silent=True)
     choice = context.meta.get(_KEY, AUTO) if context else AUTO
     if choice != AUTO:
@@ -69,7 +69,7 @@ def wants_colour(is_terminal: bool) -> bool:
 
 
 def answer(lines: Lines, *, now: bool = False) -> None:
-    """Writes the answer to stdout, and at once where more follows later."""
+    """Write the answer to stdout; `now` flushes it because more follows later."""
     is_terminal = answers_a_terminal()
     painted = wants_colour(is_terminal)
     if not is_terminal and not painted:
@@ -80,16 +80,16 @@ def answer(lines: Lines, *, now: bool = False) -> None:
 
 
 def answer_again(texts: list[str], above: int) -> int:
-    """Writes the answer over the one before, which had `above` lines; how many it has."""
+    """Overwrite the previous answer of `above` lines; return the number of lines written."""
     painted = wants_colour(answers_a_terminal())
     show_in_place([paint(line) if painted else [(line, "")] for line in texts], above)
     return len(texts)
 
 
 def fit(line: str, width: int) -> list[str]:
-    """The line in lines of at most `width` columns, the further ones indented; 0 is any width.
+    """Wrap a line to `width` columns with indented continuation lines; width 0 is unlimited.
 
-    Only blanks are broken at: no word is, and no option is parted from its value. A longer word keeps its length.
+    Breaks only at blanks: not within words, and not between an option and its value. Longer words stay whole.
     """
     if not width or width < _NARROWEST or len(line) <= width:
         return [line]
@@ -106,7 +106,7 @@ def fit(line: str, width: int) -> list[str]:
 
 
 def _rows(texts: Iterable[str], width: int, *, painted: bool) -> Iterator[list[tuple[str, str]]]:
-    """The lines as a terminal of this width gets them, each in parts with their styles."""
+    """The lines wrapped for a terminal, each as styled parts."""
     for text in texts:
         first, *more = fit(text, width)
         yield paint(first) if painted else [(first, "")]
@@ -114,17 +114,17 @@ def _rows(texts: Iterable[str], width: int, *, painted: bool) -> Iterator[list[t
 
 
 def note(texts: Iterable[str]) -> None:
-    """Says what the answer is about."""
+    """Print notes about the answer."""
     _say("note", texts)
 
 
 def warn(texts: Iterable[str]) -> None:
-    """Says what is doubtful."""
+    """Print warnings."""
     _say("warning", texts)
 
 
 def fail(program: str, message: str) -> None:
-    """Says why the command failed, a line for each problem."""
+    """Print the reason for a failure, one line per problem."""
     _say(program, split_message(message))
 
 
@@ -134,19 +134,19 @@ def _say(label: str, texts: Iterable[str]) -> None:
 
 
 def say(texts: Iterable[str]) -> None:
-    """Writes lines to stderr, as a terminal wants them."""
+    """Write lines to stderr, wrapped for a terminal."""
     show_lines_if_possible(_rows(texts, width_of_messages(), painted=wants_colour(shows_on_a_terminal())))
 
 
 def _label(label: str, text: str) -> Iterator[str]:
-    """The lines of one text: the further ones stand below the first, indented."""
+    """Prefix a text with the label and indent its continuation lines."""
     first, *more = split_message(text)
     yield f"{label}: {first}"
     yield from [f"  {line}" for line in more]
 
 
 def paint(line: str) -> list[tuple[str, str]]:
-    """The parts of a line, each with its style: the words that it begins with, and signs."""
+    """Split a line into styled parts, by its first words and by symbols."""
     first = _FIRST.match(line)
     parts = [(first[0], STYLES[first[2]])] if first else []
     rest = line[first.end() :] if first else line
@@ -158,10 +158,10 @@ def paint(line: str) -> list[tuple[str, str]]:
 
 
 class PersonLog(Log):
-    """The events of the init container's job for a person at a terminal: plain words, and no listing of all rules."""
+    """Log of the init container's job for terminals: plain text, without listings of all rules."""
 
     def info(self, message: str, text: str = "") -> None:
-        """What was done; a listing only at the level debug."""
+        """Print an event, with its listing only at the highest verbosity."""
         if not text or self.wants("debug"):
             super().info(message, text)
 

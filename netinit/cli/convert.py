@@ -1,4 +1,4 @@
-"""`netinit convert`: another mesh's command line or file, as our options."""
+"""`netinit convert`: translates another mesh's command line or file into netinit's options."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
 from netinit.options.peers.convert import PEERS, Conversion, convert, part
 
-EQUAL = "equal"  # the result of a comparison
+EQUAL = "equal"  # result of a comparison
 COMMAND, CONFIG, JSON = "command", "config", "json"
-SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # in every command, whatever the defaults are
+SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # printed in every command, even at their defaults
 
 
 @click.command("convert", context_settings={**HELP_NAMES, "ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -61,14 +61,14 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
-        show_artefact(render_file(found.options) if form == CONFIG else f"{_spell(found.options)}\n")
+        show_artefact(render_file(found.options) if form == CONFIG else f"{_format_command(found.options)}\n")
         if proof:
             _show_proof(proof)
     return DriftError.exit_code if found.lacking or (proof and proof["result"] != EQUAL) else 0
 
 
 def _show_proof(proof: dict[str, Any]) -> None:
-    """The differences on stderr: stdout has the options alone, which may go to a file."""
+    """Print the differences to stderr; stdout holds only the options, which may be redirected to a file."""
     from netinit.cli.diff.report import render_text
 
     note(proof["notes"])
@@ -76,20 +76,20 @@ def _show_proof(proof: dict[str, Any]) -> None:
     show_lines(render_text([proof], full=True).splitlines())
 
 
-def _spell(options: Options) -> str:
+def _format_command(options: Options) -> str:
     variables = [f"{name}={shlex.quote(value)}" for name, value in options.to_environ().items()]
     return " ".join([*variables, "netinit apply", shlex.join(options.to_argv(SPELLED_OUT))])
 
 
 def _left_out(options: Options) -> list[str]:
-    """What a file of options cannot hold."""
+    """Options that an option file cannot hold."""
     given = [flag for flag in Options.flags if flag.field in WITHOUT and getattr(options, flag.field) != flag.default]
-    spelled = [f"{flag.label} {flag.kind.write(getattr(options, flag.field))}" for flag in given]
-    return [f"{one} belongs to the command line, and not to the file" for one in spelled]
+    formatted = [f"{flag.label} {flag.kind.write(getattr(options, flag.field))}" for flag in given]
+    return [f"{one} belongs to the command line, and not to the file" for one in formatted]
 
 
 def _to_object(found: Conversion) -> dict[str, object]:
-    """A conversion as netinit/data/convert.schema.json describes it."""
+    """A conversion in the form of netinit/data/convert.schema.json."""
     return {
         "from": found.peer,
         "command": ["netinit", "apply", *found.options.to_argv(SPELLED_OUT)],

@@ -1,4 +1,4 @@
-"""`netinit convert --verify`: which packets a peer's own rules and the converted options treat differently."""
+"""`netinit convert --verify`: packets that a peer's own rules and the converted options treat differently."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from netinit.base.sanitize import MOST_OF_A_LINE, shorten
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.diff.report import to_object
-from netinit.cli.diff.sides import Compared, beside, in_common
-from netinit.cli.rule_sources import RuleSource, find_ground, find_planned, is_file, read_file
+from netinit.cli.diff.sides import Compared, on_live_host, restrict_to_common_families
+from netinit.cli.rule_sources import RuleSource, find_planned, find_rule_source, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.options.peers.convert import PEERS
@@ -25,29 +25,29 @@ STRICTER = (
     " over lo from foreign addresses (--istio-exact leaves it out of the rules, see docs/differences.md)"
 )
 LABEL = "--verify"
-OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # what says where, and not what is captured
-MOST_SECONDS = 30  # of a peer's program, which waits for locks, or tries again
+OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # where and how to run, not what is captured
+MOST_SECONDS = 30  # for the peer's program, which may wait for locks or retry
 
 
 def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, ...]) -> dict[str, Any]:
-    """The difference as netinit/data/diff.schema.json describes a pair.
+    """The differences in the form of a pair in netinit/data/diff.schema.json.
 
-    `named` is a file of rules, -, or the peer's program. OptionError, ParseError, LabError.
+    `named` is a file of rules, `-` (stdin), or the peer's program. Raises OptionError, ParseError, LabError.
     """
     peer = PEERS[found.peer].peer
     fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
     of_rules = {field: getattr(found.options, field) for field in fields}
-    ours = find_planned(Options(**of_rules | {"istio_exact": True}))
     read = _read_rules(named)
-    theirs = read or _run_program(line, named, files)
+    theirs, addresses = (read, ()) if read else _run_program(found.peer, line, named, files)
+    ours = find_planned(Options(**of_rules | {"istio_exact": True}), None, addresses)
     names = (f"the rules of {peer}", "the converted options")
     subjects = subject_of(names[0], theirs), subject_of(names[1], ours)
     pair = Compared(" and ".join(names), *subjects, (STRICTER,), (*theirs.warnings, *ours.warnings))
-    return to_object(in_common(pair) if read else beside(pair, theirs))
+    return to_object(restrict_to_common_families(pair) if read else on_live_host(pair, theirs))
 
 
 def _read_rules(named: str) -> RuleSource | None:
-    """The rules that a file, or stdin, holds; None for a program."""
+    """The rules in a file or on stdin; None for a program."""
     if named != "-" and not is_file(named):
         text = "is no file: name one of rules as iptables-save prints them, or the peer's program"
         raise OptionError(f"{LABEL}: {quote_value(named)} {text}")
@@ -61,17 +61,27 @@ def _read_rules(named: str) -> RuleSource | None:
     return read_listings(text, named)
 
 
-def _run_program(line: CommandLine, named: str, files: tuple[str, ...]) -> RuleSource:
-    """The rules that the peer's program makes in a pod of network namespaces, which is gone afterwards."""
+def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...]) -> tuple[RuleSource, tuple[str, ...]]:
+    """Run the peer's program in a temporary pod of network namespaces; return the rules that it created, and the pod's addresses."""
     from netinit.lab.pod import Pod, find_obstacle
 
     obstacle = find_obstacle()
     if obstacle:
         raise NetinitError(f"{LABEL}: no pod can be made for the program to run in: {obstacle}; or give a file of its rules")
-    words = [os.path.abspath(named), *line.program[1:], *line.words, *files]  # noqa: PTH100 - a link's name is the program's
+    path = os.path.abspath(named)  # noqa: PTH100 - a link's name is the program's
+    words = [path, *_list_subcommands(peer, line, os.path.basename(path)), *line.words, *files]  # noqa: PTH119
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MOST_SECONDS)
         if done.returncode:
             said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MOST_OF_A_LINE)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
-        return replace(find_ground(Options(pid=pod.pid), (), "", (), live=True), notes=())
+        made = replace(find_rule_source(Options(pid=pod.pid), (), "", (), live=True), notes=())
+    if not made.has_rules:
+        raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
+    return made, (pod.address, pod.address6)
+
+
+def _list_subcommands(peer: str, line: CommandLine, name: str) -> list[str]:
+    """The words between the program and its flags: those of the peer's program of this name, else those of the command line."""
+    known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}
+    return known.get(name, [*line.program[1:]])

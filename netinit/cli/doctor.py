@@ -1,4 +1,4 @@
-"""`netinit doctor`: will pods work here, and if not, what is missing."""
+"""`netinit doctor`: whether pods will work here, and if not, what is missing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
 
 
 def render_text(found: Examination) -> Lines:
-    """The table of what was tried, what was found with its remedies, and the answer."""
+    """Format the feature table, the findings with remedies, and the conclusion."""
     printed = _render_table(found) if found.feature_checks else [f"not tried: {found.obstacle}"]
     for finding in found.findings:
         first, *more = split_message(finding.message)
@@ -64,7 +64,7 @@ def render_text(found: Examination) -> Lines:
 
 
 def _render_table(found: Examination) -> list[str]:
-    """A row for each feature, a column for each backend with a sign for each family; * marks what these options need."""
+    """A row per feature, a column per backend with a symbol per family; * marks what these options need."""
     families = [family.name for family in FAMILIES if any(family.name in checked.outcomes for checked in found.feature_checks)]
     names = dict.fromkeys(name for checked in found.feature_checks for outcomes in checked.outcomes.values() for name in outcomes)
     needed = {name for wanted in found.needed.values() for name in wanted}
@@ -88,7 +88,7 @@ def _sign(outcome: str | None) -> str:
 
 
 def render_json(found: Examination) -> str:
-    """`ok`, `backend`, `obstacle`, `findings`; `feature_checks` by backend, family and feature (`works`, else the `cause`)."""
+    """JSON with `ok`, `backend`, `obstacle`, `findings`; `feature_checks` by backend, family and feature (`works` or `cause`)."""
     return to_json(
         with_version({
             "ok": found.good,

@@ -1,4 +1,4 @@
-"""`netinit draw`: the chains as a picture."""
+"""`netinit draw`: draws the chains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.rule_sources import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
+from netinit.cli.rule_sources import (
+    DIRECTIONS,
+    Question,
+    find_rule_source,
+    make_packet,
+    question_options,
+    rule_source_options,
+)
 from netinit.kernel import run
 from netinit.options import Options
 from netinit.rules.model import TABLES
@@ -33,7 +40,7 @@ FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 @click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
 @color_option
 @question_options
-@ground_options
+@rule_source_options
 def command(  # noqa: PLR0917
     options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: tuple[str, ...],
     select: str, pod_ip: tuple[str, ...], live: bool, **asked: Any,
@@ -43,22 +50,22 @@ def command(  # noqa: PLR0917
     With --to or --from, the path of that connection is highlighted. The format svg needs Graphviz (`dot`); GitHub shows mermaid
     as a picture.
     """
-    ground = find_ground(options, pod, select, pod_ip, live)
+    rule_source = find_rule_source(options, pod, select, pod_ip, live)
     question = Question(direction=direction or "", **asked)
-    warnings = ground.warnings
-    source, trace, caption = next(iter(ground.rulesets)), None, ""
+    warnings = rule_source.warnings
+    source, trace, caption = next(iter(rule_source.rulesets)), None, ""
     chosen = FAMILY_NAMES[family or "ipv4"]
     if question.to or question.source:
-        packet = make_packet(question, ground.surroundings)
+        packet = make_packet(question, rule_source.surroundings)
         if family and packet.family is not chosen:
             raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
         chosen = packet.family
-        source, answer, warned = answer_question(ground, packet)
+        source, answer, warned = answer_question(rule_source, packet)
         lit = tuple(step for step in answer.trace.steps if step.source in ("", source))
         trace, caption, warnings = replace(answer.trace, steps=lit), answer.sentence, warnings + warned
-    note(ground.notes)
+    note(rule_source.notes)
     warn(warnings)
-    rulesets = ground.rulesets[source]
+    rulesets = rule_source.rulesets[source]
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
     if not question.to and not question.source and (direction or any(asked.values())):
@@ -74,7 +81,7 @@ def command(  # noqa: PLR0917
 
 
 def render_svg(picture: Picture) -> str:
-    """The picture as Graphviz lays it out. NetinitError where it is not installed, or fails."""
+    """Lay out the drawing with Graphviz. Raises NetinitError if it is missing or fails."""
     dot = run.find("dot")
     if not dot:
         raise NetinitError(

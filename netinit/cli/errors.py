@@ -1,4 +1,4 @@
-"""How the program ends when something fails: the message, where it goes, and what the doctor adds to it."""
+"""Reports a fatal error: as an event or as text, with the doctor's diagnosis if it helps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from netinit.options import FLAGS
 from netinit.options.argv import take_flags
 from netinit.options.kinds import TRUE_WORDS
 
-NAME = "netinit"  # as errors begin, whatever name the command line had
+NAME = "netinit"  # prefix of errors, whatever the program's name
 
 
 def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
-    """Shows the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
+    """Print the current error: as an event, which the init container also writes as termination message, or as text."""
     texts = take_flags(words, FLAGS).texts
     as_json = (texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")) in TRUE_WORDS
     if as_event:
@@ -35,30 +35,30 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
 def _show_person(message: str) -> None:
     try:
         from netinit.cli.console import fail
-    except ImportError:  # without click, which people's commands are made of
+    except ImportError:  # click is not installed, which commands for people require
         show_lines([f"{NAME}: {line}" for line in split_message(message)])
     else:
         fail(NAME, message)
 
 
 def names_a_command(words: Sequence[str]) -> bool:
-    """Whether a command stands behind its options, as in `--netns NAME verify`: then it is not the init container's job."""
+    """Whether a command follows its options, as in `--netns NAME verify`; otherwise the words are the init container's."""
     try:
         from netinit.cli.group import APPLIES, put_command_first
-    except ImportError:  # without click there are no such commands
+    except ImportError:  # without click these commands do not exist
         return False
     first = put_command_first(tuple(words))[:1]
     return first != tuple(words[:1]) and first[0] not in APPLIES
 
 
 def diagnose(error: NetinitError) -> str:
-    """Lines of the doctor's on why nothing works, to stand below the error; empty where it has nothing to add."""
+    """The doctor's explanation to append to the error; empty if it has none."""
     if not isinstance(error, BackendUnavailableError):
         return ""
     try:
         from netinit.pods.doctor import summarise
 
         said = summarise(error)
-    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is shown
+    except Exception:  # noqa: BLE001 - a failing doctor must not hide the error itself
         return ""
     return f"\n{said}" if said else ""

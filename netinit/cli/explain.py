@@ -1,4 +1,4 @@
-"""`netinit explain`: what happens to a connection, and which option made it so."""
+"""`netinit explain`: what happens to a connection, and which option causes it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from netinit.cli.rule_sources import (
     RuleSource,
     find_rule_sources,
     format_options,
-    ground_options,
     make_packets,
     question_options,
+    rule_source_options,
 )
 from netinit.options import TPROXY, Options
 from netinit.rules.packet import Packet, Surroundings
@@ -36,7 +36,7 @@ from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
 @question_options
-@ground_options
+@rule_source_options
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
 @color_option
 @click.option("--all", "everything", is_flag=True, help="Also show the rules that were checked and do not match.")
@@ -58,17 +58,17 @@ def command(  # noqa: PLR0917
     says why.
     """
     question = Question(direction=direction or "", **asked)
-    grounds = [ground for _, ground in find_rule_sources(options, pod, select, pod_ip, live)]
-    found = [(ground, answer_each(ground, question)) for ground in grounds]
+    rule_sources = [rule_source for _, rule_source in find_rule_sources(options, pod, select, pod_ip, live)]
+    found = [(rule_source, answer_each(rule_source, question)) for rule_source in rule_sources]
     if as_json:
-        first, *others = [to_object(ground, one, everything=everything) for ground, answers in found for one in answers]
+        first, *others = [to_object(rule_source, one, everything=everything) for rule_source, answers in found for one in answers]
         show_artefact(to_json(with_version({**first, "others": others})))
         return 0
-    for number, (ground, answers) in enumerate(found):
-        note(ground.notes)
-        warn(dict.fromkeys([*ground.warnings, *[text for one in answers for text in one.warnings]]))
-        if len(found) > 1 and ground.facts:
-            show_answer(lines([*[""][:number], f"{ground.facts.name}:"]))
+    for number, (rule_source, answers) in enumerate(found):
+        note(rule_source.notes)
+        warn(dict.fromkeys([*rule_source.warnings, *[text for one in answers for text in one.warnings]]))
+        if len(found) > 1 and rule_source.facts:
+            show_answer(lines([*[""][:number], f"{rule_source.facts.name}:"]))
         _show(answers, everything=everything)
     return 0
 
@@ -83,7 +83,7 @@ def _show(answers: list[Answered], *, everything: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What happens to the packets of some containers; of any process if `containers` is empty."""
+    """The answer for some containers; `containers` is empty if it is for none in particular."""
 
     containers: tuple[str, ...]
     source: str
@@ -91,52 +91,52 @@ class Answered:
     warnings: tuple[str, ...]
 
 
-def answer_each(ground: RuleSource, question: Question) -> list[Answered]:
-    """The answer to a question; where the containers of a manifest run as several users, one for each that differs."""
+def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
+    """Answer a question; containers of a manifest with different users get separate answers where these differ."""
     found: dict[tuple[object, ...], Answered] = {}
-    for containers, packet in make_packets(question, ground):
-        source, answer, warned = answer_question(ground, packet)
+    for containers, packet in make_packets(question, rule_source):
+        source, answer, warned = answer_question(rule_source, packet)
         key = (answer.verdict, answer.trace.redirect_port, answer.sentence)
         if before := found.get(key):
             found[key] = replace(before, containers=before.containers + containers)
             continue
-        closing = "netinit apply --reconcile, without --istio-exact" if ground.ours else CONVERT
+        closing = "netinit apply --reconcile, without --istio-exact" if rule_source.ours else CONVERT
         old = (ON_OLD_ENTRIES.format(closing=closing),) if answer.passes_on_old_entries else ()
         found[key] = Answered(containers, source, answer, (*warned, *old))
     return list(found.values())
 
 
-def answer_question(ground: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
-    """Where the rules are that decide, the answer, and warnings.
+def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
+    """The place of the deciding rules, the answer, and warnings.
 
-    Where several places hold rules (iptables-nft and iptables-legacy), the kernel asks all of them at each hook; the
-    answer is unknown where it hangs on their order, which the kernel does not show.
+    If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them at each hook, in an
+    order it does not expose; an answer that depends on the order is unknown.
     """
-    around = ground.surroundings[packet.family]
-    answer = _explain(ground, packet, around)
-    if ground.has_several_ways and ground.snapshot and not packet.in_interface and not around.is_local(packet.destination):
+    around = rule_source.surroundings[packet.family]
+    answer = _explain(rule_source, packet, around)
+    if rule_source.has_several_ways and rule_source.snapshot and not packet.in_interface and not around.is_local(packet.destination):
         usual = around.primary_address(around.leaving_interface(packet.destination, 0))
         sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
-        answer = _explain_each_way(ground, packet, around, find_ways(ground.snapshot, sent)) or answer
-    if ground.ipv4_first and packet.family is IPV6:
-        answer = answer.unless_ipv4_is_first(_explain(ground.ipv4_first, packet, around))
-    return _source_of(ground, answer), answer, tuple(_find_caveats(ground, answer))
+        answer = _explain_each_way(rule_source, packet, around, find_ways(rule_source.snapshot, sent)) or answer
+    if rule_source.ipv4_first and packet.family is IPV6:
+        answer = answer.unless_ipv4_is_first(_explain(rule_source.ipv4_first, packet, around))
+    return _source_of(rule_source, answer), answer, tuple(_find_caveats(rule_source, answer))
 
 
-def _explain_each_way(ground: RuleSource, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
-    """The answer where policy rules, or several routes, decide; unknown where the ways differ, None where one leads nowhere."""
+def _explain_each_way(rule_source: RuleSource, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
+    """The answer under policy routing or multiple routes: unknown if routes differ, None if one drops the packet."""
     if LOST in ways:
         return None
     host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
-    found = {name: _explain(ground, packet, around.replace(routes=((host, name),), doubtful=())) for name in sorted(ways)}
+    found = {name: _explain(rule_source, packet, around.replace(routes=((host, name),), doubtful=())) for name in sorted(ways)}
     if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) == 1:
         return next(iter(found.values()))
-    told = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
-    return next(iter(found.values())).unknown_because(f"the way out depends on more than the destination: {told}")
+    described = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
+    return next(iter(found.values())).unknown_because(f"the way out depends on more than the destination: {described}")
 
 
-def _find_caveats(ground: RuleSource, answer: Explanation) -> Iterator[str]:
-    """What the path of the first packet does not show."""
+def _find_caveats(rule_source: RuleSource, answer: Explanation) -> Iterator[str]:
+    """Facts that the path of the first packet does not show."""
     trace = answer.trace
     if trace.disputed:
         yield f"{trace.reason}: remove one of them (netinit remove)"
@@ -145,21 +145,21 @@ def _find_caveats(ground: RuleSource, answer: Explanation) -> Iterator[str]:
     link_local = trace.first.family is IPV6 and LINK_LOCAL.first <= (trace.first.destination or 0) <= LINK_LOCAL.last
     if link_local and not trace.first.in_interface and answer.verdict == CAPTURED:
         yield TO_A_NEIGHBOUR
-    if trace.fate == FORWARDED and any(one.inbound_mode == TPROXY and one.inbound_ports for one in ground.options.values()):
+    if trace.fate == FORWARDED and any(one.inbound_mode == TPROXY and one.inbound_ports for one in rule_source.options.values()):
         yield ANSWERS_DIVERTED
 
 
-def _explain(ground: RuleSource, packet: Packet, around: Surroundings) -> Explanation:
-    ruleset = ground.join(packet.family) or Ruleset(packet.family)
-    made = ground.options.get(ground.ours)
-    return explain(packet, ruleset, around, options=made, wanted=ground.wanted, origins=ground.origins)
+def _explain(rule_source: RuleSource, packet: Packet, around: Surroundings) -> Explanation:
+    ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
+    made = rule_source.options.get(rule_source.ours)
+    return explain(packet, ruleset, around, options=made, wanted=rule_source.wanted, origins=rule_source.origins)
 
 
-def _source_of(ground: RuleSource, answer: Explanation) -> str:
-    """The place whose rule or policy decided; ours where none did."""
+def _source_of(rule_source: RuleSource, answer: Explanation) -> str:
+    """The place whose rule or policy decided, or ours if none did."""
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.because, *last) if step and step.source]
-    return next(iter(deciding), ground.ours or next(iter(ground.rulesets)))
+    return next(iter(deciding), rule_source.ours or next(iter(rule_source.rulesets)))
 
 
 LINK_LOCAL = Network.parse("fe80::/10")
@@ -178,7 +178,7 @@ ON_OLD_ENTRIES = (
 
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
-    """The sentence, the packet, the path, and what would change it."""
+    """Format the sentence, the packet, its path, and changes of options."""
     printed = [answer.sentence, "", f"packet: {format_packet(answer.trace.first)}", "path:"]
     place = None
     shown = shown_steps(answer, everything=everything)
@@ -209,20 +209,20 @@ def _line(answer: Explanation, step: TraceStep, width: int) -> str:
 
 
 def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
-    """The steps worth telling: rules that hold or may hold, what the kernel does; on demand all."""
+    """The steps to show: matching or possibly matching rules and kernel actions; with `everything` all steps."""
     if everything:
         return list(answer.trace.steps)
     ends = ("the chain ends", "the policy is ACCEPT", "NAT is not asked")
     return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
 
 
-def to_object(ground: RuleSource, one: Answered, *, everything: bool) -> dict[str, Any]:
-    """An object as netinit/data/explain.schema.json describes it, without `others`."""
-    answer, source, made = one.answer, one.source, ground.options.get(one.source)
+def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> dict[str, Any]:
+    """An answer in the form of netinit/data/explain.schema.json, without `others`."""
+    answer, source, made = one.answer, one.source, rule_source.options.get(one.source)
     trace = answer.trace
     packet = trace.first
     return {
-        "pod": ground.facts.name if ground.facts else "",
+        "pod": rule_source.facts.name if rule_source.facts else "",
         "containers": list(one.containers),
         "verdict": answer.verdict,
         "redirect_port": trace.redirect_port or None,
@@ -246,7 +246,7 @@ def to_object(ground: RuleSource, one: Answered, *, everything: bool) -> dict[st
         "options": format_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
-        "warnings": [*ground.warnings, *one.warnings],
+        "warnings": [*rule_source.warnings, *one.warnings],
     }
 
 

@@ -1,7 +1,7 @@
-"""Commands whose flags are declared options: click's help, completion and suggestions, pflag's syntax.
+"""Commands whose flags are declared options, with click's help, completion and suggestions, and pflag's syntax.
 
-click never reads these flags itself: they are taken out of the command line by the same code as on the lean path, so
-that the two cannot differ; click gets what is left, which is the command's further options and arguments.
+The fast path's parser reads these flags here, too, so that both agree; click parses what remains: the command's own
+options and arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOPIC_OF = {flag.field: flag.topic for flag in OF_THE_RUN}
 EVERY_FIELD = tuple(TOPIC_OF)
 ANY_NAMESPACE = ("netns", "pid")
 ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
-DECIDING = (*[flag.field for flag in Interception.flags], *ANY_BACKEND, "ipset_threshold", "config")  # which rules there are
+DECIDING = (*[flag.field for flag in Interception.flags], *ANY_BACKEND, "ipset_threshold", "config")  # fields that determine the rules
 STDIN = 0
 GIVEN = "netinit.given"
 SHORTEST, LONGEST = 0.1, 86400.0
@@ -49,16 +49,16 @@ RULES_ELSEWHERE = (
 
 
 class FlagCommand(click.Command):
-    """A command whose callback gets `options`, made from the flags, the environment and the defaults.
+    """A command whose callback receives `options`, built from flags, environment and defaults.
 
-    Use it as `@click.command(cls=FlagCommand)`; `settings` is the class whose flags are meant. Further options of the
-    command are declared as usual and must not have the name of a flag. All that is wrong with the command line is
-    reported at once, as one OptionError.
+    Use it as `@click.command(cls=FlagCommand)`; `settings` is the class that declares the flags. The command's own
+    options are declared as usual and must not share a flag's name. All problems of a command line are reported in one
+    OptionError.
 
-    The help names the flags in `shows`, which have an effect, and those of the rules in one line (with `rules` each of them;
-    without any effect, rules=None, not at all). Of a class other than Options it names every flag but those in `hides`, and none
-    of the rules. A flag without an effect here is an error; those of istio-iptables, which a pod's command line may have and which
-    can so be pasted, are named in a note. With `judges_all` every flag but the namespace's has an effect.
+    `shows` lists the flags with an effect, for the help. Rule flags are summarised in one line (`rules`: listed;
+    rules=None: without effect and omitted). For classes other than Options the help has every flag except `hides`, and
+    no rule flags. A flag without effect is an error; one of istio-iptables, which may be pasted from a pod's command
+    line, only causes a note. With `judges_all` all flags but the namespace's have an effect.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class FlagCommand(click.Command):
         self.params += [_FlagOption(flag) for flag in settings.flags if flag.long]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Takes the flags out, lets click read the rest, and makes the options."""
+        """Extract the flags, let click parse the rest, and build the options."""
         taken = take_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
         rest, unknown = self._part_unknown(ctx, taken.rest)
         problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
-        ctx.allow_extra_args = True  # they are described below
+        ctx.allow_extra_args = True  # reported below
         try:
             problems += self._find_repeated(ctx, rest)
             strays = super().parse_args(ctx, rest)
@@ -104,13 +104,13 @@ class FlagCommand(click.Command):
         return []
 
     def has_effect(self, field: str) -> bool:
-        """Whether a declared flag changes anything that this command does."""
+        """Whether the command uses a declared flag."""
         if self.settings is not Options or field in self.shows:
             return True
         return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
 
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
-        """A problem for each flag that has no effect here; a note for those that Istio's own command lines have."""
+        """A problem for each flag without effect here, or a note for flags of istio-iptables."""
         ignored = {field: label for field, label in given.items() if not self.has_effect(field)}
         places = [label for field, label in ignored.items() if field in ANY_NAMESPACE]
         others = [label for field, label in ignored.items() if field not in ANY_NAMESPACE]
@@ -125,7 +125,7 @@ class FlagCommand(click.Command):
         ]
 
     def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
-        """A problem for each of the command's own options that is given twice and of which click would keep the last."""
+        """A problem for each own option given twice, of which click would silently keep the last."""
         _, _, order = self.make_parser(ctx).parse_args(list(words))
         single = [
             one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)
@@ -134,7 +134,7 @@ class FlagCommand(click.Command):
         return [f"{name}: is given twice; give it once" for name in repeated]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's own options first, then the declared ones that have an effect here, by what they are about."""
+        """List the command's own options, then the effective declared ones by topic."""
         own = [
             param
             for param in self.get_params(ctx)
@@ -164,7 +164,7 @@ class FlagCommand(click.Command):
                     formatter.write_dl(records)
 
     def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """The words without unknown flags, and a problem for each of these with the nearest known one."""
+        """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
         from difflib import get_close_matches
 
         known = [
@@ -180,7 +180,7 @@ class FlagCommand(click.Command):
         is_value = False
         for word in flags:
             name = word.partition("=")[0]
-            if is_value:  # whatever it looks like: `--timeout -1` is a wrong time
+            if is_value:  # even if it looks like a flag: in `--timeout -1` it is an invalid value
                 kept.append(word)
                 is_value = after_unknown = False
                 continue
@@ -198,18 +198,18 @@ class FlagCommand(click.Command):
 
 
 def given_flags() -> Mapping[str, str]:
-    """The declared flags of the command line that runs, by field as they were written; those of variables and files are none."""
+    """The flags on the current command line, by field, as written; without variables and files."""
     context = click.get_current_context(silent=True)
     return context.meta.get(GIVEN, {}) if context else {}
 
 
-class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore] # a class with parameters since click 8.4
-    """Seconds, or a duration with its unit."""
+class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
+    """Seconds, or a duration with a unit."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number of seconds."""
+        """Convert to seconds."""
         try:
             seconds = float(value)
         except ValueError:
@@ -226,14 +226,14 @@ SECONDS = _Seconds()
 
 
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --until-input, by which a remote caller stops a running command."""
+    """Add --until-input, with which a remote caller ends a continuous command."""
     return click.option(
         "--until-input", is_flag=True, help="End as well when the standard input has a byte, or its end: so kubectl netinit ends it."
     )(function)
 
 
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
-    """The lines of click's message, which repeats words of the command line in full: long ones are cut."""
+    """The lines of click's message, with overlong words of the command line truncated."""
     message = _word(error)
     given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MOST}
     for part in sorted(given, key=len, reverse=True):
@@ -243,7 +243,7 @@ def describe_error(error: click.ClickException, words: Sequence[str]) -> list[st
 
 
 def _word(error: click.ClickException) -> str:
-    """Click's message as ours begin: the option, then what is wrong."""
+    """Rephrase click's message: the option, then the problem."""
     if isinstance(error, click.BadParameter) and error.param is not None:
         label = error.param.opts[0] if isinstance(error.param, click.Option) else error.param.human_readable_name
         if isinstance(error, click.MissingParameter):
@@ -256,7 +256,7 @@ def _word(error: click.ClickException) -> str:
 
 
 class _FlagOption(click.Option):
-    """A declared flag, for the help and what completion reads; its values never come through click."""
+    """A declared flag for help and completion; click never parses its value."""
 
     def __init__(self, flag: Flag) -> None:
         names = [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])
@@ -267,17 +267,17 @@ class _FlagOption(click.Option):
         self.flag = flag
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
-        """The spellings and what the flag means."""
+        """The flag's names and help text."""
         return describe(self.flag)
 
 
 def describe(flag: Flag) -> tuple[str, str]:
-    """A line of the help: the spellings, and what the flag means."""
+    """A help line: the flag's names and meaning."""
     return format_flag(flag), explain(flag)
 
 
 def format_flag(flag: Flag) -> str:
-    """The spellings as help lists them: `-p, --envoy-port PORT`."""
+    """The flag's names as in the help: `-p, --envoy-port PORT`."""
     if not flag.long:
         return flag.variables[0]
     short = f"-{flag.short}, " if flag.short else ""
@@ -286,7 +286,7 @@ def format_flag(flag: Flag) -> str:
 
 
 def explain(flag: Flag) -> str:
-    """What the flag means, its default and its variables."""
+    """The flag's meaning, default and variables."""
     notes = [f"default: {default}"] if (default := format_default(flag)) else []
     if flag.long and flag.variables:
         notes.append(f"env: {', '.join(flag.variables)}")
@@ -294,7 +294,7 @@ def explain(flag: Flag) -> str:
 
 
 def format_default(flag: Flag) -> str:
-    """The default as the text of the flag; empty if it is empty, off or depends on other options."""
+    """The default as written on a command line; empty if it is empty, off or depends on other options."""
     value = flag.default
     if value is None or value in ((), False, "", 0):
         return ""
@@ -302,7 +302,7 @@ def format_default(flag: Flag) -> str:
 
 
 def read_value(text: str, read: Callable[[str], Kind], label: str) -> Kind:
-    """What `read` makes of an own option's text; OptionError with the option, the value and what is wrong with it."""
+    """Parse the value of a command's own option with `read`. OptionError names option, value and problem."""
     try:
         return read(text)
     except ValueError as error:

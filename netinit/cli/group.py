@@ -1,4 +1,4 @@
-"""The command `netinit` as click sees it: commands are imported when they are asked for."""
+"""The `netinit` command group, which imports commands on demand."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from netinit.options import Options
 from netinit.options.argv import take_flags
 from netinit.options.kinds import quote_value
 
-APPLIES = ("apply", "istio-iptables")  # the init container's job
+APPLIES = ("apply", "istio-iptables")  # the init container's commands
 
 
 class LazyGroup(click.Group):
-    """Lists the commands that this installation has; imports the one that runs.
+    """A group that lists the installed commands and imports only the one that runs.
 
-    `commands_there`: name -> module under netinit.cli (its `command`, or what its `make_command` makes of the name), what it does.
+    `commands_there` maps a name to its module under netinit.cli, with `command` or `make_command(name)`, and its
+    summary.
     """
 
     def __init__(self, *args: Any, commands_there: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
@@ -32,11 +33,11 @@ class LazyGroup(click.Group):
         self.commands_there = commands_there
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The commands whose module is there."""
+        """The commands whose module is installed."""
         return [name for name, (module, _) in self.commands_there.items() if is_there(module)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The command by its name or alias, imported now."""
+        """Import a command by its name or alias."""
         module, _ = self.commands_there.get(ALIASES.get(cmd_name, cmd_name), ("", ""))
         if not module or not is_there(module):
             return None
@@ -48,7 +49,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is named; OptionError with what may be meant where there is none."""
+        """The named command. Raises OptionError with suggestions if there is none."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             from difflib import get_close_matches
 
@@ -59,16 +60,16 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in the help, without importing the commands."""
+        """List the commands in the help without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.commands_there[name][1]) for name in self.list_commands(ctx)])
 
 
 class _Root(LazyGroup):
-    """The program itself, whose help is that of the start without click."""
+    """The program itself; its help is the one that start prints without click."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by what they are for."""
+        """List the commands by purpose."""
         formatter.write(render_help(ctx.command_path, formatter.width))
 
 
@@ -82,19 +83,19 @@ NAME = "netinit"
 
 
 def put_command_first(words: tuple[str, ...]) -> tuple[str, ...]:
-    """`--netns NAME verify` as `verify --netns NAME`: options of a command may stand before it."""
+    """Turn `--netns NAME verify` into `verify --netns NAME`: options may precede the command."""
     rest = take_flags(words, Options.flags).rest
     named = next((word for word in rest if word in COMMANDS or word in ALIASES), None)
     if named is None:
         return words
-    place = len(words) - 1 - words[::-1].index(named)  # the last: before it may stand a value of the same text
+    place = len(words) - 1 - words[::-1].index(named)  # the last occurrence: earlier ones may be values
     return (named, *words[:place], *words[place + 1 :])
 
 
 def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> int:
-    """The exit code of a command line; NetinitError for what went wrong.
+    """Run a command line and return its exit code. Raises NetinitError.
 
-    `alone`: the words are apply's, which the program's name or the lack of a command implies.
+    `alone`: the words belong to apply, implied by the program's name or by the lack of a command.
     """
     command: click.Command = root
     if alone and program == NAME:
@@ -111,7 +112,7 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
         result = command.main(list(words), prog_name=program, standalone_mode=False, obj=environ)
     except click.Abort:
         raise KeyboardInterrupt from None
-    except click.exceptions.NoArgsIsHelpError as error:  # a group without a command
+    except click.exceptions.NoArgsIsHelpError as error:  # group without a command
         show_artefact(f"{error.format_message()}\n")
         return 0
     except click.ClickException as error:

@@ -1,4 +1,4 @@
-"""The init container's job, however its command line was read: program the rules, or show what would be programmed."""
+"""Runs the init container's job: program the rules, or show what would be programmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STDERR = 2
 
 
 def do(options: Options, log: Log | None = None, notices: Sequence[str] = ()) -> int:
-    """Does what the options say, after the notices, and returns the exit code; NetinitError where that failed."""
+    """Carry out the options after logging the notices; return the exit code. Raises NetinitError on failure."""
     log = log or choose_log(options)
     for notice in notices:
         log.warn(notice)
@@ -32,11 +32,11 @@ def do(options: Options, log: Log | None = None, notices: Sequence[str] = ()) ->
 
 
 def choose_log(options: Options) -> Log:
-    """Events for machines; on a terminal lines for the person there."""
+    """JSON events, or plain lines on a terminal."""
     if not options.log_as_json and posix.isatty(STDERR):
         try:
             from netinit.cli.console import PersonLog
-        except ImportError:  # without click, which people's commands are made of
+        except ImportError:  # click is not installed, which commands for people require
             pass
         else:
             return PersonLog(options.log_level)

@@ -1,4 +1,4 @@
-"""`netinit lint`: what is wrong with options before they are programmed."""
+"""`netinit lint`: problems with options before they are applied."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ def command(  # noqa: PLR0917 - click's
 
 
 def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """What is wrong with options whose pod is unknown but for its addresses and whether its proxy has a tunnel."""
+    """Check options without a pod; known are at most its addresses and whether its proxy has a tunnel."""
     if not addresses:
-        return lint(_decided(options), given=options, has_tunnel=has_tunnel)
+        return lint(_assume_ipv6(options), given=options, has_tunnel=has_tunnel)
     settled = options.settle(FAMILIES, lambda: addresses, lambda: options.dns_servers)
     uncaptured = [Finding(WARNING, "ipv6", "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
     return (*lint(settled.options, given=options, has_tunnel=has_tunnel), *uncaptured)
 
 
 def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]:
-    """Every pod of files, with what is wrong with it and with the options of its init container."""
+    """Check every pod in files, together with its init container's options."""
     found = []
     for facts in read_pods(pod, select):
         own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
@@ -96,23 +96,23 @@ def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]
 
 
 def _ask(options: Options, pod: Sequence[str], select: str) -> list[tuple[str, Options]]:
-    """The options of each pod that programs rules, or those that were given."""
+    """The options of each pod that programs rules, or the given options."""
     if not (pod or select):
         return [("", options.with_servers(read_name_servers))]
     return [(facts.name, complete_servers(facts, options).options) for facts in read_pods(pod, select) if facts.programs]
 
 
 def _format_minimal(name: str, options: Options) -> list[str]:
-    """A command line with the fewest options, below the name of its pod."""
-    from netinit.simulate.lint.proof import minimise  # the symbolic engine
+    """The shortest equivalent command line, below the pod's name."""
+    from netinit.simulate.lint.proof import minimise  # imports the symbolic engine
 
-    made = minimise(_decided(options)).replace(ipv6=options.ipv6)
+    made = minimise(_assume_ipv6(options)).replace(ipv6=options.ipv6)
     variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]
     return [*([f"# {name}"] if name else []), " ".join([*variables, "netinit apply", *map(shlex.quote, made.to_argv())])]
 
 
-def _decided(options: Options) -> Options:
-    """Whether a pod has IPv6 is not known here: what it would do counts."""
+def _assume_ipv6(options: Options) -> Options:
+    """Assume IPv6, which the pod may have: its rules count."""
     return options.replace(ipv6=ON) if options.ipv6 == AUTO else options
 
 
@@ -125,7 +125,7 @@ def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> li
 
 
 def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
-    """A line for each finding that counts, below the name of its pod, and one that sums up."""
+    """Format a line per finding that counts, grouped by pod, and a summary."""
     counted = [one for one in issues if not one.accepted]
     printed: list[str] = []
     place = ("", "")

@@ -1,4 +1,4 @@
-"""What would be programmed, as text: nothing is touched and no privilege is needed."""
+"""Renders what would be programmed, without privileges or side effects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FAMILY_CHOICES = ("both", "ipv4", "ipv6")
 
 
 def preview(options: Options, log: Log, form: str = "restore", family: str = "both") -> str:
-    """The plan of the options in one of FORMATS; what the user should know goes to the log.
+    """Render the plan of the options in one of FORMATS; notices go to the log.
 
-    IPv6 and the name servers are decided as apply decides them, by the addresses and /etc/resolv.conf found here. With
-    --cleanup-only or --skip-rule-apply nothing would be programmed: the plan is empty. Without a family the restore form
-    holds the first one alone, so that it can be loaded as it is.
+    IPv6 and name servers are determined as in apply, from local addresses and /etc/resolv.conf. With --cleanup-only or
+    --skip-rule-apply the plan is empty. Without `family` the restore form has only the first one, so that it can be
+    loaded.
     """
     wanted = decide(options, log, backend=NFTABLES if form == "nft" else "")
     if options.cleanup_only or options.skip_rule_apply:
@@ -27,7 +27,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     families = tuple(one for one in wanted.families if family in ("", "both", one.name.lower()))
     if not families and wanted.families:
         log.warn(f"--family: nothing is programmed for {family}, which is off; see --ipv6")
-    if not family and form == "restore" and len(families) > 1:  # one program cannot load the other's part
+    if not family and form == "restore" and len(families) > 1:  # each family needs its own restore program
         families = families[:1]
         log.warn(f"{wanted.families[1].name} has rules too: --family {wanted.families[1].name.lower()} prints them")
     if form == "nft" and family not in ("", "both"):
@@ -36,7 +36,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
 
 
 def decide(options: Options, log: Log, backend: str = "") -> Plan:
-    """The plan of the options in the namespace that they name, by a backend; NamespaceError when that cannot be looked into."""
+    """The plan for the namespace that the options name. Raises NamespaceError if it cannot be read."""
     settled = settle(options)
     if backend:
         settled = settled.on(backend)

@@ -1,4 +1,4 @@
-"""Netinit started once more, with its outputs kept: for an answer that is sent on, or shown among others."""
+"""Runs netinit again with its output captured, or replaces this process by it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ START = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); sys.argv[0] = 'ne
 
 
 def run_netinit(words: Sequence[str], *, stdin: str = "", environ: Mapping[str, str] | None = None) -> run.Finished:
-    """How `netinit WORDS` ended. It sees no variable of this process but PATH."""
+    """Run `netinit WORDS`. It inherits no variable but PATH."""
     program, arguments = _find_itself(words)
     return run.finish(run.start(program, arguments, stdin=stdin, environment=environ))
 
 
 def become_netinit(words: Sequence[str], *, environ: Mapping[str, str]) -> None:
-    """Go on as `netinit WORDS` in this process, with its input and output, and no variable but PATH beside these."""
+    """Replace this process by `netinit WORDS`, keeping its input, output and PATH; `environ` is added."""
     program, arguments = _find_itself(words)
     run.become(program, arguments, environ)
 
 
 def _find_itself(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The program and its arguments that are `netinit WORDS`."""
+    """The program and arguments that run `netinit WORDS`."""
     isolated = ("-I",) if sys.flags.isolated else ("-E", "-P")
-    # The places that this process imports from: a virtual environment is known by argv[0], which a program's name alone is.
+    # Passes on sys.path: a virtual environment is detected by argv[0], which may be a bare name.
     places = [str(Path(__file__).parents[2]), *[place for place in sys.path if place.startswith("/")]]
     return sys.executable, (*isolated, "-X", "utf8", "-c", START, ":".join(places), *words)

@@ -1,4 +1,4 @@
-"""`netinit remove`: the namespace as it was before."""
+"""`netinit remove`: restores the namespace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(options: Options) -> int:
 
 
 def render_text(found: Removal) -> Lines:
-    """A line for each place, one for each rule in it, and one that sums up."""
+    """Format a line per place, one per rule in it, and a summary."""
     printed = []
     for place, rules in found.rules.items():
         printed += [place, *[f"  {shorten(rule, MOST_OF_A_RULE)}" for rule in rules]]

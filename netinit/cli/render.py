@@ -1,4 +1,4 @@
-"""`netinit render`: what apply would program, as text."""
+"""`netinit render`: prints what apply would program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The question of `explain` and `draw`: which connection, under whose rules."""
+"""The input of `explain`, `draw` and others: the connection in question, and the rules that apply to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from netinit.options.kinds import quote_value, read_gid, read_interface, read_po
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, parse_endpoint
-from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
+from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
 
 if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Flag
 
 DIRECTIONS = ("outbound", "inbound")
-POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod whose own are not given
+POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod with unknown addresses, from the documentation ranges (RFC 5737, RFC 3849)
 APPLICATION = 1000
 MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
+    """Rules and surroundings by family; rules are keyed by `plan`, or by the place of live rules.
 
-    `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
-    rules these are, `warnings` what is doubtful about that. `facts` are the manifest's, where there is one.
+    `options` are those inferred for each place; `wanted` are the options that should apply. `notes` say where the rules
+    come from, `warnings` what is doubtful about them. `facts` come from the manifest, if there is one.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -49,26 +49,32 @@ class RuleSource:
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
-    has_several_ways: bool = False  # they are those of a namespace, and more than the destination says where packets leave
+    live: bool = False  # read from a namespace whose routes are simple
+    has_several_ways: bool = False  # read from a namespace where policy rules or several routes decide
     facts: PodFacts | None = None
-    snapshot: Snapshot | None = None  # of live rules: all that was read
-    ipv4_first: RuleSource | None = None  # of a pod whose first address is IPv4, where --ipv6 auto decides otherwise there
+    snapshot: Snapshot | None = None  # everything read, if live
+    ipv4_first: RuleSource | None = None  # for a pod whose first address is IPv4, if --ipv6 auto differs there
 
     @property
     def ours(self) -> str:
-        """The place of the rules that options made, the first one where there are several; empty where none is known."""
+        """The place of the rules made by options, the first of several; empty if unknown."""
         return next(iter(self.options), "")
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether a chain of any place has a rule."""
+        rulesets = [ruleset for found in self.rulesets.values() for ruleset in found.values()]
+        return any(chain.rules for ruleset in rulesets for chains in ruleset.tables.values() for chain in chains.values())
+
     def join(self, family: Family) -> Ruleset | None:
-        """The rules of a family in all places; None where no place has the family."""
+        """The rules of a family from all places; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return stand_beside(places, self.ours) if places else None
+        return combine_places(places, self.ours) if places else None
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A connection as the command line names it; texts are checked when it is made into a packet."""
+    """A connection as written on the command line; its texts are validated when the packet is built."""
 
     direction: str
     to: str
@@ -82,7 +88,7 @@ class Question:
 
 
 def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that name a connection."""
+    """Add the options that name a connection."""
     for decorate in reversed((
         click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes."),
         click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
@@ -98,7 +104,7 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pod_options(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds --pod, which `text` explains, and --select."""
+    """Add --pod, with `text` as its help, and --select."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         select = click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
@@ -108,8 +114,8 @@ def pod_options(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return decorate
 
 
-def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say whose rules are meant."""
+def rule_source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select the rules."""
     for decorate in reversed((
         pod_options("Use the rules of this pod's init container; --pid compares."),
         click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
@@ -119,10 +125,10 @@ def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> RuleSource:
-    """Whose rules are meant: live ones, those of a pod's manifest, or those that the options plan.
+def find_rule_source(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> RuleSource:
+    """Select the rules: live ones, those of a pod's manifest, or those planned from the options.
 
-    Live ones beside a manifest, or beside options that are given, are compared with those.
+    Live rules are compared with a manifest, or with options, if given.
     """
     facts = read_manifest(pod, select, options) if pod or select else None
     if live or options.pid or options.netns:
@@ -135,13 +141,13 @@ def find_ground(options: Options, pod: Sequence[str], select: str, pod_ip: tuple
 def find_rule_sources(
     options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool
 ) -> list[tuple[str, RuleSource]]:
-    """The same for every pod of a manifest, each with its name."""
+    """The rules for every pod of a manifest, each with the pod's name."""
     if pod and not (live or options.pid or options.netns):
         found = [complete_servers(facts, options) for facts in read_pods(pod, select)]
         return [(facts.name, find_planned(options, facts, pod_ip)) for facts in found]
-    ground = find_ground(options, pod, select, pod_ip, live)
+    rule_source = find_rule_source(options, pod, select, pod_ip, live)
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
-    return [(where if live or options.pid or options.netns else "the options", ground)]
+    return [(where if live or options.pid or options.netns else "the options", rule_source)]
 
 
 def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
@@ -166,7 +172,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
 
 
 def _plan(rules: Interception, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
-    """The rules that options without open questions make in a pod of these addresses."""
+    """The rules of settled options in a pod with these addresses."""
     made = plan(rules)
     if facts and not facts.intercepted:
         made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
@@ -186,17 +192,18 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     found = read_live(meant, given=named)
     notes, warnings = _introduce(facts) if facts else ((), ())
     warnings += found.warnings
-    for source, recovered in found.options.items():
-        warnings += tuple(f"{source}: not shown by the rules: {text}" for text in recovered.unread)
-        if recovered.options is None:
+    for source, inferred in found.options.items():
+        warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
+        if inferred.options is None:
             continue
-        notes += (f"{source}: rules of {format_options(recovered.options)}", *_who_has_tunnel(recovered.options, found.listening))
-        others = find_other_values(found.given, recovered.options) if found.given else ()
+        notes += (f"{source}: rules of {format_options(inferred.options)}",)
+        notes += _describe_tunnel_listener(inferred.options, found.listening)
+        others = find_other_values(found.given, inferred.options) if found.given else ()
         if others:
-            words = [f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others]
+            words = [f"{flag.label} is {_format(flag, live)} and not {_format(flag, wanted)}" for flag, wanted, live in others]
             by = "the manifest" if facts else "the options given"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
-    made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
+    made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
     origins = facts.origins if facts else {}
     known = found.routes_known
     return RuleSource(
@@ -205,8 +212,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     )  # fmt: skip
 
 
-def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
-    """Who listens on the port that the rules leave to the proxy's tunnel, where they leave it."""
+def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
+    """A note on who listens on the HBONE port if the rules exempt it."""
     port = options.tunnel_port
     if options.layout != CURRENT or options.inbound_mode != REDIRECT or not (port and options.inbound_ports):
         return ()
@@ -219,25 +226,25 @@ def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]]
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Whose options are meant, and what is wrong with the pod itself."""
+    """Notes on whose options are used, and warnings about the pod."""
     return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
 
 
 def read_pods(pod: Sequence[str], select: str) -> tuple[PodFacts, ...]:
-    """Every pod of these files, folders and patterns. OptionError, ParseError."""
+    """Every pod in these files, directories and patterns. Raises OptionError, ParseError."""
     from netinit.cli.inject.inputs import read_manifests
     from netinit.inject import podfile
 
     if not pod:
         raise OptionError("--select: names a pod of --pod; give --pod FILE")
-    rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # these no manifest names
+    rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # manifests do not contain name servers
     if ignored := [label for field, label in given_flags().items() if field in rules]:
         raise OptionError(*[f"{label}: the pod of --pod has its own options; give one of the two" for label in ignored])
     return podfile.read_pods(read_manifests(pod, "--pod", recursive=True), select)
 
 
 def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts:
-    """The one pod of manifests; name servers, which no manifest names, are those of the command line."""
+    """The single pod of manifests; its name servers come from the command line."""
     found = read_pods(pod, select)
     if len(found) > 1:
         names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
@@ -250,7 +257,7 @@ def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts
 
 
 def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
-    """The pod with the name servers of the command line, or of its dnsConfig, where it needs some; a note where more are missing."""
+    """Add name servers from the command line or the pod's dnsConfig if it needs them, with a note if some are missing."""
     if not facts.options.wants_servers:
         return facts
     if options.dns_servers:
@@ -264,32 +271,32 @@ def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
 
 
 def names_rules(options: Options) -> bool:
-    """Whether anything that decides about rules was given: by a flag or a variable, and not as it is by default."""
+    """Whether a flag or variable set any rule option to a value other than its default."""
     plain = Options.from_argv(())
     return any(getattr(options, flag.field) != getattr(plain, flag.field) for flag in Interception.flags)
 
 
 def format_options(options: Interception) -> str:
-    """The options as a command line of apply, with the variables of what has no flag before it; cut where it is long."""
+    """Format options as a command line of apply, preceded by variables for options without a flag; truncated."""
     full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
     return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
 
 
-def _spell(flag: Flag, value: Any) -> str:
+def _format(flag: Flag, value: Any) -> str:
     return quote_value(flag.kind.write(value))
 
 
 def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:
-    """A pod of which no more than its addresses is known, if these are."""
+    """Surroundings of a pod of which at most the addresses are known."""
     own = [number_of(address) for address in addresses if family_of(address) is family]
     return Surroundings(family=family, addresses=tuple(("eth0", address) for address in own))
 
 
 def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
-    """The first packet of the connection in question. OptionError says what is missing or wrong."""
+    """The first packet of the connection in question. Raises OptionError for missing or invalid values."""
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
-    _refuse_what_the_way_leaves_out(question, inbound=inbound)
+    _refuse_options_of_other_direction(question, inbound=inbound)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
     source = read_value(question.source, parse_address, "--from") if question.source else ""
     named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
@@ -328,8 +335,8 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
 
 
-def _refuse_what_the_way_leaves_out(question: Question, *, inbound: bool) -> None:
-    """OptionError for what only packets of the other direction have."""
+def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
+    """Raise OptionError for options that only apply to the other direction."""
     owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
     if inbound and owner:
         raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or say outbound")
@@ -337,23 +344,24 @@ def _refuse_what_the_way_leaves_out(question: Question, *, inbound: bool) -> Non
         raise OptionError("--interface: is where a connection comes in; leave it out, or say inbound")
 
 
-def make_packets(question: Question, ground: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
-    """The packets in question, each with the containers that send it: outbound, without --uid and --gid, one for each user of --pod.
+def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
+    """The packets in question with the containers that send them.
 
-    No containers where no manifest names them. OptionError.
+    Outbound and without --uid and --gid, there is one per user of --pod; without a manifest, containers are empty.
+    Raises OptionError.
     """
-    packet = make_packet(question, ground.surroundings)
-    if packet.in_interface or question.uid or question.gid or not (ground.facts and ground.facts.users):
+    packet = make_packet(question, rule_source.surroundings)
+    if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
         return [((), packet)]
     senders: dict[tuple[int, int], list[str]] = {}
-    for user in ground.facts.users:
+    for user in rule_source.facts.users:
         uid = APPLICATION if user.uid is None else user.uid
         senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
     return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]
 
 
 def is_file(text: str) -> bool:
-    """Whether this is the name of a file; what is too long for one, as options may be, is none."""
+    """Whether the text names an existing file; overlong texts, such as options, do not."""
     try:
         return Path(text).is_file()
     except OSError:
@@ -361,7 +369,7 @@ def is_file(text: str) -> bool:
 
 
 def read_file(name: str, label: str = "--pod") -> str:
-    """The text of a file, or of stdin for -. OptionError, ParseError; they name the `label`."""
+    """Text of a file, or of stdin for `-`. Raises OptionError and ParseError, which name the `label`."""
     try:
         return files.read(name).decode().replace("\r\n", "\n")
     except files.RefusedFileError as error:
@@ -377,11 +385,10 @@ __all__ = [
     "Question",
     "RuleSource",
     "complete_servers",
-    "find_ground",
     "find_planned",
+    "find_rule_source",
     "find_rule_sources",
     "format_options",
-    "ground_options",
     "make_packet",
     "make_packets",
     "names_rules",
@@ -390,5 +397,6 @@ __all__ = [
     "read_file",
     "read_manifest",
     "read_pods",
+    "rule_source_options",
     "stand_in",
 ]

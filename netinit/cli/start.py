@@ -1,8 +1,8 @@
-"""Decides who reads the command line: a lean path, which imports next to nothing, or click.
+"""Dispatches the command line: a fast path with minimal imports, or click.
 
-Lean are `netinit apply …`, `netinit istio-iptables …`, flags alone (`netinit -p 15001 …`, as 1.0's template has it) and
-everything under the program name `istio-iptables`; and `netinit inject …`. What the lean path cannot read (a flag that
-does not exist, --help) goes to click, which knows every command's flags and what was probably meant.
+Fast are `netinit apply …`, `netinit istio-iptables …`, flags alone (`netinit -p 15001 …`, as in Istio 1.0's template),
+everything under the program name `istio-iptables`, and `netinit inject …`. What the fast path cannot parse (an unknown
+flag, --help) goes to click, which knows every command's flags and suggests corrections.
 """
 
 from __future__ import annotations
@@ -28,57 +28,57 @@ NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
 APPLY = "apply"
 INJECT_NAMES = ("inject", "kube-inject")
-COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
-OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
-STDOUT, NARROWEST, WIDEST = 1, 50, 80  # the help's width, as that of commands, which click lays out
-FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
+COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's variables: a shell requests completions
+OF_THE_GROUP = ("-h", "--help", "--version")  # may precede a command
+STDOUT, NARROWEST, WIDEST = 1, 50, 80  # the help's width, like that of click's commands
+FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as in shells
 
 
 class Call(Record):
-    """A command line, understood so far that it is clear who reads the rest."""
+    """A command line, classified for dispatch."""
 
-    program: str  # as usage lines name it
-    istio: bool  # exit codes as in Istio
-    apply: bool  # the init container's job: errors are events, and go to the termination log
-    words: tuple[str, ...]  # for apply its flags; else the command and its arguments
+    program: str  # as in usage lines
+    istio: bool  # Istio's exit codes
+    apply: bool  # the init container's job: errors are events, also in the termination log
+    words: tuple[str, ...]  # flags of apply; otherwise the command and its arguments
 
 
 def main() -> NoReturn:
-    """Runs this process's command line and ends the process with its exit code."""
-    gc.disable()  # apply and inject make no garbage that would grow with their work; click's commands switch it on again
+    """Run this process's command line and exit with its code."""
+    gc.disable()  # apply and inject create few cycles; click's commands enable it again
     code = run(sys.argv, _environment())
     try:
         flush()
-    except OSError:  # run has tried and said so
-        posix._exit(code or FAILED)  # noqa: SLF001 - its name, not privacy
-    if "click" in sys.modules:  # a command for people: milliseconds do not count, cleaning up may
+    except OSError:  # run has reported it
+        posix._exit(code or FAILED)  # noqa: SLF001 - public despite its name
+    if "click" in sys.modules:  # a command for people: time hardly matters, clean-up may
         sys.exit(code)
-    posix._exit(code)  # noqa: SLF001 - saves the interpreter's tidying up
+    posix._exit(code)  # noqa: SLF001 - skips the interpreter's shutdown
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The exit code of a command line, program name first; errors have been shown on stderr."""
-    call = _as_meant(read_call(argv), environ)
+    """Run a command line (program name first), report errors on stderr, and return the exit code."""
+    call = _apply_if_configured(read_call(argv), environ)
     try:
         code = _dispatch(call, environ)
         flush()
     except NetinitError as error:
         code = FAILED if call.istio and isinstance(error, OptionError) else error.exit_code
         return _fail(call, environ, str(error), code, error)
-    except KeyboardInterrupt as request:  # a run that went back says so
+    except KeyboardInterrupt as request:  # a run that rolled back reports that
         return _fail(call, environ, str(request), INTERRUPTED) if request.args else INTERRUPTED
     except BrokenPipeError:  # the reader closed the pipe (| head)
         return FAILED
-    except OSError as error:  # a full disk behind stdout, for example
+    except OSError as error:  # for example a full disk behind stdout
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         return _fail(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
-    except Exception as error:  # noqa: BLE001 - a fault of ours: shown in one line, with --debug in full
+    except Exception as error:  # noqa: BLE001 - a bug: one line, or the traceback with --debug
         return _fail(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
     return code
 
 
 def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error: NetinitError | None = None) -> int:
-    from netinit.cli import errors  # only a run that fails pays for it
+    from netinit.cli import errors  # imported only on failure
 
     init_container = call.apply and not (call.program == NAME and errors.names_a_command(call.words))
     hint = errors.diagnose(error) if error and init_container else ""
@@ -87,7 +87,7 @@ def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error
 
 
 def read_call(argv: Sequence[str]) -> Call:
-    """Who is to read the command line."""
+    """Classify a command line."""
     words = tuple(argv[1:])
     if argv[0].rpartition("/")[2] == ISTIO_NAME:
         return Call(program=ISTIO_NAME, istio=True, apply=True, words=words)
@@ -101,8 +101,8 @@ def read_call(argv: Sequence[str]) -> Call:
     return Call(program=NAME, istio=False, apply=False, words=words)
 
 
-def _as_meant(call: Call, environ: Mapping[str, str]) -> Call:
-    """Nothing but the name is apply, where the environment has an option: so a template with `env` and no `args` means it."""
+def _apply_if_configured(call: Call, environ: Mapping[str, str]) -> Call:
+    """Treat a bare program name as apply if the environment sets options: a template with `env` and no `args`."""
     if call.apply or call.words:
         return call
     from netinit.options import Interception
@@ -149,14 +149,14 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         from netinit.cli.commands import render_help
 
         _show(render_help(NAME, _find_width(environ)))
-        return 0 if call.words else OptionError.exit_code  # a container that was started so must not pass for one that programmed
+        return 0 if call.words else OptionError.exit_code  # a container started this way must not look like a successful one
     if call.words[0] in INJECT_NAMES:
         return _inject(call, environ)
     return _ask_click(call, environ, None)
 
 
 def _with_file(texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str]) -> Options:
-    _find_packages()  # YAML's reader is one
+    _find_packages()  # YAML is an installed package
     from netinit.cli.config import read_options
 
     return read_options(texts, environ)
@@ -170,7 +170,7 @@ def _inject(call: Call, environ: Mapping[str, str]) -> int:
         texts = parse_flags(call.words[1:], InjectFlags.flags)
     except OptionError as error:
         return _ask_click(call, environ, error)
-    if "explain" in texts:  # for people, by a module that needs click
+    if "explain" in texts:  # for people; its module requires click
         return _ask_click(call, environ, None)
     _find_packages()
     from netinit.cli.inject import run as inject_run
@@ -192,7 +192,7 @@ def _show(text: str) -> int:
 
 
 def _find_width(environ: Mapping[str, str]) -> int:
-    """The columns of the terminal, as far as text is read well."""
+    """The terminal's columns, limited for readability."""
     try:
         columns = int(environ.get("COLUMNS", "0")) or posix.get_terminal_size(STDOUT).columns
     except (OSError, ValueError):
@@ -201,7 +201,7 @@ def _find_width(environ: Mapping[str, str]) -> int:
 
 
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
-    """Lets click read the command line; without click a `known` error is better than none."""
+    """Let click parse the command line; without click, report the `known` error."""
     gc.enable()
     _find_packages()
     try:
@@ -212,7 +212,7 @@ def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None
 
 
 def _find_packages() -> None:
-    """Adds the folder of installed packages, which click and yaml may be in, where the start left it out (-S)."""
+    """Add site-packages, which has click and yaml, if Python was started without it (-S)."""
     if sys.flags.no_site:
         import site
 
@@ -220,6 +220,6 @@ def _find_packages() -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment as text; what os.environ is, without importing os."""
+    """The environment as text, like os.environ but without importing os."""
     how = ("utf-8", "surrogateescape")
     return {name.decode(*how): text.decode(*how) for name, text in posix.environ.items()}

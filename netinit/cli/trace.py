@@ -1,4 +1,4 @@
-"""`netinit trace`: real packets, followed by the kernel, beside what `explain` predicts of them."""
+"""`netinit trace`: follows real packets with the kernel's trace and compares them with `explain`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import DIRECTIONS, Question, RuleSource, find_ground, make_packet, stand_in
+from netinit.cli.rule_sources import DIRECTIONS, Question, RuleSource, find_rule_source, make_packet, stand_in
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_table import Wanted
 from netinit.kernel.tracing import Tracer
@@ -44,7 +44,7 @@ REPLACED = "the rules were replaced while it was on its way: the next packets ar
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
 ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
-_MOST_READS = 5  # of rules that do not stand still
+_MOST_READS = 5  # attempts to read rules that keep changing
 
 
 @click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
@@ -79,7 +79,7 @@ def command(  # noqa: PLR0917
     Exit codes: 0 every packet went as predicted, or nothing could be predicted; 1 no packet was seen; 3 one did not.
     """
     question = Question(direction=direction or "", interface="", mark=0, **asked)
-    make_packet(question, {family: stand_in(family) for family in FAMILIES})  # what is wrong with it is wrong in every pod
+    make_packet(question, {family: stand_in(family) for family in FAMILIES})  # fail early: invalid here, invalid in every pod
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
         seen = wrong = 0
@@ -107,45 +107,45 @@ def command(  # noqa: PLR0917
 def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[TracedPacket, Explanation, AlignedTrace]]:
-    """The packets in question as they come: what the kernel did, what was predicted, and both in one."""
-    ground, rules = _read_rules(options)
-    note(ground.notes)
-    warn(ground.warnings)
-    wanted = find_wanted(question, make_packet(question, ground.surroundings))
-    older = any(name.endswith("legacy") for name in ground.rulesets)
+    """Yield the packets in question as they come: observed path, explanation, and both merged."""
+    rule_source, rules = _read_rules(options)
+    note(rule_source.notes)
+    warn(rule_source.warnings)
+    wanted = find_wanted(question, make_packet(question, rule_source.surroundings))
+    older = any(name.endswith("legacy") for name in rule_source.rulesets)
     deadline = time.monotonic() + timeout
     with Tracer(wanted, rate=rate, older=older) as tracer:
-        follower = Follower(tracer, wanted, ground.rulesets, rules)
+        follower = Follower(tracer, wanted, rule_source.rulesets, rules)
         note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_format_wanted(wanted)}"])
         while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue
-            now, rules_now = (ground, rules) if not older and list_rules() == rules else _read_rules(options)
-            current = rules_now == rules and _texts(now) == _texts(ground)
+            now, rules_now = (rule_source, rules) if not older and list_rules() == rules else _read_rules(options)
+            current = rules_now == rules and _texts(now) == _texts(rule_source)
             for observed in found:
-                answer, folded = compare(ground, observed)
+                answer, folded = compare(rule_source, observed)
                 yield observed, answer, folded if current else replace(folded, agrees=None, notes=(*folded.notes, REPLACED))
             if not current:
-                ground, rules = now, rules_now
-                follower = Follower(tracer, wanted, ground.rulesets, rules)
+                rule_source, rules = now, rules_now
+                follower = Follower(tracer, wanted, rule_source.rulesets, rules)
 
 
 def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
-    """The rules, and by which numbers the kernel knows them. NetinitError where they never stand still."""
+    """The rules with the kernel's handles. Raises NetinitError if they keep changing."""
     for _ in range(_MOST_READS):
         before = list_rules()
-        ground = find_ground(options, (), "", (), live=True)
+        rule_source = find_rule_source(options, (), "", (), live=True)
         if list_rules() == before:
-            return ground, before
+            return rule_source, before
     raise NetinitError("the rules keep changing: trace again when they are programmed")
 
 
-def _texts(ground: RuleSource) -> list[object]:
-    """What differs where rules are others; those of the older iptables have no handles."""
+def _texts(rule_source: RuleSource) -> list[object]:
+    """Key that changes with the rules; legacy iptables has no handles."""
     return [
         (source, family.name, table, name, [loaded.text for loaded in chain.rules])
-        for source, families in ground.rulesets.items()
+        for source, families in rule_source.rulesets.items()
         for family, ruleset in families.items()
         for table, chains in ruleset.tables.items()
         for name, chain in chains.items()
@@ -154,7 +154,7 @@ def _texts(ground: RuleSource) -> list[object]:
 
 
 def find_wanted(question: Question, packet: Packet) -> Wanted:
-    """Which packets are meant: what was asked, and no more."""
+    """The filter for exactly the packets asked for."""
     inbound = bool(packet.in_interface)
     return Wanted(
         family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
@@ -168,12 +168,12 @@ def _format_wanted(wanted: Wanted) -> str:
     return f"{which}, to port {wanted.port}; Ctrl-C ends it"
 
 
-def compare(ground: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
-    """What is predicted of a packet that was seen, and both in one."""
+def compare(rule_source: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
+    """Explain an observed packet and merge both paths."""
     packet = observed.first
-    _, answer, _ = answer_question(ground, packet)
-    ruleset = ground.join(packet.family) or Ruleset(packet.family)
-    around = ground.surroundings[packet.family]
+    _, answer, _ = answer_question(rule_source, packet)
+    ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
+    around = rule_source.surroundings[packet.family]
     folded = align(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:
         for trace in simulate_on_old_entries(packet, ruleset, around):
@@ -183,7 +183,7 @@ def compare(ground: RuleSource, observed: TracedPacket) -> tuple[Explanation, Al
 
 
 def render_text(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> Lines:
-    """What the kernel did, what was predicted, and the path."""
+    """Format the observation, the prediction and the path."""
     agreement = {True: "as predicted", False: "NOT as predicted", None: "not predicted"}[folded.agrees]
     printed = [observed.describe(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
     printed += [f"note: {text}" for text in folded.notes]
@@ -215,7 +215,7 @@ def _render_line(line: PathLine, answer: Explanation, width: int) -> str:
 
 
 def to_object(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:
-    """The packet as netinit/data/trace.schema.json describes it."""
+    """A packet in the form of netinit/data/trace.schema.json."""
     return {
         "verdict": observed.verdict, "port": observed.captured_at or None, "sentence": observed.describe(),
         "predicted": answer.sentence, "agrees": folded.agrees, "differences": list(folded.differences),

@@ -1,4 +1,4 @@
-"""`netinit verify`: the live rules against the plan."""
+"""`netinit verify`: compares the live rules with the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from netinit.rules.render import hash_plan
 
 AS_PLANNED = 0
 NOTHING = "no rules of netinit here"
-DOUBT = "doubt"  # a kind of difference, of --strict
+DOUBT = "doubt"  # kind of a difference, counted with --strict
 MARKS = {True: "✔", False: "✘", None: "?"}
 
 
@@ -53,24 +53,24 @@ def command(  # noqa: PLR0917 - click's
     """
     if live and watching:
         raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")
-    meant, notes = _find_options(options, pod, select)
+    target, notes = _find_options(options, pod, select)
     note(notes)
-    if meant is None:
+    if target is None:
         return _report_nothing(as_json)
     if watching:
-        return _watch(meant, strict=strict, as_json=as_json, connections=connections)
+        return _watch(target, strict=strict, as_json=as_json, connections=connections)
     report = probes = None
     try:
-        report = _judge(compare(meant, connections=connections), strict=strict)
+        report = _judge(compare(target, connections=connections), strict=strict)
     except BackendUnavailableError as error:
         if not live:
             raise
-        warn([str(error)])  # packets can be sent all the same
+        warn([str(error)])  # the packets can be sent nevertheless
     if live:
-        probes = probe(meant)
+        probes = probe(target)
     warn([*(report.warnings if report else ()), *(probes.notes if probes else ())])
     if as_json:
-        show_artefact(render_json(report, probes, meant))
+        show_artefact(render_json(report, probes, target))
     else:
         _show(report, probes)
     if probes and probes.wrong:
@@ -87,26 +87,26 @@ def _show(report: Report | None, probes: Probes | None) -> None:
         answer(conclude(report, probes))
 
 
-def _watch(meant: Options, *, strict: bool, as_json: bool, connections: bool) -> int:
+def _watch(target: Options, *, strict: bool, as_json: bool, connections: bool) -> int:
     from netinit.cli.verify_watch import watch
 
     def describe(report: Report) -> dict[str, object]:
-        return to_plain(report, None, meant)
+        return to_plain(report, None, target)
 
     return watch(
-        meant, lambda: _judge(compare(meant, connections=connections), strict=strict), render=render_text,
+        target, lambda: _judge(compare(target, connections=connections), strict=strict), render=render_text,
         to_plain=describe if as_json else None, connections=connections,
     )  # fmt: skip
 
 
 def _judge(report: Report, *, strict: bool) -> Report:
-    """The report, in which with --strict a doubt is a difference."""
+    """The report; with `strict`, doubts count as differences."""
     doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
     return report.replace(differences=report.differences + doubts)
 
 
 def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[Options | None, tuple[str, ...]]:
-    """The options to compare with, and what is to be said of them; none where they were not given and no rule shows them."""
+    """The options to compare with, and notes; None if none are given and no rules show them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
     if pod or select:
@@ -120,14 +120,14 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     from netinit.pods.live import infer_run
 
     if shown := infer_run(options):
-        meant, source, recovered = shown
-        note_text = f"no options were given; those that the rules show: {format_options(meant)}"
-        return meant, (note_text, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
+        target, source, inferred = shown
+        note_text = f"no options were given; those that the rules show: {format_options(target)}"
+        return target, (note_text, *[f"{source}: not shown by the rules: {text}" for text in inferred.unread])
     return None, ()
 
 
 def _report_nothing(as_json: bool) -> int:
-    """There is nothing to compare, and nothing to compare it with."""
+    """Report that there are neither rules nor options to compare."""
     if as_json:
         show_artefact(render_json(None, None, None))
     else:
@@ -136,7 +136,7 @@ def _report_nothing(as_json: bool) -> int:
 
 
 def render_probes(probes: Probes) -> Lines:
-    """A line for each probe, what it should have come to where it came to something else, and one that sums up."""
+    """Format a line per probe, with the expected result if it differs, and a summary."""
     cells = []
     for row in probes.rows:
         ask = row.ask
@@ -159,7 +159,7 @@ def render_probes(probes: Probes) -> Lines:
 
 
 def conclude(report: Report | None, probes: Probes) -> Lines:
-    """The verdict of `--live` in one line, the last: packets that go elsewhere outweigh rules that look right."""
+    """The last line of `--live`: misdirected packets outweigh rules that look right."""
     rules = "could not be compared" if report is None else "differ from the plan" if report.differences else "are as planned"
     judged = sum(row.right is not None for row in probes.rows)
     if probes.wrong:
@@ -172,7 +172,7 @@ def conclude(report: Report | None, probes: Probes) -> Lines:
 
 
 def render_text(report: Report) -> Lines:
-    """A line for each difference, and one that sums up."""
+    """Format a line per difference, and a summary."""
     count = sum(
         len(chain.rules)
         for family in report.plan.families
@@ -192,22 +192,22 @@ def render_text(report: Report) -> Lines:
 
 
 def render_json(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> str:
-    """`ok`, `backend`, the plan's `hash`, the `options` compared with, `warnings`, and `differences` with a Difference's fields.
+    """JSON with `ok`, `backend`, the plan's `hash`, the compared `options`, `warnings`, and `differences` (fields of Difference).
 
-    Without any report, probe and options there was nothing to compare, which is not ok.
+    Without report, probes and options there was nothing to compare, which is not ok.
     """
     return to_json(with_version(to_plain(report, probes, options)))
 
 
 def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:
-    """The object that `render_json` writes."""
+    """The object that `render_json` serialises."""
     found = _describe(report, probes)
     found["ok"] = bool(found["ok"] and (report or probes))
     return {**found, "options": format_options(options) if options else None}
 
 
 def _describe(report: Report | None, probes: Probes | None) -> dict[str, object]:
-    """The comparison's fields, null where it could not be made; with probes also `probes`, `wrong` and `notes`."""
+    """The comparison's fields, null if it failed; with probes also `probes`, `wrong` and `notes`."""
     found: dict[str, object] = {
         "ok": not (report and report.differences) and not (probes and probes.wrong),
         "backend": report.backend if report else None,

@@ -1,4 +1,4 @@
-"""`netinit verify --watch`: the comparison again whenever something changes, printed where it comes to something else."""
+"""`netinit verify --watch`: repeats the comparison on every change and prints changed results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netinit.options import Options
 from netinit.pods.changes import Changes
 from netinit.pods.verify import Report
 
-MOST_FAILURES = 5  # looks one after the other that fail: rules that change meanwhile cannot always be read
+MOST_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 
 
 def _say(
@@ -35,9 +35,9 @@ def watch(
     options: Options, look: Callable[[], Report], *, render: Callable[[Report], Lines],
     to_plain: Callable[[Report], dict[str, Any]] | None, connections: bool = False,
 ) -> int:  # fmt: skip
-    """Looks until Ctrl-C, and prints each report that differs from the one before, as an object a line with `to_plain`.
+    """Compare until Ctrl-C and print each report that differs from the previous one; `to_plain` selects JSON lines.
 
-    The exit code is the last report's: 0 as planned, 3 where rules differ. NamespaceError where the pod goes.
+    Returns the last report's exit code: 0 as planned, 3 if rules differ. Raises NamespaceError if the pod goes away.
     """
     begun = time.monotonic()
     last: Report | None = None
@@ -54,7 +54,7 @@ def watch(
                         raise
                 else:
                     failures = 0
-                    before, last = last, report  # Ctrl-C from here on ends with this report's code
+                    before, last = last, report  # from here on Ctrl-C ends with this report's code
                     _say(report, before, render=render, to_plain=to_plain, seconds=time.monotonic() - begun)
                     changes.wait()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`netinit watch`: how much of the traffic meets which fate, as it happens."""
+"""`netinit watch`: live rates of captured, bypassing and dropped traffic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import RuleSource, find_ground
+from netinit.cli.rule_sources import RuleSource, find_rule_source
 from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
 from netinit.simulate.counter_rates import CounterReading, CounterSnapshot, FateRate, RateCounter
@@ -25,9 +25,9 @@ from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
-MOST_FAILURES = 5  # looks one after the other that cannot be understood: rules that change meanwhile are no listing
-_SLICE = 0.1  # seconds between two looks at the signals that have come
-_LEFT_FREE = 2  # lines of the terminal that the table does not take
+MOST_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
+_SLICE = 0.1  # seconds between checks for signals
+_LEFT_FREE = 2  # lines of the terminal left free by the table
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -53,10 +53,10 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
     writer = CounterSnapshotWriter(form, everything=everything)
     signals = Signals()
-    signals.listen()  # a flag, not an exception: Python may discard what a handler raises
+    signals.listen()  # a flag, because Python may discard an exception from a handler
     try:
-        for sight, head, said in _look(options, interval, count, signals, until_input=until_input):
-            writer.show(sight, f"{where}, {head}", said=said)
+        for snapshot, head, said in _look(options, interval, count, signals, until_input=until_input):
+            writer.show(snapshot, f"{where}, {head}", said=said)
         signals.hand_back()
     except KeyboardInterrupt:
         return 0
@@ -69,9 +69,9 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
 def _look(
     options: Options, interval: float, count: int, signals: Signals, *, until_input: bool
 ) -> Iterator[tuple[CounterSnapshot, str, bool]]:
-    """Looks every `interval` seconds until a signal comes; the first look is for comparison.
+    """Take a reading every `interval` seconds until a signal; the first serves as the baseline.
 
-    Each time what was seen, by which backends, and whether something had to be said since the last time.
+    Yields the rates, the backends, and whether warnings were printed since the last reading.
     """
     noted: set[str] = set()
     meter = None
@@ -79,23 +79,23 @@ def _look(
     due = time.monotonic()
     while (not count or looks < count) and not signals.heard:
         try:
-            ground = find_ground(options, (), "", (), live=True)
+            rule_source = find_rule_source(options, (), "", (), live=True)
         except (ParseError, BackendUnavailableError):
             failures += 1
             if meter is None or failures > MOST_FAILURES:
                 raise
         else:
             failures = 0
-            reading = take_reading(ground, time.monotonic())
-            said = not noted.issuperset((*ground.notes, *ground.warnings))
-            note([text for text in ground.notes if text not in noted])
-            warn([text for text in ground.warnings if text not in noted])
-            noted |= {*ground.notes, *ground.warnings}
+            reading = take_reading(rule_source, time.monotonic())
+            said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
+            note([text for text in rule_source.notes if text not in noted])
+            warn([text for text in rule_source.warnings if text not in noted])
+            noted |= {*rule_source.notes, *rule_source.warnings}
             if meter is None:
                 meter = RateCounter(reading)
             else:
                 looks += 1
-                yield meter.look(reading), ", ".join(ground.rulesets), said
+                yield meter.look(reading), ", ".join(rule_source.rulesets), said
         due = max(due + interval, time.monotonic())
         if not count or looks < count:
             if not until_input:
@@ -105,22 +105,24 @@ def _look(
                 return
 
 
-def take_reading(ground: RuleSource, moment: float) -> CounterReading:
-    """The counters of the rules, and what these decide."""
-    shared = frozenset([name for name in ground.rulesets if not BACKENDS[name].variant])
-    return CounterReading(moment, count_rules(ground.rulesets, shared), find_fates(ground.rulesets, shared, ground.origins))
+def take_reading(rule_source: RuleSource, moment: float) -> CounterReading:
+    """The counters of the rules, and the fates they count."""
+    shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
+    fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
+    return CounterReading(moment, count_rules(rule_source.rulesets, shared), fates)
 
 
-def render_table(sight: CounterSnapshot, head: str, *, everything: bool) -> list[str]:
-    """All rows, those that a packet has met unless `everything` is wanted; what captures is shown always."""
-    rows = [row for row in sight.rows if everything or row.since or row.fate.verdict == CAPTURED]
-    printed = [f"{head}: {sight.elapsed:.0f} s", f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
+def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> list[str]:
+    """Format the rows with traffic, or with `everything` all rows; capturing rows are always shown."""
+    rows = [row for row in snapshot.rows if everything or row.since or row.fate.verdict == CAPTURED]
+    printed = [f"{head}: {snapshot.elapsed:.0f} s"]
+    printed += [f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
     printed += [_table_row(row) for row in rows]
-    if not sight.rows:
+    if not snapshot.rows:
         printed.append("no rule here decides anything")
-    if hidden := len(sight.rows) - len(rows):
+    if hidden := len(snapshot.rows) - len(rows):
         printed.append(f"({hidden} more that no packet has met; --all shows them)")
-    return [*printed, *([f"warning: {REPLACED}"] if sight.replaced else [])]
+    return [*printed, *([f"warning: {REPLACED}"] if snapshot.replaced else [])]
 
 
 def _table_row(row: FateRate) -> str:
@@ -131,15 +133,15 @@ def _table_row(row: FateRate) -> str:
     return f"{fate.verdict:<8} {fate.direction:<7} {fate.port or '-':>5} {f'{rate} {unit}':>12} {since:>12}  {_because(row)}"
 
 
-def render_lines(sight: CounterSnapshot, *, everything: bool) -> list[str]:
-    """A line for each fate that was met since the last look, or one that says why there is none."""
-    printed = [f"warning: {REPLACED}"] if sight.replaced else []
-    rows = [row for row in sight.rows if row.added or everything]
+def render_lines(snapshot: CounterSnapshot, *, everything: bool) -> list[str]:
+    """A line for each fate with traffic since the last reading, or one explaining why there is none."""
+    printed = [f"warning: {REPLACED}"] if snapshot.replaced else []
+    rows = [row for row in snapshot.rows if row.added or everything]
     printed += [
         f"{row.fate.verdict} {row.fate.direction}{f' to {row.fate.port}' if row.fate.port else ''}: {_rate(row)}; {_because(row)}"
         for row in rows
     ]
-    return printed or ["nothing was counted" if sight.rows else "no rules here: nothing can be counted until there are some"]
+    return printed or ["nothing was counted" if snapshot.rows else "no rules here: nothing can be counted until there are some"]
 
 
 def _rate(row: FateRate) -> str:
@@ -152,12 +154,12 @@ def _because(row: FateRate) -> str:
     return row.fate.because + (f" ({row.fate.option})" if row.fate.option else "")
 
 
-def to_object(sight: CounterSnapshot, *, everything: bool) -> dict[str, Any]:
-    """The look as netinit/data/watch.schema.json describes it."""
+def to_object(snapshot: CounterSnapshot, *, everything: bool) -> dict[str, Any]:
+    """A reading in the form of netinit/data/watch.schema.json."""
     return {
-        "elapsed": round(sight.elapsed, 3),
-        "seconds": round(sight.seconds, 3),
-        "replaced": sight.replaced,
+        "elapsed": round(snapshot.elapsed, 3),
+        "seconds": round(snapshot.seconds, 3),
+        "replaced": snapshot.replaced,
         "fates": [
             {
                 "verdict": row.fate.verdict, "direction": row.fate.direction, "port": row.fate.port or None, "unit": row.fate.unit,
@@ -165,14 +167,14 @@ def to_object(sight: CounterSnapshot, *, everything: bool) -> dict[str, Any]:
                 "added": row.added, "since_start": row.since,
                 "per_second": None if row.per_second is None else round(row.per_second, 3),
             }
-            for row in sight.rows
+            for row in snapshot.rows
             if everything or row.since or row.fate.verdict == CAPTURED
         ],
     }  # fmt: skip
 
 
 def read_object(tree: Tree) -> CounterSnapshot:
-    """A look that `to_object` wrote. ValueError, TypeError, KeyError where it is none."""
+    """Parse the result of `to_object`. Raises ValueError, TypeError or KeyError."""
     rows = [
         FateRate(
             Fate(
@@ -188,7 +190,7 @@ def read_object(tree: Tree) -> CounterSnapshot:
 
 
 class CounterSnapshotWriter:
-    """Shows one look after the other in a format, a table in its place."""
+    """Prints successive readings in a format, updating a table in place."""
 
     def __init__(self, form: str, *, everything: bool) -> None:
         self._form = form if form != AUTO else TABLE if answers_a_terminal() else LINES
@@ -196,22 +198,22 @@ class CounterSnapshotWriter:
         self._shown = 0
         self._last: list[str] = []
 
-    def show(self, sight: CounterSnapshot, head: str, *, said: bool = False) -> None:
-        """`said`: something stands below the last table meanwhile."""
+    def show(self, snapshot: CounterSnapshot, head: str, *, said: bool = False) -> None:
+        """Print a reading. `said`: other output follows the last table, so it is not overwritten."""
         if self._form == JSON:
-            show_artefact(json.dumps(with_version(to_object(sight, everything=self._everything))) + "\n", now=True)
+            show_artefact(json.dumps(with_version(to_object(snapshot, everything=self._everything))) + "\n", now=True)
         elif self._form == LINES:
-            found = render_lines(sight, everything=self._everything)
-            if found != self._last or any(row.added for row in sight.rows):  # that nothing happens is said once
+            found = render_lines(snapshot, everything=self._everything)
+            if found != self._last or any(row.added for row in snapshot.rows):  # inactivity is reported once
                 answer(lines(found), now=True)
             self._last = found
         else:
-            table = [escape(line) for line in render_table(sight, head, everything=self._everything)]
+            table = [escape(line) for line in render_table(snapshot, head, everything=self._everything)]
             self._shown = answer_again(_fit(table), 0 if said else self._shown)
 
 
 def _fit(printed: list[str]) -> list[str]:
-    """What has room on the terminal: long lines in several, and no more of them than it has."""
+    """Wrap lines and truncate them to the terminal's size."""
     width, height = shutil.get_terminal_size()
     room = max(1, height - _LEFT_FREE)
     fitted = [part for line in printed for part in fit(line, width - 1)]

@@ -1,4 +1,4 @@
-"""Durations in Go's words: 45s, 1h0m0s, 500ms."""
+"""Go's time.Duration as text: 45s, 1h0m0s, 500ms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST: Final = 256
 
 
 def format_duration(nanoseconds: int) -> str:
-    """The duration as Go prints it."""
+    """Format nanoseconds as Go does."""
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if rest == 0:
         return "0s"
@@ -45,7 +45,7 @@ def _decimal(value: int, unit: int) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """The nanoseconds of a duration as Go reads it. Raises FunctionError with Go's words."""
+    """Parse a Go duration into nanoseconds. Raises FunctionError with Go's message."""
     from netinit.golang.template.literals import quote
 
     body = text[1:] if text[:1] in ("+", "-") else text

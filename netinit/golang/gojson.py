@@ -1,7 +1,7 @@
-"""Go values as JSON, to the letter of Go's encoding/json.
+"""Encode Go values as JSON, byte for byte like Go's encoding/json.
 
-Characters that mean something to HTML are escaped. Structs are written in the order of their fields, the empty ones left
-out, under lower camel case names; maps with sorted keys or in their own order.
+Characters that are special in HTML are escaped. Structs have their fields in order, without empty ones, under lower
+camel case names; maps have sorted keys or their own order.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _SMALL: Final = 1e-6
 
 
 def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
-    """`encode` for templates, whose values must not be too large; raises FunctionError where they are."""
+    """Encode a value for a template, sorted. Raises FunctionError if the value is too large or cannot be encoded."""
     measure(value)
     return encode(value, indent=indent, sort=sort)
 
 
 def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
-    """The value as JSON; raises FunctionError where Go refuses.
+    """Encode a value as JSON. Raises FunctionError if Go cannot encode it.
 
-    `indent` puts every element on a line of its own; `sort` sorts the keys of maps, which else keep their order.
+    `indent`: put each element on its own line. `sort`: sort the keys of maps.
     """
     return "".join(_write(value, indent, "\n", sort=sort))
 
 
 def json_name(field: str) -> str:
-    """The JSON name of a struct's field where its type gives lower camel case: HostIP is hostIP."""
+    """Return the JSON name of a field whose Go type uses lower camel case: HostIP is hostIP."""
     return field[:1].lower() + field[1:]
 
 
 def json_float(value: float) -> str:
-    """The number as Go's JSON has it: with an exponent only far from 1."""
+    """Format a float as Go's JSON: with an exponent only for very large or small values."""
     if math.isnan(value) or math.isinf(value):
         raise FunctionError(f"json: unsupported value: {format_float(value, 'g', -1)}")
     if value and not _SMALL <= abs(value) < _LARGE:
@@ -55,7 +55,7 @@ def json_float(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text as a JSON string; HTML's special characters are escaped, as Go does."""
+    """Encode a text as a JSON string; HTML's special characters are escaped, as in Go."""
     quoted = encode_basestring(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     if quoted.isascii():
         return quoted
@@ -108,7 +108,7 @@ def _write_list(items: Iterable[Any], indent: str, newline: str, *, sort: bool) 
 
 
 def from_json(text: str) -> Any:
-    """The value of the JSON text, every number a float as Go reads it; raises ValueError."""
+    """Decode JSON, with all numbers as floats, as in Go. Raises ValueError."""
     try:
         return json.loads(text, parse_int=float, parse_constant=_refuse)
     except RecursionError:

@@ -1,6 +1,6 @@
-"""Go's time.Time: points in time, written and read by layouts, which spell the moment Mon Jan 2 15:04:05 MST 2006.
+"""Go's time.Time: formatting and parsing with layouts, which write the reference time Mon Jan 2 15:04:05 MST 2006.
 
-The local time zone is UTC, as in the container of an injector.
+The local time zone is UTC, as in an injector's container.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Time(Struct):
-    """A moment: a datetime with its time zone, and the nanoseconds of its second."""
+    """A point in time: a datetime with a time zone, and the nanoseconds of its second."""
 
     def __init__(self, moment: datetime = _FIRST, nanoseconds: int = 0) -> None:
         self.moment = moment.replace(microsecond=0)
@@ -48,16 +48,16 @@ class Time(Struct):
 
     @classmethod
     def at(cls, seconds: int) -> Time:
-        """The moment so many seconds after the beginning of 1970. Raises FunctionError outside the years 1 to 9999."""
+        """Return the time of a Unix timestamp. Raises FunctionError outside the years 1 to 9999."""
         return cls(_EPOCH).moved(seconds * NANOSECONDS)
 
     @property
     def seconds(self) -> int:
-        """The seconds since the beginning of 1970."""
+        """The Unix timestamp in seconds."""
         return round((self.moment - _EPOCH) / timedelta(seconds=1))
 
     def moved(self, nanoseconds: int) -> Time:
-        """The moment so much later. Raises FunctionError outside the years 1 to 9999."""
+        """Add nanoseconds. Raises FunctionError outside the years 1 to 9999."""
         seconds, rest = divmod(self.nanoseconds + nanoseconds, NANOSECONDS)
         try:
             return Time(self.moment + timedelta(seconds=seconds), rest)
@@ -65,14 +65,14 @@ class Time(Struct):
             raise FunctionError("the time is outside the years 1 to 9999") from None
 
     def in_zone(self, place: tzinfo) -> Time:
-        """The same moment on the clocks of that zone."""
+        """Return this time in another time zone."""
         try:
             return Time(self.moment.astimezone(place), self.nanoseconds)
         except OverflowError:
             raise FunctionError("the time is outside the years 1 to 9999") from None
 
     def format(self, layout: str) -> str:
-        """The moment in that layout."""
+        """Format with a Go layout."""
         return _ELEMENT.sub(lambda found: self._element(found[0]), layout)
 
     def _element(self, element: str) -> str:
@@ -128,7 +128,7 @@ _CENTURY: Final = 69
 
 
 def parse_time(layout: str, text: str) -> Time:
-    """The moment that the text spells in that layout. Raises FunctionError with Go's words."""
+    """Parse a text with a Go layout. Raises FunctionError with Go's message."""
     found: dict[str, Any] = {}
     rest, at = text, 0
     for element in [*_ELEMENT.finditer(layout), None]:
@@ -151,7 +151,7 @@ def _unreadable(layout: str, text: str, rest: str, element: str) -> FunctionErro
 
 
 def _take(found: dict[str, Any], element: str, rest: str, layout: str, text: str) -> str:
-    """What is left of the text when the element has been read from its beginning."""
+    """Parse one element at the start of the text into `found`; return the rest of the text."""
     if element[0] in "-Z":
         name, pattern = "offset", "(Z)|" * (element[0] == "Z") + _offset_pattern(element)
     elif element[0] in ".,":
@@ -215,7 +215,7 @@ def _read_zone(found: dict[str, Any]) -> tzinfo:
 
 
 def zone(name: str) -> tzinfo:
-    """The time zone of that name. Raises FunctionError where this system does not know it."""
+    """Return the time zone of this name. Raises FunctionError if the system does not have it."""
     if name in ("", "UTC", "Local"):
         return UTC
     import zoneinfo

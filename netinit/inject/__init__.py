@@ -1,4 +1,4 @@
-"""Injection: deciding which pods get the sidecar and its init container, and adding them. Pure: no I/O.
+"""Injection: decide which pods get the sidecar and its init container, and add them. Pure: no I/O.
 
     config = load_config(text_of_the_config_map)
     decision = decide(pod, "shop", config)
@@ -6,7 +6,7 @@
         injected = inject_pod(pod, config, namespace=Namespace(name="shop"))
         operations = json_patch(pod, injected)
 
-Pods are trees (dict, list, scalars) as YAML and JSON give them; none that is passed in is ever changed.
+Pods are trees of dicts, lists and scalars, as decoded from YAML or JSON; arguments are never modified.
 """
 
 from __future__ import annotations

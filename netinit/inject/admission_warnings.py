@@ -1,4 +1,4 @@
-"""What the author of a pod should know although it is injected: warnings of `inject`, and of the webhook at admission."""
+"""Warnings for the author of an injected pod, from `inject` and from the admission webhook."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from netinit.options import Options
 
 __all__ = ["advise"]
 
-_OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's, which no author can mend
+_OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's: the author cannot fix them
 
 
 def advise(pod: Tree, injected: Tree, known: frozenset[str], workload: Workload | None = None) -> list[str]:
-    """Sentences for the author of a pod that was injected; `known` are the annotations that something reads.
+    """Return warnings for the author of an injected pod.
 
-    `workload` makes the pod, where that is known.
+    `known`: the annotations that have an effect. `workload`: the controller of the pod, if known.
     """
     found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
     found += unknown_annotations(strings(mapping(pod.get("metadata")).get("annotations")), known)
@@ -30,7 +30,7 @@ def advise(pod: Tree, injected: Tree, known: frozenset[str], workload: Workload 
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:
-    """Ports that are included and excluded at once: outbound the exclusion wins; inbound it counts beside all ports alone."""
+    """Yield ports both included and excluded: exclusion wins outbound; inbound it only applies if all ports are included."""
     init = find_init(mapping(injected.get("spec")))
     if init is None:
         return

@@ -1,8 +1,8 @@
-"""The annotations that injection reads: what each accepts, and the check of a pod's before anything is rendered.
+"""The annotations that injection reads: a table of accepted values, and the check before rendering.
 
-One table, one line an annotation: a new one is an entry here and a golden. The accepted forms are Istio's; where Istio
-checks nothing although a bad value would reach the init container's command line (includeOutboundPorts, the interface
-lists), ours checks too.
+To add an annotation, add a line to the table and a golden test. The accepted forms are Istio's. Values that Istio does
+not check although they end up on the init container's command line (includeOutboundPorts, interface lists) are checked
+too.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 INTERCEPTION_MODES = ("REDIRECT", "TPROXY", "NONE")
 
 Check = Callable[[str], str | None]
-"""What is wrong with a value, in words that end the sentence, or None."""
+"""Returns the problem with a value, worded as the end of a sentence, or None."""
 
 
 def go_bool(value: str) -> bool | None:
-    """The value as Go's ParseBool reads it, None for what it refuses."""
+    """Parse a boolean as Go's strconv.ParseBool does; None for an invalid text."""
     return True if value in _TRUE else False if value in _FALSE else None
 
 
@@ -79,7 +79,7 @@ def _port(value: str) -> str | None:
 
 
 def _port_or_range(value: str) -> str | None:
-    """Ranges are netinit's own: Istio's init container takes none."""
+    """Accept ranges too: netinit supports them, Istio's init container does not."""
     low, dash, high = value.strip().partition("-")
     if not dash:
         return _port(value)
@@ -113,7 +113,7 @@ def _networks(value: str) -> str | None:
 
 
 def _is_network(item: str) -> bool:
-    """Whether Go's ParseCIDR takes the item: an address with a prefix length, host bits allowed."""
+    """Whether Go's net.ParseCIDR accepts the text: an address with a prefix length; host bits are allowed."""
     address, _, prefix = item.partition("/")
     if "%" in address or not re.match(_DIGITS, prefix) or prefix != str(int(prefix)):
         return False
@@ -143,7 +143,7 @@ def _bool(value: str) -> str | None:
 
 
 def _checked_by(flag: Flag) -> Check:
-    """The check of an annotation that sets one of our own flags: what the flag itself accepts."""
+    """Return the check for an annotation that sets one of netinit's flags: the flag's own."""
 
     def check(value: str) -> str | None:
         try:
@@ -160,9 +160,9 @@ def _quantity(value: str) -> str | None:
 
 
 def read_accepted(value: str) -> dict[str, str]:
-    """The codes of findings that a pod's owner accepts, each with the reason: `NI212 = the database has TLS; NI105 = ...`.
+    """Parse the findings that a pod's owner accepts: a reason for each code, `NI212 = the database has TLS; NI105 = ...`.
 
-    ValueError where a code has no reason.
+    Raises ValueError for a code without a reason.
     """
     found = {}
     for part in filter(None, (part.strip() for part in value.split(";"))):
@@ -193,7 +193,7 @@ def _proxy_config(value: str) -> str | None:
     return check_proxy_config(mapping(tree))
 
 
-_BY_KIND: Mapping[Kind, Check] = {  # of annotations that Istio's injector makes options of, which it reads in its own way
+_BY_KIND: Mapping[Kind, Check] = {  # annotations that Istio's injector turns into options, with its own syntax
     kinds.NETWORKS_OR_ALL: _networks_or_all,
     kinds.NETWORKS: _networks,
     kinds.PORTS_OR_ALL: _ports_or_all,
@@ -221,7 +221,7 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-# Read without a check: by the injection, by Istio's templates, or by its agent in the pod.
+# Not checked; read by injection, Istio's templates or the agent in the pod.
 _UNCHECKED = (
     STATUS,
     NATIVE_SIDECAR,
@@ -258,12 +258,12 @@ _UNCHECKED = (
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every annotation of Istio's domains that something reads: the injection, its templates, or the proxy's agent."""
+    """Return all annotations in Istio's domains that injection, templates or the proxy's agent read."""
     return (*CHECKS, *_UNCHECKED)
 
 
 def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> tuple[str, ...]:
-    """A sentence for every annotation whose value is not accepted, in the table's order."""
+    """Return a sentence for each annotation with an invalid value, in the table's order."""
     found = []
     for key, check in CHECKS.items():
         if key not in annotations:
@@ -278,9 +278,9 @@ def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTI
 
 
 def validate(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> None:
-    """Nothing; raises InjectionError with a line for every annotation whose value is not accepted.
+    """Raise InjectionError, with a line for each annotation with an invalid value.
 
-    `modes` are the interception modes of the release line: 1.0 had no NONE.
+    `modes`: the interception modes of the Istio release; 1.0 had no NONE.
     """
     if found := problems(annotations, modes):
         raise InjectionError("\n".join(found))

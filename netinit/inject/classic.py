@@ -1,8 +1,8 @@
-"""Injection in the classic format: the template's lists are appended to those of the pod.
+"""Injection in the classic format (Istio 1.0, 1.1): append the template's lists to the pod's.
 
-What the API server of 2018 forgave is made good here: `restartPolicy: Always` on containers, which the schema of that
-time dropped and which today makes istio-init a sidecar that never ends; numbers among the arguments; and the trailing
-comma of `-b 80,`, which is a string and which the init container reads as Istio's script did.
+It repairs what the API server of 2018 tolerated: `restartPolicy: Always` on containers, which was ignored then and
+makes istio-init a sidecar that never ends today; numbers as arguments; and the trailing comma of `-b 80,`, which the
+init container accepts as Istio's script did.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _STATUS_PORT_FLAG = "--statusPort"
 
 
 def inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tree:
-    """The pod, which is the caller's to give away, with the lists of the rendered template appended.
+    """Modify and return the pod, with the lists of the rendered template appended.
 
-    What an earlier injection added is removed first: by its status annotation, else by the names that injectors
-    before the annotation used.
+    First removes what an earlier injection added, by its status annotation, or by the names that injectors used before
+    it.
     """
     metadata, spec = pod["metadata"], pod["spec"]
     before = Status.of_pod(pod)
@@ -55,7 +55,7 @@ def inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tree
 
 
 def _items(rendered: Tree, key: str) -> list[Tree]:
-    """The template's items of one list, without what today's API would misunderstand."""
+    """Return one list of the template, without fields that today's API would interpret differently."""
     items = rendered.get(key)
     if items is not None and not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
         raise InjectionError(f"template 'sidecar': {key} must be a list of mappings")
@@ -71,7 +71,7 @@ def _items(rendered: Tree, key: str) -> list[Tree]:
 
 
 def _status_port(spec: Tree, subject: Subject) -> int:
-    """The agent's port: that of the proxy's command line, else that of the mesh."""
+    """Return the agent's port: from the proxy's command line, else from the mesh configuration."""
     arguments: list[Any] = sequence(mapping(find_proxy(spec)).get("args"))
     for position, argument in enumerate(arguments[:-1]):
         text = string(arguments[position + 1])

@@ -1,9 +1,9 @@
-"""The injector's configuration, classic or current, read once and then used for every pod.
+"""The injector's configuration, classic or current: parsed once, then used for every pod.
 
-Classic (1.0 and 1.1): policy, one template in `[[ ]]` whose output has containers at the top, and from 1.1 on two
-lists of selectors. The releases between (1.3 to 1.8) have the same shape with `{{ }}` and values. Current: named
-templates in `{{ }}` that render a partial Pod, default templates, aliases and values. A default
-template that cannot be parsed refuses the whole configuration; any other one is a warning, and refuses the pods that ask for it.
+Classic (1.0, 1.1): a policy and one template in `[[ ]]` that renders lists of containers; 1.1 adds two lists of
+selectors. Releases 1.3 to 1.8 have the same format with `{{ }}` and values. Current: named templates in `{{ }}` that
+render a partial Pod, plus default templates, aliases and values. If a default template cannot be parsed, the
+configuration is invalid; for any other template there is a warning, and pods that request it are rejected.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["InjectionConfig", "load_config", "load_values"]
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
 _SIDECAR = "sidecar"
-_CONCURRENCY_OF_1_7 = ".ProxyConfig.Concurrency.GetValue"  # releases before have a number there
+_CONCURRENCY_OF_1_7 = ".ProxyConfig.Concurrency.GetValue"  # a plain number in earlier releases
 
 
 class InjectionConfig(Record):
-    """A configuration whose templates are parsed. It is immutable and may serve many threads."""
+    """A configuration with parsed templates; immutable and thread-safe."""
 
     classic: bool
     policy: str
@@ -51,23 +51,23 @@ class InjectionConfig(Record):
     warnings: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     brackets: bool = False
-    plain_proxy: bool = False  # the template is of a release before 1.7, whose ProxyConfig has numbers where later ones have pointers
+    plain_proxy: bool = False  # for a template from before 1.7: ProxyConfig has plain numbers instead of pointers
 
     @functools.cached_property
     def mesh_structs(self) -> tuple[ProxyStruct, Struct]:
-        """The mesh's ProxyConfig and the MeshConfig as templates see them, for pods that change nothing of them."""
+        """The mesh's ProxyConfig and MeshConfig as template data, for pods that do not change them."""
         proxy = proxy_struct(self.mesh.proxy, plain=self.plain_proxy)
         return proxy, mesh_struct(self.mesh, proxy)
 
     def traced(self, name: str) -> Template:
-        """The template of that name, parsed so that a rendering records what every action printed."""
+        """Return a template that records which action printed each part of the output."""
         delimiters = _CLASSIC_DELIMITERS if self.brackets else _DELIMITERS
         return _template(name, self.sources[name], delimiters, trusted={})
 
     @property
     def version(self) -> str:
-        """The SHA-256 of the classic template in hexadecimal, as classic status annotations carry it."""
-        import hashlib  # OpenSSL behind it takes its time, and the current format needs none
+        """The SHA-256 of the classic template in hexadecimal, as in classic status annotations."""
+        import hashlib  # slow to import (OpenSSL), and only needed by the classic format
 
         return hashlib.sha256(self.sources[_SIDECAR].encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -80,15 +80,15 @@ def load_config(
     settings: tuple[str, ...] = (),
     lazily: bool = False,
 ) -> InjectionConfig:
-    """The configuration of a text or of a whole ConfigMap (text or tree).
+    """Parse a configuration, from its text or from a ConfigMap (text or tree).
 
-    Values and mesh may be texts (JSON or YAML) or trees; values given here replace those of the ConfigMap. `settings`
-    are made in the values last, in the grammar of Helm's --set. Raises ConfigError, which says what is wrong where (a
-    running server then keeps the configuration it has), and OptionError for settings that are wrong.
+    `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap. `settings` are applied to the
+    values last, in the syntax of Helm's --set. Raises ConfigError with the place and the problem, and OptionError for
+    invalid settings.
 
-    A template that is no default and cannot be parsed is among `broken` and `warnings`; a pod that asks for it gets the
-    ConfigError. `lazily`: such templates are parsed when a pod asks for them, and not warned about. For a program that ends
-    after a few pods: Istio's configuration has eight templates.
+    A non-default template that cannot be parsed is listed in `broken` and `warnings`; pods that request it get the
+    ConfigError. `lazily`: parse such templates on first use, without warnings. For programs that inject a few pods:
+    Istio's configuration has eight templates.
     """
     tree = _parsed(source, "injector configuration")
     if tree.get("kind") == "ConfigMap":
@@ -113,7 +113,7 @@ def load_config(
 
 
 def load_values(source: str | Tree | None) -> Tree:
-    """The values as Go decodes JSON into them: every number is a float. Raises ConfigError."""
+    """Parse values as Go decodes JSON: all numbers are floats. Raises ConfigError."""
     if source is None or source == "":
         return {}
     return mapping(_with_floats(_parsed(source, "values")))
@@ -151,7 +151,7 @@ def _listed(keys: Mapping[str, Any]) -> str:
 
 
 def _policy(tree: Tree, warnings: list[str]) -> str:
-    """The policy as it is written; one that Istio does not know is warned about here and means no (see decide)."""
+    """Return the policy; an unknown one adds a warning and disables injection (see decide)."""
     policy = string(tree.get("policy"))
     if policy not in {"enabled", "disabled"}:
         warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
@@ -165,7 +165,7 @@ def _mesh(mesh: str | Tree | MeshConfig | None, *, classic: bool) -> MeshConfig:
 
 
 def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...]:
-    """The valid selectors of a list; each bad one is left out with a warning, as Istio does."""
+    """Return the valid selectors of a list; invalid ones are skipped with a warning, as in Istio."""
     items = tree.get(key) or []
     if not isinstance(items, list):
         raise ConfigError(f"injector configuration: {key} must be a list of selectors, not {json.dumps(items)[:60]}")
@@ -207,8 +207,8 @@ def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
     )
 
 
-class _ParsedInUse(Mapping[str, Template]):
-    """Templates in `{{ }}` by name, each parsed when it is first asked for. ConfigError, each time, for one that is none."""
+class _LazyTemplates(Mapping[str, Template]):
+    """Templates in `{{ }}` by name, parsed on first access, which raises ConfigError for an invalid one."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
@@ -249,7 +249,7 @@ def _current(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None, *, 
     if not isinstance(aliases, dict) or not all(isinstance(names, list) for names in aliases.values()):
         raise ConfigError("injector configuration: aliases must map a name to a list of template names")
     renamed = {alias: tuple(map(string, names)) for alias, names in aliases.items()}
-    templates = _ParsedInUse(sources)
+    templates = _LazyTemplates(sources)
     used = {real for name in defaults for real in renamed.get(name, (name,))}
     broken: list[str] = []
     for name in sources:

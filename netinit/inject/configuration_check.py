@@ -1,4 +1,4 @@
-"""What an injector's configuration would do wrong, found before it is used: for the webhook and for people alike."""
+"""Find problems of an injector's configuration before it is used, for the webhook and the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CANARY: Tree = {
 
 
 class TemplateFinding(NamedTuple):
-    """What is wrong with a template. `stops_pods`: pods that ask for it are refused."""
+    """A problem of a template. `stops_pods`: pods that request the template are rejected."""
 
     template: str
     message: str
@@ -35,7 +35,7 @@ class TemplateFinding(NamedTuple):
 
 
 def try_canary(config: InjectionConfig, settings: Settings) -> None:
-    """Injects a small pod with every template that is a default. Raises ConfigError."""
+    """Inject a small pod with all default templates. Raises ConfigError."""
     try:
         inject_pod(CANARY, config, namespace=Namespace(name="canary"), settings=settings)
     except NetinitError as error:
@@ -43,10 +43,7 @@ def try_canary(config: InjectionConfig, settings: Settings) -> None:
 
 
 def find_template_problems(config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:
-    """What is wrong with each template.
-
-    It cannot be parsed, calls functions that are refused when they are called, or renders what no pod has.
-    """
+    """Yield the problems of each template: it cannot be parsed, calls refused functions, or renders unknown fields."""
     for name, source in config.sources.items():
         try:
             called = config.templates[name].called()
@@ -62,14 +59,14 @@ def find_template_problems(config: InjectionConfig, settings: Settings) -> Itera
 
 
 def _find_misplaced(name: str, config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:
-    """What a template renders at the top of a small pod, where a pod has no such field."""
+    """Render a small pod, and report top-level fields that a pod does not have."""
     subject = Subject(
         owner=PodOwner.of_pod(CANARY, "canary"), proxy=config.mesh.proxy, native_sidecars=settings.native_sidecars
     )
     try:
         rendered = {} if config.classic else render(name, config, CANARY, subject)
     except NetinitError:
-        return  # it may be meant for other pods
+        return  # it may be for other pods
     for field in sorted(rendered.keys() - POD_FIELDS):
         if not field.startswith("$"):
             message = f"renders {field} at the top of the pod, which has no such field: it is left out; put it under metadata or spec"
@@ -77,4 +74,4 @@ def _find_misplaced(name: str, config: InjectionConfig, settings: Settings) -> I
 
 
 _ISTIOS = frozenset(("env",))
-"""Functions of Istio under the name of one of sprig's."""
+"""Names of sprig functions that Istio replaces with its own."""

@@ -1,4 +1,4 @@
-"""The containers of a pod: finding, ordering and overriding them."""
+"""Find, order and override the containers of a pod."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AUTO_IMAGE = "auto"
 
 
 def named(items: Any) -> list[Tree]:
-    """The items that are mappings; anything else in the list is the API server's to refuse."""
+    """Return the items that are mappings; the API server rejects the others."""
     return [item for item in sequence(items) if isinstance(item, dict)]
 
 
@@ -51,17 +51,17 @@ def find(items: Any, name: str) -> Tree | None:
 
 
 def without(items: Any, gone: list[str]) -> list[Any]:
-    """The list without the items of these names."""
+    """Return the list without the items with these names."""
     return [item for item in sequence(items) if not (isinstance(item, dict) and item.get("name") in gone)]
 
 
 def find_proxy(spec: Tree) -> Tree | None:
-    """The pod's istio-proxy, among its containers or, as a native sidecar, among its init containers."""
+    """Return the pod's istio-proxy, from its containers or (as a native sidecar) its init containers."""
     return find(spec.get("containers"), PROXY) or find(spec.get("initContainers"), PROXY)
 
 
 def all_containers(spec: Tree) -> list[Tree]:
-    """Containers, then init containers."""
+    """Return the containers, then the init containers."""
     return [item for key in LISTS for item in named(spec.get(key))]
 
 
@@ -72,11 +72,11 @@ def _move(items: list[Any], name: str, *, first: bool) -> list[Any]:
 
 
 def reorder(spec: Tree, *, proxy_first: bool) -> None:
-    """Put the containers of the spec in the order in which they must start.
+    """Sort the containers of the spec in their start order.
 
-    The proxy comes last among the containers (so that kubectl exec picks the application), or first where the
-    application waits for it. Among init containers a native sidecar starts right behind istio-init, so that those of
-    the user have a network; otherwise istio-init is last, as the proxy does not run yet, and a validation first.
+    The proxy is the last container, so that kubectl exec selects the application, or the first if the application waits
+    for it. Among init containers, a native sidecar directly follows istio-init, so that the user's init containers have
+    a network; otherwise istio-init is last, because the proxy does not run yet. istio-validation is first.
     """
     if "containers" in spec:
         spec["containers"] = _move(sequence(spec["containers"]), PROXY, first=proxy_first)
@@ -94,9 +94,9 @@ def reorder(spec: Tree, *, proxy_first: bool) -> None:
 
 
 def normalize(spec: Tree) -> None:
-    """Make strings of what a template or a careless manifest wrote as numbers: arguments and variables.
+    """Convert numbers in arguments and variables to strings, as the API server requires; null becomes the empty string.
 
-    Classic templates print `- 15001` and `- 80,`; the API server takes strings alone, and null is the empty one.
+    Classic templates print `- 15001` and `- 80,`.
     """
     for container in all_containers(spec):
         for key in ("args", "command"):
@@ -108,14 +108,14 @@ def normalize(spec: Tree) -> None:
 
 
 class Overrides:
-    """The user's containers that share a name with the template's, as the annotation keeps them."""
+    """The user's containers with the same name as a template's, as saved in the annotation."""
 
     def __init__(self, saved: Tree) -> None:
         self.saved = {key: [clone(item) for item in named(saved.get(key))] for key in LISTS}
 
     @classmethod
     def of(cls, annotations: dict[str, str]) -> Overrides:
-        """The overrides of the annotation, none where it is absent. Raises InjectionError for bad JSON."""
+        """Parse the annotation; no overrides if it is absent. Raises InjectionError for invalid JSON."""
         text = annotations.get(OVERRIDES)
         if text is None:
             return cls({})
@@ -142,10 +142,10 @@ class Overrides:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
     def apply(self, spec: Tree, original: Tree, template: Tree, before: dict[str, list[str]] | None) -> bool:
-        """Lay the user's containers over the merged ones of the same name; whether there are any to be saved.
+        """Merge the user's containers over the template's containers of the same name; return whether there are any to save.
 
-        The saved ones come first; else those of the original, unless the injection of before had added them
-        (`before`, by list; None where there was none). An image `auto` means the template's.
+        Saved containers have priority; then those of `original`, unless an earlier injection added them (`before`:
+        names by list, None without one). The image `auto` stands for the template's.
         """
         injected = before or {}
         listed = {name for names_of_list in injected.values() for name in names_of_list}
@@ -171,7 +171,7 @@ class Overrides:
 
 
 def move_to_init(spec: Tree) -> None:
-    """Turn a user's istio-proxy container into an init container, where a native sidecar's place is."""
+    """Move a user's istio-proxy container to the init containers, as a native sidecar requires."""
     proxy = find(spec.get("containers"), PROXY)
     if proxy is None or find(spec.get("initContainers"), PROXY) is not None:
         return
@@ -180,5 +180,5 @@ def move_to_init(spec: Tree) -> None:
 
 
 def security(container: Tree | None) -> Tree:
-    """The container's security context, empty where it has none."""
+    """Return the container's security context; empty if it has none."""
     return mapping(mapping(container).get("securityContext"))

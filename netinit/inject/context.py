@@ -1,4 +1,4 @@
-"""What a template sees: the pod, its owner, the mesh and the values as Go structs and maps."""
+"""The data of a template: pod, owner, mesh and values as Go structs and maps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRUSTED: Mapping[str, frozenset[str]] = {
     "InboundTrafficPolicyMode": frozenset(),
     "CompliancePolicy": frozenset(),
 }
-"""The fields of a template's data that are the operator's; DefaultConfig holds what a pod's annotation says."""
+"""The fields of a template's data that the operator controls; DefaultConfig comes from a pod's annotation."""
 _CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
 _USUAL_CONCURRENCY = 2
 
@@ -52,7 +52,7 @@ def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:
 
 
 class ProxyStruct(Message):
-    """A ProxyConfig that knows which of its fields differ from the defaults, for protoToJSON."""
+    """A ProxyConfig that knows which fields differ from the defaults, for protoToJSON."""
 
     def __init__(self, config: ProxyConfig, given: Mapping[str, Any]) -> None:
         super().__init__("ProxyConfig", config.fields, given)
@@ -60,7 +60,7 @@ class ProxyStruct(Message):
 
 
 def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
-    """The ProxyConfig, with the getters of its Go type; `plain`: concurrency and cluster are plain fields, as before Istio 1.7."""
+    """Return the ProxyConfig with its Go getters; `plain`: concurrency and cluster are plain fields, as before Istio 1.7."""
     if not plain:
         return ProxyStruct(config, {})
     fields = config.fields
@@ -72,9 +72,10 @@ def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
 
 
 def estimate_concurrency(proxy: ProxyConfig, annotations: Mapping[str, str], values: Tree) -> int:
-    """The threads of the proxy, which the templates of Istio 1.11 to 1.17 print: the ProxyConfig's, else what its CPU allows, else 2.
+    """Return the number of proxy threads, as printed by the templates of Istio 1.11 to 1.17.
 
-    As Istio does, the CPU decides only where the ProxyConfig says 0, and a quantity that cannot be read decides nothing.
+    It is the ProxyConfig's, or 2 if that is not set. If it is 0, the CPU quantity rounded up: of the annotation, else
+    of the limit or the request in the values; 2 if none is valid, as in Istio.
     """
     configured = proxy.fields.get("concurrency")
     if configured is None or configured > 0:

@@ -1,4 +1,4 @@
-"""The files that the package carries as data: its own configuration, and tables of names and types."""
+"""Read the package's data files: the default configuration, and tables of names and types."""
 
 from __future__ import annotations
 

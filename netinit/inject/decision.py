@@ -1,12 +1,11 @@
-"""Whether a pod is injected, and the step of Istio's order that settled it.
+"""Decide whether a pod is injected, in Istio's order, and record the step that decided.
 
-The API server's webhook selectors come before this (module webhooks); here is what the injector itself decides.
-The order is Istio's, and so are its two dialects of the label and annotation `sidecar.istio.io/inject`:
+The API server evaluates the webhook's selectors before this (module webhooks). The label and annotation
+`sidecar.istio.io/inject` have two syntaxes, as in Istio:
 
-- classic (1.0 and 1.1): the annotation, lower-cased; y, yes, true and on mean yes, empty means the default,
-  anything else means no;
-- current: a label of that name wins over the annotation, even when empty; only `true` and `false` count, anything
-  else is warned about and means the default.
+- classic (1.0, 1.1): the annotation, in any case; y, yes, true and on mean yes, empty means the default, all else no;
+- current: a label takes precedence over the annotation, even if empty; only `true` and `false` count, all else causes
+  a warning and means the default.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _IGNORED = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage
 
 
 class DecisionStep(StrEnum):
-    """The step that settled a decision, in the order in which they are taken."""
+    """The steps of a decision, in order."""
 
     HOST_NETWORK = "host-network"
     NAMESPACE = "namespace"
@@ -39,7 +38,7 @@ class DecisionStep(StrEnum):
 
 
 class Decision(Record):
-    """`inject`, the reason in a sentence, the step that settled it, and what the injector warns about."""
+    """Whether to inject, the reason as a sentence, the step that decided, and warnings."""
 
     inject: bool
     reason: str
@@ -48,11 +47,11 @@ class Decision(Record):
 
 
 class Policy(Protocol):
-    """What a decision needs of an injection configuration."""
+    """The parts of a configuration that a decision reads."""
 
     @property
     def classic(self) -> bool:
-        """Whether the classic dialect holds."""
+        """Whether the classic syntax applies."""
 
     @property
     def policy(self) -> str:
@@ -60,7 +59,7 @@ class Policy(Protocol):
 
     @property
     def never_inject_selectors(self) -> tuple[Selector, ...]:
-        """Pods that are left out by default."""
+        """Pods that are not injected by default."""
 
     @property
     def always_inject_selectors(self) -> tuple[Selector, ...]:
@@ -68,15 +67,15 @@ class Policy(Protocol):
 
 
 def ignored_namespaces(*, classic: bool) -> tuple[str, ...]:
-    """The system namespaces that are never injected."""
+    """Return the system namespaces, which are never injected."""
     return _CLASSIC_IGNORED if classic else _IGNORED
 
 
 def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
-    """The injector's decision on a pod of a namespace.
+    """Decide about a pod in a namespace, by the pod's own metadata.
 
-    Only the pod's own metadata counts. `namespace` is the request's; the pod's own one wins where it has one. A
-    policy that is neither `enabled` nor `disabled` means no, whatever the pod asks for, as in Istio.
+    `namespace`: the request's; the pod's own takes precedence. A policy other than `enabled` and `disabled` means no,
+    whatever the pod requests, as in Istio.
     """
     if early := _excluded(pod, namespace, classic=config.classic):
         return early
@@ -87,7 +86,7 @@ def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
             step=DecisionStep.POLICY,
             warnings=(f"policy {config.policy!r} is neither enabled nor disabled: nothing is injected",),
         )
-    asked, warnings = _asked(pod, classic=config.classic)
+    asked, warnings = _read_request(pod, classic=config.classic)
     if asked is not None:
         return asked
     labels = strings(mapping(pod.get("metadata")).get("labels"))
@@ -105,16 +104,16 @@ def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
 
 
 def decide_manually(pod: Tree, namespace: str, config: Policy) -> Decision:
-    """The decision of manual injection (`kube-inject`): it was asked for.
+    """Decide for manual injection (`kube-inject`), where injection was requested explicitly.
 
-    The classic one honours nothing but the host's network; the current one also leaves out the system namespaces and
-    pods that ask not to be injected, and takes the policy as enabled, without selectors.
+    The classic format only skips pods on the host network; the current one also skips system namespaces and pods that
+    opt out. The policy counts as enabled, without selectors.
     """
     if config.classic:
         return _host_network(pod) or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL)
     if early := _excluded(pod, namespace, classic=False):
         return early
-    asked, warnings = _asked(pod, classic=False)
+    asked, warnings = _read_request(pod, classic=False)
     return asked or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL, warnings=warnings)
 
 
@@ -126,7 +125,7 @@ def _host_network(pod: Tree) -> Decision | None:
 
 
 def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
-    """The first two steps: host network and system namespaces."""
+    """Check the first two steps: host network and system namespaces."""
     if host := _host_network(pod):
         return host
     own = mapping(pod.get("metadata")).get("namespace") or namespace
@@ -135,8 +134,8 @@ def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
     return None
 
 
-def _asked(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[str, ...]]:
-    """What the pod itself asks for, or None for the default; and what is wrong with the way it asks."""
+def _read_request(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[str, ...]]:
+    """Return what the pod itself requests (None: the default), and warnings about how it does."""
     metadata = mapping(pod.get("metadata"))
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     if classic:

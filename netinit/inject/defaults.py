@@ -1,4 +1,4 @@
-"""The configuration that ships with the package, so that injection works without any."""
+"""The configuration that ships with the package, for injection without any other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def default_config(
     settings: tuple[str, ...] = (),
     lazily: bool = False,
 ) -> InjectionConfig:
-    """The configuration of the package's own templates.
+    """Load the package's own configuration.
 
-    Values given here are laid over the package's as Helm lays a chart's overrides: maps are merged, null removes. Then
-    the `settings` are made, in the grammar of Helm's --set. Raises ConfigError, and OptionError for the settings.
+    `values` are merged over the package's like Helm overrides: maps are merged, null removes. `settings` follow, in the
+    syntax of Helm's --set. Raises ConfigError, and OptionError for invalid settings.
     """
     own = load_values(read_data("injection-values.yaml"))
     merged = own if values is None else merge_values(own, load_values(values))

@@ -1,6 +1,6 @@
-"""JSON as Go writes Kubernetes' types: the fields of structs in the order in which the types declare them.
+"""JSON with fields in the order of Kubernetes' Go structs.
 
-Annotations and environment variables that injectors write hold such JSON, and tools compare it as text.
+Injectors write such JSON into annotations and environment variables, and tools compare it as text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["encode", "ordered_container", "ordered_handler"]
 
 
 def encode(value: Any) -> str:
-    """The value as Go's JSON, its keys in the order that they have. Raises InjectionError for what JSON cannot hold."""
+    """Encode the value as Go's JSON, keys in their present order. Raises InjectionError if JSON cannot represent it."""
     try:
         return gojson.encode(value)
     except FunctionError as problem:
@@ -25,10 +25,10 @@ def encode(value: Any) -> str:
 
 
 def ordered_container(container: Tree) -> Tree:
-    """A container in the order of its Go struct; `resources`, which Go never omits, is always there."""
+    """Sort the fields of a container as in its Go struct; adds `resources`, which Go never omits."""
     return mapping(json_of("v1.Container", container))
 
 
 def ordered_handler(handler: Tree) -> Tree:
-    """A probe's action (httpGet, tcpSocket or grpc) in the order of its Go struct, empty fields left out."""
+    """Sort the fields of a probe's action (httpGet, tcpSocket, grpc) as in its Go struct, without empty fields."""
     return mapping(json_of("v1.ProbeHandler", handler))

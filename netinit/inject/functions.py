@@ -1,4 +1,4 @@
-"""The functions that templates may call: Go's, sprig's and Istio's, the last ones knowing our mesh and ProxyConfig."""
+"""The functions that templates may call: Go's, sprig's and Istio's; Istio's also read the mesh and ProxyConfig."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ENRICHMENT = "OTEL_SEMANTIC_CONVENTIONS"
 def otel_resource_attributes(
     mesh: Struct, annotations: Mapping[str, str], labels: Mapping[str, str], namespace: str, containers: Any
 ) -> str:
-    """The value of OTEL_RESOURCE_ATTRIBUTES; empty unless a provider of the mesh asks for semantic conventions.
+    """Return the value of OTEL_RESOURCE_ATTRIBUTES; empty unless a provider of the mesh uses semantic conventions.
 
-    For each attribute an annotation of its name wins. Then the version is that of the label, or of the image where the
-    pod has one container; the instance is namespace, pod and first container. `namespace` is empty where a manifest
-    has none. As in Istio no character is encoded; the kubelet fills in `$(POD_NAME)`.
+    An annotation with an attribute's name takes precedence. The version comes from the label, or the image of a pod
+    with one container; the instance from namespace, pod and first container. `namespace` is empty if a manifest has
+    none. As in Istio, values are not percent-encoded; the kubelet expands `$(POD_NAME)`.
     """
     providers = [provider.tree for provider in mesh.fields["ExtensionProviders"]]
     asked = [mapping(item.get("opentelemetry")).get("serviceAttributeEnrichment") for item in providers]
@@ -42,7 +42,7 @@ def otel_resource_attributes(
 
 
 def _version_of(image: str) -> str:
-    """What stands behind an image's name: its tag, its digest, or both with `@` between them."""
+    """Return an image's tag, digest, or both joined by `@`."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].rpartition(":")
     return "@".join(part for part in (tag[2] if tag[1] else "", digest) if part)

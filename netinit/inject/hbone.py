@@ -1,8 +1,8 @@
-"""Whether a pod's proxy listens for tunnelled connections (HBONE), as far as a manifest shows.
+"""Whether a pod's proxy listens for HBONE tunnels, as far as its manifest shows.
 
-istiod gives a sidecar that listener where its metadata has ENABLE_HBONE (istio pilot/pkg/model/context.go,
-EnableHBONEListen), which pilot-agent reads from the environment variable ISTIO_META_ENABLE_HBONE (pkg/bootstrap/config.go);
-it comes from proxyMetadata. istiod itself must have PILOT_ENABLE_AMBIENT, which no pod shows.
+istiod creates that listener if the proxy's metadata has ENABLE_HBONE (istio pilot/pkg/model/context.go,
+EnableHBONEListen). pilot-agent reads it from the environment variable ISTIO_META_ENABLE_HBONE
+(pkg/bootstrap/config.go), which proxyMetadata sets. istiod also needs PILOT_ENABLE_AMBIENT, which no pod shows.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from netinit.options.kinds import TRUE_WORDS
 __all__ = ["has_tunnel"]
 
 VARIABLE = "ISTIO_META_ENABLE_HBONE"
-_JSON = "ISTIO_METAJSON_"  # variables that hold several settings
+_JSON = "ISTIO_METAJSON_"  # prefix of variables with several settings
 _PROXY_CONFIG = "proxy.istio.io/config"
 
 
 def has_tunnel(pod: Tree) -> bool | None:
-    """True: its environment enables HBONE; False: its proxy is there, and nothing enables it; None: the manifest does not show it."""
+    """Return True if the environment enables HBONE, False if there is a proxy and nothing enables it, None if unknown."""
     proxy = find_proxy(mapping(pod.get("spec")))
     if proxy is None:
         return True if _by_annotation(pod) else None
     variables = named(proxy.get("env"))
     found = [item for item in variables if item.get("name") == VARIABLE]
-    if found and "valueFrom" not in found[-1]:  # of several the last counts
+    if found and "valueFrom" not in found[-1]:  # the last one takes effect
         return string(found[-1].get("value")) in TRUE_WORDS
     if found or proxy.get("envFrom") or any(string(item.get("name")).startswith(_JSON) for item in variables):
         return None
@@ -35,11 +35,11 @@ def has_tunnel(pod: Tree) -> bool | None:
 
 
 def _by_annotation(pod: Tree) -> bool:
-    """Whether the pod asks for it itself, before an injector has made its proxy."""
+    """Whether the pod requests it by annotation, before injection."""
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     try:
         config = goyaml.load(annotations.get(_PROXY_CONFIG, ""))
-    except ParseError:  # the injector refuses it
+    except ParseError:  # the injector rejects the annotation
         return False
     metadata = mapping(mapping(config).get("proxyMetadata"))
     return string(metadata.get(VARIABLE)) in TRUE_WORDS

@@ -1,4 +1,4 @@
-"""The image references that current templates print: hub, name, tag and type put together as Istio does."""
+"""The images printed by current templates: hub, name, tag and type joined as in Istio."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _DEFAULT = "default"
 
 
 def proxy_image(values: Tree, annotated_type: str | None, configured_type: str) -> str:
-    """The proxy's image; its type is the annotation's, even an empty one, else the ProxyConfig's, else that of the values."""
+    """Return the proxy's image; its type is the annotation's (even if empty), else the ProxyConfig's, else that of the values."""
     return _image(values, "proxy", annotated_type if annotated_type is not None else configured_type or None)
 
 
 def init_image(values: Tree, annotated_type: str | None) -> str:
-    """The init container's image; the ProxyConfig has no say in it."""
+    """Return the init container's image; the ProxyConfig does not affect it."""
     return _image(values, "proxy_init", annotated_type)
 
 

@@ -1,4 +1,4 @@
-"""The init container of options, and the options of an init container: one is the other's inverse."""
+"""Convert options to an init container, and back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from netinit.options import Options
 __all__ = ["find_init", "init_container", "options_of"]
 
 _SPELLED_OUT = ("outbound_port", "proxy_uids", "inbound_mode", "outbound_cidrs", "inbound_ports")
-"""Options that stand in the arguments even with their default: what a reader of a pod looks for."""
+"""Options that are always in the arguments, even with their default, for people who read the pod."""
 _PROGRAMS = frozenset(("netinit", "istio-iptables", "istio-iptables.sh", "apply", "pilot-agent"))
-_LONG = 4096  # characters of arguments that are not kept
+_LONG = 4096  # characters: longer arguments are not cached
 _STARTED_AS = frozenset(("netinit", "istio-iptables"))
 _RESOURCES: Tree = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 
@@ -23,10 +23,10 @@ _RESOURCES: Tree = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cp
 def init_container(
     options: Options, *, image: str, name: str = INIT, image_pull_policy: str = "", resources: Tree | None = None
 ) -> Tree:
-    """The init container that programs these options in a pod.
+    """Return the init container that programs these options in a pod.
 
-    It runs as root with NET_ADMIN, and with NET_RAW, which iptables of the legacy kind needs; nothing else is allowed
-    it. What has no flag stands in its environment.
+    It runs as root with NET_ADMIN, and NET_RAW for legacy iptables, and nothing else. Options without a flag are in its
+    environment.
     """
     container: Tree = {"name": name, "image": image}
     if image_pull_policy:
@@ -48,9 +48,9 @@ def init_container(
 
 
 def options_of(container: Tree) -> Options:
-    """The options that an init container starts with, ours or Istio's, from its arguments and environment.
+    """Return the options of an init container, netinit's or Istio's, from its arguments and environment.
 
-    Names of programs before the arguments are skipped. Raises OptionError for arguments that nobody understands.
+    Program names before the arguments are skipped. Raises OptionError for invalid arguments.
     """
     words: list[Any] = [*sequence(container.get("command")), *sequence(container.get("args"))]
     arguments = [string(word) for word in words]
@@ -64,14 +64,14 @@ def options_of(container: Tree) -> Options:
 
 @functools.lru_cache(maxsize=64)
 def _options(arguments: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> Options:
-    """The options of a command line, kept: those of most pods of a cluster are the same."""
+    """Parse a command line; cached, since most pods of a cluster have the same one."""
     return Options.from_argv(arguments, dict(environment))
 
 
 def find_init(spec: Tree) -> Tree | None:
-    """The init container that programs rules, or checks those of a CNI plugin; None where there is none.
+    """Return the init container that programs the rules, or checks those of a CNI plugin; None if there is none.
 
-    It is known by its usual names, else it is the first that starts a program of ours or Istio's.
+    It is found by its usual names, else as the first that runs netinit or an Istio program.
     """
     containers = named(spec.get("initContainers"))
     for usual in (INIT, VALIDATION):

@@ -1,7 +1,7 @@
-"""Why a workload is injected or not: the whole chain of reasons, what would change it, and what the pod gets.
+"""Explain why a workload is injected or not: each step, what would change the result, and what the pod gets.
 
-Two parties decide: the API server by the selectors of its webhooks, which see labels alone, then the injector. Tools
-that look at the selectors only miss host networks, annotations and policies; here the answer is one.
+Two parties decide: first the API server, by the webhooks' selectors, which see only labels; then the injector, by host
+network, annotations and policy. The report covers both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """One link of the chain: the step, what came out of it (`passed`, `decided` or `not reached`), and why."""
+    """One step of the decision: its result (`passed`, `decided` or `not reached`) and the reason."""
 
     step: str
     outcome: str
@@ -40,11 +40,11 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What becomes of a workload.
+    """The result for a workload.
 
-    `injected`: the injector takes it; `already`: the pod was injected before, as its status annotation says.
-    `webhook` is the first one that fires, `remedies` say how to get the other result, `interception` what the
-    injected pod's rules will do, `findings` what its owner should know. `options` are those of the init container.
+    `injected`: it gets a sidecar. `already`: its status annotation says that it was injected before. `webhook`: the
+    first that matches. `remedies`: how to get the opposite result. `interception`: what the injected pod's rules will
+    do. `findings`: problems for its owner. `options`: those of the init container.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outlook:
-    """What an injection would give."""
+    """The result that an injection would have."""
 
     interception: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
@@ -84,13 +84,12 @@ def judge(
     labels_known: bool = True,
     settings: Settings | None = None,
 ) -> Verdict:
-    """The verdict of the webhooks on the pods of a workload in its namespace.
+    """Return the verdict of webhooks and injector on a workload's pods.
 
-    `labels_known` is False when nobody could say which labels the namespace has; it then counts as having none, and
-    the chain says so.
+    `labels_known`: False if the namespace's labels are unknown; it then counts as having none, and the report says so.
     """
     if workload.bare:
-        return _bare(workload, namespace)
+        return _verdict_without_spec(workload, namespace)
     pod = workload.created_pod()
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
     labels = {_NAME_LABEL: namespace.name, **namespace.labels}
@@ -109,9 +108,9 @@ def judge(
 def judge_manually(
     workload: Workload, config: InjectionConfig, *, namespace: Namespace, settings: Settings | None = None
 ) -> Verdict:
-    """The verdict of manual injection, which asks no webhook and no policy: what `netinit inject` does."""
+    """Return the verdict of manual injection, which ignores webhooks and policy, as `netinit inject` does."""
     if workload.bare:
-        return _bare(workload, namespace)
+        return _verdict_without_spec(workload, namespace)
     pod = workload.pod()
     decision = decide_manually(pod, namespace.name, config)
     remedies: tuple[str, ...] = ()
@@ -129,7 +128,7 @@ def judge_manually(
     )
 
 
-def _bare(workload: Workload, namespace: Namespace) -> Verdict:
+def _verdict_without_spec(workload: Workload, namespace: Namespace) -> Verdict:
     reason = "it has no pod spec: there is nothing to inject"
     return Verdict(
         kind=workload.kind,
@@ -145,7 +144,7 @@ def _bare(workload: Workload, namespace: Namespace) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A workload to be judged, and what an injector decides on its pod."""
+    """A workload under examination, and the decision of the injector on its pod."""
 
     workload: Workload
     config: InjectionConfig
@@ -163,9 +162,9 @@ class _Case:
         chain: tuple[StepResult, ...],
         remedies: tuple[str, ...],
     ) -> Verdict:
-        """The verdict, with what injection gives, or with what is wrong with a pod that is left as it is."""
+        """Return the verdict, with the result of the injection, or the problems of a pod that is not injected."""
         already = Status.of_pod(self.pod) is not None
-        outlook = self._outlook() if injected else _Outlook(findings=self._left_alone())
+        outlook = self._outlook() if injected else _Outlook(findings=self._findings_without_injection())
         if already:
             after = "the injector would change it" if outlook.changes else "the injector would change nothing"
             reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
@@ -188,17 +187,17 @@ class _Case:
         )
 
     def _annotations(self) -> list[str]:
-        """Annotations without effect, misspelt or misplaced."""
+        """Return findings about misspelt or misplaced annotations."""
         known = known_to(self.config)
         annotations = strings(mapping(self.pod["metadata"]).get("annotations"))
         return [*map(str, unknown_annotations(annotations, known)), *map(str, misplaced_annotations(self.workload, known))]
 
-    def _left_alone(self) -> tuple[str, ...]:
-        """What is wrong with a pod that nobody injects: that it has no init container is told by the verdict."""
+    def _findings_without_injection(self) -> tuple[str, ...]:
+        """Return findings about a pod that is not injected, without `no-init-container`, which the verdict covers."""
         return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
 
     def _outlook(self) -> _Outlook:
-        """What the injected pod's interception will be, what its owner should know, and why injection would fail."""
+        """Inject the pod and return its interception and findings, or why injection fails."""
         try:
             result = inject_pod(
                 self.pod, self.config, namespace=self.namespace, settings=self.settings, owner=self.workload.owner
@@ -230,7 +229,7 @@ _ORDER = (*_PASSED, DecisionStep.POLICY)
 
 
 def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
-    """The injector's own steps; without a webhook none of them is reached, but each says what it would decide."""
+    """Return the injector's steps; without a matching webhook they are not reached, but say what they would decide."""
     links = []
     outcome = "passed" if reached else "not reached"
     for step in _ORDER:
@@ -265,7 +264,7 @@ def _remedies(
     *,
     fired: bool,
 ) -> tuple[str, ...]:
-    """What would turn the result round; empty for an injected pod's obvious remedies."""
+    """Return what would reverse the result; empty if that is obvious."""
     found = []
     if not fired and webhooks:
         obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
@@ -281,7 +280,7 @@ def _remedies(
 
 
 def _outlook_of(pod: Tree, result: Tree) -> _Outlook:
-    """The interception of an injected pod, and what its owner should know."""
+    """Return the interception and findings of an injected pod."""
     changes = bool(json_patch(pod, result))
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
@@ -298,39 +297,39 @@ def _outlook_of(pod: Tree, result: Tree) -> _Outlook:
     )
 
 
-def _words(values: Sequence[object] | str, everything: str, nothing: str) -> str:
+def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:
     if isinstance(values, str):
         return everything
     return ", ".join(map(str, values)) or nothing
 
 
 def _summary(options: Options) -> tuple[str, ...]:
-    """The interception in sentences."""
+    """Describe the interception in sentences."""
     if options.inbound_mode == "NONE":
         inbound = "inbound: nothing is captured (mode NONE)"
     else:
-        ports = _words(options.inbound_ports, "all ports", "no port")
-        left = _words(options.exclude_inbound_ports, "", "")
+        ports = _format_list(options.inbound_ports, "all ports", "no port")
+        left = _format_list(options.exclude_inbound_ports, "", "")
         without = f" but {left}" if left and isinstance(options.inbound_ports, str) else ""
         inbound = f"inbound: {ports}{without} to {options.inbound_port} ({options.inbound_mode})"
-    networks = _words(options.outbound_cidrs, "all addresses", "no address")
+    networks = _format_list(options.outbound_cidrs, "all addresses", "no address")
     excluded = [*map(str, options.exclude_outbound_cidrs), *(f"port {port}" for port in options.exclude_outbound_ports)]
     outbound = f"outbound: {networks}{' but ' + ', '.join(excluded) if excluded else ''} to {options.outbound_port}"
     if options.outbound_ports:
-        outbound += f", and ports {_words(options.outbound_ports, '', '')} whatever their address"
+        outbound += f", and ports {_format_list(options.outbound_ports, '', '')} whatever their address"
     uids = ", ".join(map(str, options.proxy_uids))
     return inbound, outbound, f"traffic of uid {uids} passes untouched: it is the proxy's"
 
 
 def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
-    """What the owner of the pod should know of the injected one."""
+    """Return findings for the owner of an injected pod."""
     told = {"no-init-container", "arguments"}  # by the interception
     own = [str(finding) for finding in pod_findings(result) if finding.kind not in told]
     return (*own, *_probe_findings(pod, mapping(result.get("spec"))))
 
 
 def _probe_findings(pod: Tree, spec: Tree) -> list[str]:
-    """Probes that stay as they are although they lead to a named port that is not declared."""
+    """Return the probes that are not rewritten, because they use a named port that no container declares."""
     if find_proxy(spec) is None:
         return []
     after = all_containers(spec)

@@ -1,7 +1,6 @@
-"""The functions that Istio's injection templates call, classic and current, and those of sprig that they use.
+"""The functions of Istio's injection templates, classic and current, and sprig's functions that they use.
 
-They work on what the template sees: pods' metadata and containers as `Struct` values with Go's field names, or as
-plain dicts with Kubernetes' names; both are understood everywhere.
+Pod metadata and containers may be `Struct` values with Go field names, or plain dicts with Kubernetes' names.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ def functions(
     otel_resource_attributes: Callable[..., str] | None = None,
     include_udp: bool = False,
 ) -> dict[str, Function]:
-    """Istio's functions by name, with sprig's below them.
+    """Return Istio's functions by name, and sprig's.
 
-    `environment`: what `env` reads. `proto_changes`: for protoToJSON, the JSON fields of a ProxyConfig that differ
-    from the defaults, in the order of its definition; without it the value's own attribute `changed` is taken.
-    `otel_resource_attributes`: called with the arguments of otelResourceAttributes (mesh, annotations, labels,
-    namespace, containers); without it the text is empty, as it is where no provider asks for the attributes.
-    `include_udp`: includeInboundPorts names UDP and SCTP ports, too, as it did in 1.1.
+    `environment`: variables for `env`. `proto_changes`: for protoToJSON, returns the JSON fields of a ProxyConfig that
+    differ from the defaults, in the order of its definition; by default the value's attribute `changed`.
+    `otel_resource_attributes`: implements otelResourceAttributes (mesh, annotations, labels, namespace, containers); by
+    default it returns an empty text, as if no provider requests the attributes. `include_udp`: includeInboundPorts
+    lists UDP and SCTP ports too, as in 1.1.
     """
     known = dict(environment or {})
     changes = proto_changes or _own_changes
@@ -86,7 +85,7 @@ def functions(
 
 
 def _part(item: Any, name: str) -> Any:
-    """The part of an object: a struct's field (Name) or the entry of a plain map (name); None where it is missing."""
+    """Return a struct's field (Name) or a map's entry (name); None if it is missing."""
     if isinstance(item, Struct):
         return item.fields.get(name)
     return item.get(name[:1].lower() + name[1:]) if isinstance(item, dict) else None
@@ -97,7 +96,7 @@ def _members(item: Any) -> Sequence[Any]:
 
 
 def annotation(meta: Any, name: str, fallback: Any) -> str:
-    """The annotation where the key is there, even if empty; else the fallback as text."""
+    """Return the annotation, even if it is empty; the fallback as text if it is missing."""
     annotations = _part(meta, "Annotations") or {}
     if name in annotations:
         return str(annotations[name])
@@ -105,7 +104,7 @@ def annotation(meta: Any, name: str, fallback: Any) -> str:
 
 
 def is_set(mapping: Any, key: str) -> bool:
-    """Whether the key is there, even with an empty value."""
+    """Whether the key exists, even with an empty value."""
     return isinstance(mapping, dict) and key in mapping
 
 
@@ -113,7 +112,7 @@ def is_set(mapping: Any, key: str) -> bool:
 
 
 def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> str:
-    """The container ports, joined by commas; UDP and SCTP are left out, nothing can be intercepted there."""
+    """Return the container ports as a comma list, without UDP and SCTP, which are not intercepted."""
     found: list[str] = []
     for container in _members(containers):
         if skip and _part(container, "Name") == skip:
@@ -125,12 +124,12 @@ def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> s
 
 
 def port_cost(containers: Any) -> int:
-    """The steps of listing the ports of these containers."""
+    """Return the steps to charge for listing the ports of these containers."""
     return 1 + sum(1 + len(_members(_part(container, "Ports"))) for container in _members(containers))
 
 
 def exclude_inbound_port(port: Any, excluded: str) -> str:
-    """The list of excluded ports with this one in it; unchanged where it is there, or is "" or 0."""
+    """Add a port to a list of excluded ports, unless it is in it, or is "" or 0."""
     wanted = sprint(port).strip() if port is not None else ""
     listed = [item.strip() for item in excluded.split(",") if item.strip()]
     if wanted in ("", "0") or wanted in listed:
@@ -142,12 +141,12 @@ def exclude_inbound_port(port: Any, excluded: str) -> str:
 
 
 def value_or_default(value: Any, fallback: Any) -> Any:
-    """The value, or the fallback where the value is nil or ""; 0 and false stay."""
+    """Return the value, or the fallback if it is nil or ""; 0 and false are kept."""
     return fallback if value is None or value == "" else value
 
 
 def indent(spaces: int, text: str) -> str:
-    """The text with every line but the first pushed to the right."""
+    """Indent every line but the first."""
     check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
     wide = "\n" + " " * max(spaces, 0)
     pushed = text.replace("\n", wide)
@@ -157,19 +156,19 @@ def indent(spaces: int, text: str) -> str:
 
 
 def directory(path: str) -> str:
-    """The path up to its last slash, the slash included."""
+    """Return the path up to and including its last slash."""
     return path[: path.rfind("/") + 1]
 
 
 def string_dict(*pairs: str) -> dict[str, Any]:
-    """A map of the keys and values that follow each other."""
+    """Return a map of alternating keys and values."""
     if len(pairs) % 2:
         raise FunctionError("strdict needs a value for every key")
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def merge_maps(*mappings: Any) -> dict[str, Any]:
-    """A map of all keys; the last map's value wins."""
+    """Merge maps; later ones take precedence."""
     merged: dict[str, Any] = {}
     for mapping in mappings:
         merged.update(mapping or {})
@@ -177,7 +176,7 @@ def merge_maps(*mappings: Any) -> dict[str, Any]:
 
 
 def omit(mapping: Any, *names: str) -> Any:
-    """A map of the same type without these keys."""
+    """Return a map of the same type without these keys."""
     if not isinstance(mapping, dict):
         return mapping
     kept = {name: value for name, value in mapping.items() if name not in names}
@@ -187,7 +186,7 @@ def omit(mapping: Any, *names: str) -> Any:
 
 
 def omit_nil(value: Any) -> Any:
-    """The value without its nulls; a map or list that becomes empty by that, and was not before, is null itself."""
+    """Remove nulls; a map or list that becomes empty thereby is removed too."""
     measure(value)
     return _without_nil(value)
 
@@ -210,22 +209,22 @@ def _without_nil(value: Any) -> Any:
 
 
 def json_of(value: Any) -> str:
-    """The value as JSON, `{}` where it is nil."""
+    """Encode the value as JSON; `{}` for nil."""
     return "{}" if value is None else Shaped(to_json(value), form="json", tree=value)
 
 
 def yaml_of(value: Any) -> str:
-    """The value as YAML with a line feed at the end."""
+    """Encode the value as YAML, with a final line feed."""
     return Shaped(to_yaml(value), form="yaml", tree=value)
 
 
 def json_map(*mappings: Any) -> str:
-    """All maps together as JSON; the last map's value of a key wins."""
+    """Merge maps and encode them as JSON; later ones take precedence."""
     return json_of(merge_maps(*mappings))
 
 
 def json_value(text: str) -> Any:
-    """The value of the JSON text, or the text `{}` where it is none."""
+    """Decode a JSON text; return the text `{}` if it is invalid."""
     try:
         return from_json(text)
     except ValueError:
@@ -233,16 +232,13 @@ def json_value(text: str) -> Any:
 
 
 def struct_to_json(value: Any) -> str:
-    """The object as JSON with its fields in Go's order and the empty ones left out; `{}` where it is nil.
-
-    Go always writes the number of a container's port.
-    """
+    """Encode an object as JSON, without empty fields (except a container's port number), in Go's order; `{}` for nil."""
     if isinstance(value, dict):
         rest = [name for name in value if name not in _PORT_FIELDS]
         of_port = not rest
         full = {_PORT: 0, **value} if of_port else value
         ordered = {name: full[name] for name in (*_PORT_FIELDS, *rest) if full.get(name) or (of_port and name == _PORT)}
-        return Shaped(encode(ordered), form="json", tree=ordered)  # the call's cost has measured it
+        return Shaped(encode(ordered), form="json", tree=ordered)  # its size was checked when the call's cost was computed
     return json_of(value)
 
 
@@ -256,7 +252,7 @@ def _own_changes(value: Any) -> Mapping[str, Any]:
 
 
 def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> str:
-    """The message's fields that differ from the defaults as JSON, `{}` where there are none."""
+    """Encode the message's fields that differ from the defaults as JSON; `{}` if none do."""
     if value is None:
         return "{}"
     changed = dict(changes(value))
@@ -269,9 +265,9 @@ _SECONDS: Final = r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?"
 
 
 def format_duration(value: Any) -> str:
-    """The duration as Go prints it: 45s, 1m0s, 1h0m0s, 500ms.
+    """Format a duration as Go does: 45s, 1m0s, 1h0m0s, 500ms.
 
-    Taken are a number of seconds, protobuf's JSON form ("45s") and the message with Seconds and Nanos.
+    Accepts a number of seconds, protobuf's JSON form ("45s") and a message with Seconds and Nanos.
     """
     return durations.format_duration(_nanoseconds(value))
 
@@ -296,10 +292,9 @@ def _nanoseconds(value: Any) -> int:
 
 
 def append_multus_network(existing: str, network: str) -> str:
-    """The value of the annotation k8s.v1.cni.cncf.io/networks with the network in it.
+    """Add a network to the value of the annotation k8s.v1.cni.cncf.io/networks, unless it is listed.
 
-    The annotation is a comma list of [namespace/]name, or a JSON list of objects; a network that is there already is
-    not added again. A value with brackets that is no such JSON is left alone: adding to it would not mend it.
+    The value is a comma list of [namespace/]name, or a JSON list of objects. Invalid JSON is returned unchanged.
     """
     if not existing:
         return network
@@ -330,9 +325,9 @@ def _identity(text: str) -> str:
 
 
 def render(text: str) -> str:
-    """The text, which templates of Istio 1.2 to 1.7 render as a template of its own; one with an action is refused.
+    """Return the text unchanged; a text with a template action is rejected.
 
-    They call it for the names of `global.podDNSSearchNamespaces` alone.
+    Templates of Istio 1.2 to 1.7 render the names in `global.podDNSSearchNamespaces` as templates.
     """
     if "{{" in text:
         raise FunctionError(f"render: {json.dumps(text)} has an action; write the name that it stands for into the values")

@@ -1,4 +1,4 @@
-"""Native sidecars where every node runs them: the rule of istiod's ENABLE_NATIVE_SIDECARS=auto (Istio 1.31, DetectNativeSidecar)."""
+"""Use native sidecars if every node supports them: istiod's ENABLE_NATIVE_SIDECARS=auto (Istio 1.31, DetectNativeSidecar)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _VERSION = re.compile(r"v?[0-9]{1,9}\.([0-9]{1,9})(?![0-9])")
 
 
 def runs_native_sidecars(node: Tree) -> bool:
-    """Whether the kubelet of a node does; one whose version cannot be read does not."""
+    """Whether a node's kubelet supports native sidecars; False if its version is unreadable."""
     version = string(mapping(mapping(node.get("status")).get("nodeInfo")).get("kubeletVersion"))
     found = _VERSION.match(version)
     return found is not None and int(found[1]) >= _MINOR
 
 
 class Kubelets(Record):
-    """Whether the kubelet of each node, by the node's name, runs native sidecars."""
+    """Support for native sidecars by node name."""
 
     by_node: Mapping[str, bool] = {}
 
     @classmethod
     def of(cls, nodes: Iterable[Tree]) -> Kubelets:
-        """Those of these nodes."""
+        """Read the support of these nodes."""
         return cls(by_node={string(mapping(node.get("metadata")).get("name")): runs_native_sidecars(node) for node in nodes})
 
     def run_native_sidecars(self, node: str = "") -> bool:
-        """Whether a pod's sidecar may be a native one: by the node that it names, if it is known; else if all nodes run them."""
+        """Whether a pod may get a native sidecar: by its node if known, else only if all nodes support it."""
         known = self.by_node.get(node)
         return all(self.by_node.values()) if known is None else known

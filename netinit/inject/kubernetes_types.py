@@ -1,7 +1,7 @@
-"""Kubernetes' objects as templates see them: Go's structs, made of the object's tree when a template asks for them.
+"""Kubernetes objects as template data: Go structs, whose fields are created on access.
 
-A template names Go fields (`.Spec.ServiceAccountName`), not those of the YAML. A field that is absent has Go's zero value,
-and one that the type has not is an error of the template, as in Go.
+Templates use Go field names (`.Spec.ServiceAccountName`). An absent field has Go's zero value; an unknown one is an
+error, as in Go.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ObjectStruct", "json_of"]
 
 
 class _Field(NamedTuple):
-    """A field of a struct: its JSON name and type, and the mark of the data file."""
+    """A field of a struct: its JSON name, its type and the data file's mark."""
 
     json_name: str
     go_type: str
@@ -35,7 +35,7 @@ def _lines() -> Mapping[str, str]:
 
 @functools.cache
 def _fields_of(go_type: str) -> Mapping[str, _Field]:
-    """The fields of a struct by their Go name, in its order."""
+    """Return a struct's fields by Go name, in order."""
     found = {}
     for entry in _lines()[go_type].split():
         names, _, kind = entry.partition(":")
@@ -47,13 +47,13 @@ def _fields_of(go_type: str) -> Mapping[str, _Field]:
 
 @functools.cache
 def _promoted(go_type: str) -> Mapping[str, str]:
-    """The embedded struct of each field that is reached through one."""
+    """Map each promoted field to the embedded struct that contains it."""
     embedded = ((name, field.go_type) for name, field in _fields_of(go_type).items() if field.mark == "+")
     return {inner: name for name, kind in embedded for inner in _fields_of(kind)}
 
 
 class _ObjectFields(Mapping[str, Any]):
-    """The fields of an object's struct; each is made when it is asked for."""
+    """The fields of an object's struct, each created on access."""
 
     def __init__(self, go_type: str, tree: Tree) -> None:
         self._type, self._tree = go_type, tree
@@ -79,7 +79,7 @@ class _ObjectFields(Mapping[str, Any]):
 
 
 class ObjectStruct(Struct):
-    """A struct, or with a type that starts with `*` a pointer to one, nil where there is no tree."""
+    """A struct, or a pointer to one if the type starts with `*`; nil without a tree."""
 
     def __init__(self, go_type: str, tree: Any) -> None:
         self.tree = mapping(tree)
@@ -89,7 +89,7 @@ class ObjectStruct(Struct):
         )
 
     def go_json(self) -> Any:
-        """The object as Go's JSON has it: fields in the order of the struct."""
+        """Return the object for JSON, its fields in the struct's order."""
         return json_of(self.go_type, None if self.nil else self.tree)
 
 
@@ -107,7 +107,7 @@ _ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0
 
 
 def _value(go_type: str, raw: Any) -> Any:
-    """The value of a field of that type; the type's zero where there is none or one of another type."""
+    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
     if go_type in _SCALARS:
         return _SCALARS[go_type](raw)
     if go_type == "map[string]string":
@@ -129,14 +129,14 @@ def _value(go_type: str, raw: Any) -> Any:
 
 
 class _Leaf(Struct):
-    """A struct that JSON has as one value, and that prints as one."""
+    """A struct that is a single value in JSON and when printed."""
 
     def __init__(self, go_type: str, fields: Mapping[str, Any], raw: Any, text: str) -> None:
         super().__init__(go_type, fields, {"String": lambda: text})
         self.raw = raw
 
     def go_json(self) -> Any:
-        """The value as JSON has it."""
+        """Return the JSON value."""
         return self.raw
 
 
@@ -171,9 +171,9 @@ _SPECIAL: Mapping[str, Callable[[Any], Any]] = {
 
 
 def json_of(go_type: str, raw: Any) -> Any:
-    """What Go's JSON has for the value of that type: known fields in the order of the struct, others sorted behind them.
+    """Return the value as Go encodes it: known fields in the struct's order, then the others, sorted.
 
-    A value that has not the type of its field stays what it is.
+    A value of another type than its field's is kept.
     """
     if raw is None:
         return _zero_json(go_type)

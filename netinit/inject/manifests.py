@@ -1,7 +1,7 @@
-"""Manifests: a stream of documents, the pods inside them, and the stream written back.
+"""Split a stream of manifests into documents, find the workloads in them, and write the stream back.
 
-A stream is cut at lines of `---`, so that a document which is not changed comes out to the letter, comments included.
-Workloads are known by kind and API group: a foreign `Job` is none of ours.
+The stream is split at `---` lines, so that unchanged documents are written back byte for byte, with their comments.
+Workloads are recognized by kind and API group: a `Job` of a foreign group is not one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
 _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
-_LISTED = 10  # workloads that an error names
+_LISTED = 10  # maximum number of workloads in an error
 _TEMPLATE = ("spec", "template")
 _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
     # kind: API groups; path of the metadata's holder; path of the pod spec's holder
@@ -41,19 +41,19 @@ _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
 
 
 class Document(Record):
-    """One document of a stream: the separator line before it, its text, and its number from 1."""
+    """A document of a stream: its separator line, its text, and its number from 1."""
 
     separator: str
     text: str
     number: int
 
     def parse(self) -> tuple[Any, tuple[str, ...]]:
-        """The document's tree and its duplicate keys. Raises ParseError with lines counted from its separator."""
+        """Return the document's tree and warnings about duplicate keys. Raises ParseError; lines count from the separator."""
         return goyaml.load_reporting(self.separator + self.text)
 
 
 def split(text: str) -> list[Document]:
-    """The documents of a stream; their separators and texts joined are the stream again."""
+    """Split a stream into documents; their separators and texts concatenated give the stream again."""
     documents = []
     separator, start, number = "", 0, 1
     for found in _SEPARATOR.finditer(text):
@@ -71,10 +71,7 @@ def split(text: str) -> list[Document]:
 
 
 class Joined:
-    """Streams that become one, which is written piece by piece: a separator goes between those that bring none.
-
-    A stream of blanks alone is left out.
-    """
+    """Concatenates streams, written in pieces, with a separator between them if needed. Blank streams are omitted."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -82,11 +79,11 @@ class Joined:
         self._blanks: list[str] | None = []
 
     def begin(self) -> None:
-        """What is written next is the beginning of another stream."""
+        """Start another stream."""
         self._blanks = []
 
     def write(self, piece: str) -> None:
-        """The next piece of the stream; a separator is in one piece."""
+        """Write the next piece; a separator must not be split between pieces."""
         if self._blanks is not None:
             self._blanks.append(piece)
             if not piece.strip():
@@ -102,13 +99,13 @@ class Joined:
 
 
 _SEEN = 8
-"""Characters that show whether a separator stands at the end."""
+"""Characters to keep of what was written, to see whether it ends in a separator."""
 
 
 class Workload(Record):
-    """An object that makes pods, or a pod.
+    """A pod, or an object that creates pods.
 
-    `place` is its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
+    `place`: its index in a List, else empty. `metadata` and `spec` are those of the pod template.
     """
 
     kind: str
@@ -120,34 +117,34 @@ class Workload(Record):
 
     @property
     def bare(self) -> bool:
-        """Whether it has no pod spec, as a patch has none: there is nothing to inject."""
+        """Whether it has no pod spec, for example a patch: there is nothing to inject."""
         _, _, spec_path = _KINDS[self.kind]
         return _at(self.tree, spec_path).get("spec") is None
 
     @property
     def title(self) -> str:
-        """How messages name it: kind, namespace and name."""
+        """The name for messages: kind, namespace and name."""
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.kind} {quote(full)}"
 
     def pod(self) -> Tree:
-        """A copy of the pod as manual injection sees it: for a CronJob with the metadata of the job, as in Istio."""
+        """Return a copy of the pod for manual injection; for a CronJob with the job's metadata, as in Istio."""
         _, metadata_path, spec_path = _KINDS[self.kind]
         return _pod(_at(self.tree, metadata_path).get("metadata"), _at(self.tree, spec_path).get("spec"))
 
     @property
     def template_path(self) -> tuple[str, ...]:
-        """Where in the object the pod template stands; empty for a pod."""
+        """The path of the pod template in the object; empty for a pod."""
         return _KINDS[self.kind][2]
 
     def created_pod(self) -> Tree:
-        """A copy of the pod as the API server will see it: always with the pod template's metadata."""
+        """Return a copy of the pod as the API server receives it, with the pod template's metadata."""
         _, _, spec_path = _KINDS[self.kind]
         holder = _at(self.tree, spec_path)
         return _pod(holder.get("metadata"), holder.get("spec"))
 
     def with_pod(self, pod: Tree) -> Tree:
-        """A copy of the object that makes this pod instead."""
+        """Return a copy of the object with this pod as its template."""
         _, metadata_path, spec_path = _KINDS[self.kind]
         tree: Tree = clone(self.tree)
         for path, key in ((metadata_path, "metadata"), (spec_path, "spec")):
@@ -181,7 +178,7 @@ def _place(tree: Tree, path: tuple[str, ...], key: str, value: Tree) -> None:
 
 
 def workload(tree: Any, place: str = "") -> Workload | None:
-    """The workload that a tree is, None for every other object. Raises ParseError where its pod spec is no mapping."""
+    """Return the workload of a tree; None for another object. Raises ParseError if its pod spec is not a mapping."""
     if not isinstance(tree, dict):
         return None
     kind, version = tree.get("kind"), string(tree.get("apiVersion"))
@@ -199,13 +196,13 @@ def workload(tree: Any, place: str = "") -> Workload | None:
     if kind == "Pod":
         owner = PodOwner.of_pod(tree)
     else:
-        # A name that the API server will generate is not known yet, and no owner has it.
+        # generateName: the API server has not chosen a name yet.
         owner = PodOwner(name=string(metadata.get("name")), namespace=namespace, kind=kind, api_version=version)
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 
 def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
-    """The workloads of a document: the object itself, or those of a List (of Lists)."""
+    """Yield the workloads of a document: the object itself, or the items of a List, also nested."""
     if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
         for position, item in enumerate(tree["items"]):
             yield from workloads(item, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
@@ -214,9 +211,9 @@ def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
 
 
 class Selection:
-    """A choice of workloads by name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; an empty name chooses all.
+    """A selection of workloads by `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; empty selects all.
 
-    It counts those that it chose and keeps the titles of a few that it did not.
+    It counts the selected ones, and keeps a few titles of others for the error message.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -226,7 +223,7 @@ class Selection:
         self.titles: list[str] = []
 
     def takes(self, one: Workload) -> bool:
-        """Whether the workload is chosen."""
+        """Whether the workload is selected."""
         names = (one.name, f"{one.namespace}/{one.name}", f"{one.kind}/{one.name}")
         taken = not self.name or self.name.lower() in [name.lower() for name in names]
         self.chosen += taken
@@ -236,7 +233,7 @@ class Selection:
         return taken
 
     def check(self, label: str) -> None:
-        """Nothing; raises ParseError, which lists what `label` has, where a name was given and none has it."""
+        """Raise ParseError if nothing was selected by name; it lists the workloads of `label`."""
         if self.name and not self.chosen:
             more = f" and {self.others - _LISTED} more" if self.others > _LISTED else ""
             listed = ", ".join(self.titles) or "none"
@@ -244,7 +241,7 @@ class Selection:
 
 
 def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:
-    """The document with the objects at these places replaced; everything else is shared with the original."""
+    """Return the document with the objects at these places replaced; the rest is shared with the original."""
     if place in changes:
         return changes[place]
     if isinstance(tree, dict) and isinstance(tree.get("items"), list):

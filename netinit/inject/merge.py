@@ -1,9 +1,9 @@
-"""Strategic merge: Kubernetes' way of laying a partial object over another, list items joined by their keys.
+"""Strategic merge patch for pods: list items are matched by key.
 
-Facts from the API machinery: lists of the fields below are merged by a key, all others are replaced; null deletes;
-the directives `$patch: replace`, `$patch: delete`, `$retainKeys`, `$deleteFromPrimitiveList` and `$setElementOrder`
-are honoured. In a merged list the patch's items come in the patch's order; an item that only the original has goes
-before a patch item only when both were in the original in that order, else after it.
+As in Kubernetes' apimachinery: lists of the fields below are merged by key, others are replaced; null deletes; the
+directives `$patch: replace`, `$patch: delete`, `$retainKeys`, `$deleteFromPrimitiveList` and `$setElementOrder` are
+supported. A merged list has the patch's order; an item that only the original has precedes a patch item only if both
+were in the original in this order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, shown
 
-__all__ = ["MERGE_KEYS", "merge", "names_alone"]
+__all__ = ["MERGE_KEYS", "merge", "only_names"]
 
 MERGE_KEYS = {
     "containers": "name",
@@ -40,13 +40,13 @@ _ORDER = "$setElementOrder/"
 
 
 def merge(original: Tree, patch: Tree) -> Tree:
-    """The original with the patch laid over it. Neither is changed; the result may share unchanged parts.
+    """Apply the patch to the original. Neither is modified; the result may share unchanged parts.
 
-    Raises InjectionError when an item of a merged list lacks its key or a directive is unknown.
+    Raises InjectionError if an item of a merged list lacks its key, or for an unknown directive.
     """
     for key in patch:
         if key.startswith("$"):
-            return _merge_directed(original, patch)
+            return _merge_with_directives(original, patch)
     result = dict(original)
     for key, value in patch.items():
         if value is None:
@@ -56,8 +56,8 @@ def merge(original: Tree, patch: Tree) -> Tree:
     return result
 
 
-def names_alone(patch: Tree) -> Tree:
-    """The patch with nothing of a pod's spec but lists that are merged by name; of their items name and directives."""
+def only_names(patch: Tree) -> Tree:
+    """Reduce the patch to the lists of the spec that are merged by name, and their items to names and directives."""
     result = {key: value for key, value in patch.items() if "$" in key or key == "spec"}
     if isinstance(spec := result.get("spec"), dict):
         kept = {key: value for key, value in spec.items() if "$" in key or MERGE_KEYS.get(key) == "name"}
@@ -71,8 +71,8 @@ def _brief_item(item: Any) -> Any:
     return {key: value for key, value in item.items() if key == "name" or "$" in key} if isinstance(item, dict) else item
 
 
-def _merge_directed(original: Tree, patch: Tree) -> Tree:
-    """`merge` of a patch with directives."""
+def _merge_with_directives(original: Tree, patch: Tree) -> Tree:
+    """Apply a patch that contains directives."""
     directive = patch.get(_DIRECTIVE)
     if directive == "replace":
         replacement: Tree = _without_directives(patch)
@@ -81,7 +81,7 @@ def _merge_directed(original: Tree, patch: Tree) -> Tree:
         return {}
     if directive is not None:
         raise InjectionError(f"{_DIRECTIVE}: {shown(directive)} is neither replace nor delete")
-    result = _reduced(original, patch)
+    result = _apply_deletions(original, patch)
     for key, value in patch.items():
         if key == _RETAIN or key.startswith((_DELETE_SCALARS, _ORDER)):
             continue
@@ -96,8 +96,8 @@ def _merge_directed(original: Tree, patch: Tree) -> Tree:
     return result
 
 
-def _reduced(original: Tree, patch: Tree) -> Tree:
-    """A shallow copy of the original without what the patch's directives take away."""
+def _apply_deletions(original: Tree, patch: Tree) -> Tree:
+    """Return a shallow copy of the original without what the patch's directives delete."""
     result = dict(original)
     for key, value in patch.items():
         if key == _RETAIN:
@@ -110,22 +110,22 @@ def _reduced(original: Tree, patch: Tree) -> Tree:
 
 
 def _merged(key: str, before: Any, value: Any, order: Any) -> Any:
-    """The value of one field after the merge."""
+    """Return the merged value of one field."""
     if isinstance(value, dict) and (isinstance(before, dict) or _DIRECTIVE in value):
         return merge(before if isinstance(before, dict) else {}, value)
     if isinstance(value, list) and key in MERGE_KEYS:
         if isinstance(before, list):
             return _merge_list(key, before, value, order)
-        _sorted_out(key, value)  # for its errors
+        _split_directives(key, value)  # only to raise its errors
     if isinstance(value, list) and key in _MERGED_SCALARS and isinstance(before, list):
         return before + [item for item in value if item not in before]
-    return _without_directives(value)  # what the original lacks is copied: nothing in it is joined by keys
+    return _without_directives(value)  # nothing to merge with: copy
 
 
 def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> list[Any]:
-    """A list whose items are joined by the field's key."""
+    """Merge lists by the field's key."""
     name = MERGE_KEYS[field]
-    wanted, gone, replacing = _sorted_out(field, patch)
+    wanted, gone, replacing = _split_directives(field, patch)
     if replacing or not all(isinstance(item, dict) for item in before):
         before = []
     positions = {_identity(item, name): position for position, item in reversed(list(enumerate(before)))}
@@ -136,7 +136,7 @@ def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> 
         items[identity] = _without_directives(item) if base is None else merge(base, item)
     rest = [item for item in before if _identity(item, name) not in items and _identity(item, name) not in gone]
     if isinstance(order, list):
-        merged = _in_given_order(name, rest, items, order)
+        merged = _sort_by_directive(name, rest, items, order)
     else:
         merged = _interleaved(name, rest, items, positions)
     repeated = [
@@ -148,13 +148,13 @@ def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> 
 
 
 def _identity(item: Tree, name: str) -> Any:
-    """The value of the item's key; None where it has none that identifies."""
+    """Return the value of the item's key; None if it has no usable one."""
     value = item.get(name)
     return value if isinstance(value, (str, int, float)) else None
 
 
-def _sorted_out(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], bool]:
-    """The patch's items without directives, the keys of those to delete, and whether the list is replaced."""
+def _split_directives(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], bool]:
+    """Return the patch's items without directives, the keys to delete, and whether the list is replaced."""
     name = MERGE_KEYS[field]
     wanted: list[Tree] = []
     gone: set[Any] = set()
@@ -178,7 +178,7 @@ def _sorted_out(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], boo
 
 
 def _with_repeated(name: str, merged: list[Any], repeated: list[Any]) -> list[Any]:
-    """The list with the original's further items of one key (a port for TCP and UDP) behind the merged one."""
+    """Add items of the original with a repeated key (a port for TCP and UDP) after the merged one."""
     result: list[Any] = []
     for item in merged:
         result += [item, *(one for one in repeated if _identity(one, name) == _identity(item, name))]
@@ -186,7 +186,7 @@ def _with_repeated(name: str, merged: list[Any], repeated: list[Any]) -> list[An
 
 
 def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: dict[Any, int]) -> list[Any]:
-    """Patch items in the patch's order, the others before them only where the original had it so."""
+    """Return the items in the patch's order, with those of the original where their order allows it."""
     result: list[Any] = []
     waiting = iter(rest)
     other = next(waiting, None)
@@ -200,8 +200,8 @@ def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: 
     return result
 
 
-def _in_given_order(name: str, rest: list[Any], items: dict[Any, Tree], order: list[Any]) -> list[Any]:
-    """Items in the order that `$setElementOrder` gives; those that it does not name stay behind."""
+def _sort_by_directive(name: str, rest: list[Any], items: dict[Any, Tree], order: list[Any]) -> list[Any]:
+    """Sort items by `$setElementOrder`; unlisted ones come last."""
     wanted = [_identity(entry, name) if isinstance(entry, dict) else entry for entry in order]
     everything = {**{_identity(item, name): item for item in rest}, **items}
     named = [everything[identity] for identity in wanted if identity in everything]
@@ -209,26 +209,26 @@ def _in_given_order(name: str, rest: list[Any], items: dict[Any, Tree], order: l
 
 
 def _without_directives(value: Any) -> Any:
-    """A copy without directives and null fields, for values that take the place of nothing."""
+    """Copy a value without directives and null fields, for a field that the original lacks."""
     if isinstance(value, dict):
         return {
             key: _without_directives(item) if isinstance(item, (dict, list)) else item
             for key, item in value.items()
-            if item is not None and not ("$" in key and _directs(key))
+            if item is not None and not ("$" in key and _is_directive(key))
         }
     if isinstance(value, list):
-        kept = [item for item in value if not (isinstance(item, dict) and _is_order(item))]
+        kept = [item for item in value if not (isinstance(item, dict) and _is_directive_item(item))]
         return [_without_directives(item) if isinstance(item, (dict, list)) else item for item in kept]
     return value
 
 
-def _directs(key: str) -> bool:
-    """Whether a key is none of the object's, but says how it is merged."""
+def _is_directive(key: str) -> bool:
+    """Whether a key is a merge directive."""
     return key in {_DIRECTIVE, _RETAIN} or key.startswith((_DELETE_SCALARS, _ORDER))
 
 
-def _is_order(item: Tree) -> bool:
-    """Whether an item of a list is no item, but says what happens to others."""
+def _is_directive_item(item: Tree) -> bool:
+    """Whether a list item is a directive."""
     return item.get(_DIRECTIVE) == "delete" or item == {_DIRECTIVE: "replace"}
 
 

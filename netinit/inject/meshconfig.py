@@ -1,7 +1,7 @@
-"""MeshConfig and ProxyConfig: Istio's defaults, the user's YAML over them, and how templates see the result.
+"""MeshConfig and ProxyConfig: the user's YAML over Istio's defaults, as template data.
 
-Field names are those of the YAML. Unknown fields are kept and ignored, as newer meshes have some that we do not know.
-A ProxyConfig given for a pod replaces fields whole; only proxyMetadata is merged, as Istio documents it.
+Field names are those of the YAML. Unknown fields, for example of newer releases, are kept and ignored. A pod's
+ProxyConfig replaces whole fields; only proxyMetadata is merged, as documented by Istio.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "
 
 
 def seconds(text: str) -> float | None:
-    """The seconds of a duration as Go writes it (`45s`, `1m30s`, `1.5h`), None for anything else."""
+    """Parse a Go duration (`45s`, `1m30s`, `1.5h`) into seconds; None for another text."""
     nanoseconds = duration(text)
     return None if nanoseconds is None else nanoseconds / 10**9
 
 
 def _number(value: Any) -> int | None:
-    """The int32 of a number or of its digits, as protobuf's JSON takes both."""
+    """Return the int32 of a number or a text of digits, as protobuf's JSON accepts both."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,10}", value):
         value = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -103,7 +103,7 @@ def _number(value: Any) -> int | None:
 
 
 def read_proxy_config(tree: Tree) -> Tree:
-    """The fields that a ProxyConfig sets, in protobuf's spelling. Raises ConfigError for what Istio refuses."""
+    """Return the fields set by a ProxyConfig, normalized as protobuf's JSON. Raises ConfigError for what Istio rejects."""
     fields = read_message("ProxyConfig", tree, whole=False)
     problems = [
         f"{name}: {shown(value)} {problem}"
@@ -126,7 +126,7 @@ def read_proxy_config(tree: Tree) -> Tree:
 
 
 def _problem(name: str, value: Any) -> str | None:
-    """What is wrong with the value of a field, by Istio's rules; None for nothing."""
+    """Return the problem of a field's value by Istio's rules, or None."""
     if name in {"configPath", "binaryPath", "serviceCluster", "discoveryAddress"} and not value:
         return "must not be empty"
     if name in {"proxyAdminPort", "statusPort"} and not 1 <= value <= MAX_PORT:
@@ -142,7 +142,7 @@ def _problem(name: str, value: Any) -> str | None:
 
 
 def _bad_address(text: str) -> str | None:
-    """What is wrong with the address of a server, HOST:PORT; None for nothing."""
+    """Return the problem of a server address, HOST:PORT, or None."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or (":" in host and not bracketed):
@@ -159,7 +159,7 @@ def _bad_address(text: str) -> str | None:
 
 
 def check_proxy_config(tree: Tree) -> str | None:
-    """What is wrong with the fields of a ProxyConfig, or None; unknown fields are not judged."""
+    """Return the problem of a ProxyConfig's fields, or None; unknown fields are ignored."""
     try:
         read_proxy_config(tree)
     except ConfigError as error:
@@ -168,13 +168,13 @@ def check_proxy_config(tree: Tree) -> str | None:
 
 
 class ProxyConfig(Record):
-    """The effective ProxyConfig of a pod: `fields` with everything that is set, `defaults` of its release line."""
+    """A pod's effective ProxyConfig: `fields` has all settings, `defaults` those of its Istio release."""
 
     fields: Tree
     defaults: Mapping[str, Any]
 
     def overlaid(self, tree: Tree) -> ProxyConfig:
-        """The configuration with the fields of another over it; null fields keep what was. Raises ConfigError."""
+        """Return this configuration with the fields of another over it; null fields keep their value. Raises ConfigError."""
         try:
             given = read_proxy_config(tree)
         except ConfigError as error:
@@ -194,7 +194,7 @@ class ProxyConfig(Record):
         return ProxyConfig(fields=fields, defaults=self.defaults)
 
     def with_annotation(self, text: str) -> ProxyConfig:
-        """The configuration with that of the annotation `proxy.istio.io/config` over it. Raises InjectionError."""
+        """Return this configuration with the annotation `proxy.istio.io/config` over it. Raises InjectionError."""
         try:
             return self.overlaid(mapping(goyaml.load(text)))
         except (ParseError, ConfigError) as error:
@@ -203,13 +203,13 @@ class ProxyConfig(Record):
             ) from error
 
     def changed(self) -> Tree:
-        """The known fields that differ from the defaults, in protobuf's order and without what its JSON leaves out."""
+        """Return the known fields that differ from the defaults, in protobuf's order, without those its JSON omits."""
         whole = read_message("ProxyConfig", self.fields)
         return {name: value for name, value in whole.items() if value != self.defaults.get(name)}
 
     @property
     def status_port(self) -> int:
-        """The port on which the agent answers probes and metrics."""
+        """The port where the agent serves probes and metrics."""
         return int(self.fields.get("statusPort") or 0)
 
     @property
@@ -224,12 +224,12 @@ class ProxyConfig(Record):
 
     @property
     def image_type(self) -> str:
-        """The type of the proxy's image (`debug`, `distroless`, `default`), empty when unset."""
+        """The type of the proxy's image (`debug`, `distroless`, `default`); empty if not set."""
         return string(mapping(self.fields.get("image")).get("imageType"))
 
 
 class MeshConfig(Record):
-    """The effective MeshConfig: `fields` over the defaults of its release line, and its ProxyConfig."""
+    """The effective MeshConfig: `fields` over the defaults of its Istio release, and the default ProxyConfig."""
 
     fields: Tree
     proxy: ProxyConfig
@@ -237,7 +237,7 @@ class MeshConfig(Record):
 
     @classmethod
     def of(cls, tree: Tree | None = None, *, classic: bool = False) -> MeshConfig:
-        """The mesh of a tree (null for none). Raises ConfigError for a field of the wrong type."""
+        """Create the MeshConfig of a tree (None: defaults). Raises ConfigError for a field of the wrong type."""
         tree = mapping(tree)
         if "defaultConfig" in tree and not isinstance(tree["defaultConfig"], (dict, type(None))):
             raise ConfigError(f"mesh: defaultConfig must be a mapping, not {shown(tree['defaultConfig'])}")
@@ -261,7 +261,7 @@ class MeshConfig(Record):
 
     @classmethod
     def load(cls, text: str, *, classic: bool = False) -> MeshConfig:
-        """The mesh of a YAML text (the key `mesh` of the ConfigMap `istio`). Raises ConfigError."""
+        """Parse a MeshConfig in YAML (the key `mesh` of the ConfigMap `istio`). Raises ConfigError."""
         try:
             tree = goyaml.load(text)
         except ParseError as error:

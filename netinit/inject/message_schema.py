@@ -1,4 +1,4 @@
-"""The fields of Istio's mesh configuration and of the messages in it, in protobuf's order, which is the order of its JSON."""
+"""The fields of Istio's mesh configuration messages, in the order of the .proto definition and its JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CAPITAL = "([A-Z])"
 
 
 class MessageField(NamedTuple):
-    """A field of a message: its type as the data file spells it, the oneof of which only one field is set, its other names."""
+    """A field of a message: its type as in the data file, its oneof, and its other names."""
 
     kind: str
     oneof: str
@@ -27,7 +27,7 @@ class MessageField(NamedTuple):
 
 @functools.cache
 def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The lines of messages and those of enumerations, by name."""
+    """Return the data lines of messages and of enumerations, by name."""
     messages: dict[str, str] = {}
     enums: dict[str, str] = {}
     target = messages
@@ -42,7 +42,7 @@ def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
 
 @functools.cache
 def fields_of(message: str) -> Mapping[str, MessageField] | None:
-    """The fields of a message by their JSON name; None for what is no message."""
+    """Return a message's fields by JSON name; None if the name is not a message."""
     line = _tables()[0].get(message)
     return None if line is None else dict(_fields(line))
 
@@ -57,7 +57,7 @@ def _fields(line: str) -> Iterator[tuple[str, MessageField]]:
 
 
 def go_name(proto_name: str) -> str:
-    """The name of the Go field: mesh_mTLS is MeshMTLS."""
+    """Return the Go name of a field: mesh_mTLS is MeshMTLS."""
     return re.sub(_INITIAL, lambda found: found[1].upper(), proto_name)
 
 
@@ -68,6 +68,6 @@ def go_type(name: str) -> str:
 
 @functools.cache
 def enum_names(enum: str) -> Mapping[int, str]:
-    """The names of an enumeration by number; 0 is the default."""
+    """Return an enumeration's names by number; 0 is the default."""
     pairs = (entry.rpartition("=") for entry in _tables()[1][enum].split())
     return {int(number): name for name, _, number in pairs}

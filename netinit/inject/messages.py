@@ -1,4 +1,4 @@
-"""Protobuf messages as templates see them: Go's fields, getters that work on nil too, and protobuf's text and JSON."""
+"""Protobuf messages as template data: Go fields, getters that accept nil, and protobuf's text and JSON formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Message"]
 
 
 class _Lazy(Mapping[str, Any]):
-    """A mapping of known names, whose values are made when they are asked for."""
+    """A mapping with known keys, whose values are created on access."""
 
     def __init__(self, names: Mapping[str, Any], make: Callable[[str], Any]) -> None:
         self._names, self._make = names, make
@@ -52,7 +52,7 @@ class _Lazy(Mapping[str, Any]):
 
 
 class Message(Struct):
-    """A pointer to a message, nil where there is no tree. `given` are Go fields that are not to be read from the tree."""
+    """A pointer to a message; nil without a tree. `given`: Go fields with a fixed value instead of the tree's."""
 
     def __init__(self, name: str, tree: Tree | None, given: Mapping[str, Any] | None = None) -> None:
         self.name, self.tree = name, mapping(tree)
@@ -71,7 +71,7 @@ class Message(Struct):
         )
 
     def go_json(self) -> Any:
-        """The message in protobuf's JSON."""
+        """Return the message in protobuf's JSON."""
         try:
             return None if self.nil else read_message(self.name, self.tree)
         except ConfigError as error:
@@ -93,14 +93,14 @@ class Message(Struct):
         return lambda: value
 
     def _chosen(self, oneof: str) -> Any:
-        """The pointer to the struct that holds the field of the oneof that is set, or nil."""
+        """Return the pointer to the wrapper struct of the oneof field that is set, or nil."""
         for name, (json_name, field) in self._by_go_name.items():
             if field.oneof == oneof and self.tree.get(json_name) is not None:
                 return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})
         return None
 
     def _text(self) -> str:
-        """The message in protobuf's text format, in one line."""
+        """Return the message in protobuf's text format, on one line."""
         if self.nil:
             return "<nil>"
         written = (self._entry(name, field) for name, (_, field) in self._by_go_name.items())
@@ -149,7 +149,7 @@ _WRAPPERS = {
 
 
 def _value(kind: str, raw: Any) -> Any:
-    """The value of a field of that type; the type's zero where there is none or one of another type."""
+    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
     if kind in _SCALARS:
         return _SCALARS[kind](raw)
     if kind == "Duration":
@@ -188,7 +188,7 @@ def _enum(name: str, raw: Any) -> Enum:
 
 
 def _well_known(name: str, fields: Mapping[str, Any], *, nil: bool) -> Struct:
-    """A message of protobuf's own, whose getters work on nil too."""
+    """Return one of protobuf's well-known messages, whose getters accept nil."""
     methods: dict[str, Callable[[], Any]] = {f"Get{field}": _constant(value) for field, value in fields.items()}
     text = " ".join(f"{field.lower()}:{sprint(value)}" for field, value in fields.items() if value)
     methods["String"] = lambda: "<nil>" if nil else text

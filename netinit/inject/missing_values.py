@@ -1,7 +1,7 @@
-"""What Go's templates print in the place of a missing or unfit value: `<nil>`, `<no value>`, `%!s(<nil>)`.
+"""Reject what Go templates print for missing or unsuitable values: `<nil>`, `<no value>`, `%!s(<nil>)`.
 
-Go calls that no error, so that it would end in a pod as the name of an image or a list of ports. Here a rendered field
-that holds it is refused. A text that the pod itself brings may look like that, and stays.
+Go does not treat this as an error, so it would become an image name or a list of ports. A text from the pod itself may
+contain it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ _ACTION = 200  # characters of an action that an error shows
 
 
 def may_hold_unset(text: str) -> bool:
-    """Whether it is worth looking closer at a rendered text."""
+    """Whether a rendered text may contain such output (a quick check)."""
     return "<n" in text or "%!" in text
 
 
 def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering], source: str) -> None:
-    """Nothing; raises InjectionError with a line for every field of the tree that holds what stands for no value.
+    """Raise InjectionError with a line for each field that contains the output of a missing value.
 
-    `trace` renders the template of that name again with every action marked; `source` is the template's text, in which
-    lines are counted.
+    `trace` renders the template `name` again with every action marked; `source` is its text, for line numbers.
     """
     found = [(path, text, words) for path, text in _fields(tree, "") if (words := re.findall(_UNSET, text))]
     if not found:
@@ -54,7 +53,7 @@ def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering]
 
 
 def _fields(tree: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Every text of the tree with the path of its field, and every key with that of its map."""
+    """Yield every text with the path of its field, and every key with the path of its map."""
     if isinstance(tree, str):
         yield path or "the whole", tree
     elif isinstance(tree, dict):
@@ -68,7 +67,7 @@ def _fields(tree: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def texts_in(tree: Any) -> Iterator[str]:
-    """Every key and text of the tree."""
+    """Yield every key and text of the tree."""
     todo = [tree]
     while todo:
         item = todo.pop()

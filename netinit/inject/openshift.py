@@ -1,4 +1,4 @@
-"""The user and group ids that OpenShift allows the proxy of a namespace to run as."""
+"""The user and group ids that OpenShift permits for a namespace's proxies."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BLOCK = r"([0-9]{1,10})([/-])([0-9]{1,10})\Z"
 
 
 def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
-    """The uid and gid of the proxy: the last ones of the namespace's ranges, which applications seldom take.
+    """Return the proxy's uid and gid: the last of the namespace's ranges, which applications rarely use.
 
-    None where the namespace has no range (no OpenShift). A range is `start/size` or `first-last`; of several the
-    first counts. Without a range of groups the one of users holds for both. Raises InjectionError for a bad range.
+    None if the namespace has no ranges (not OpenShift). A range is `start/size` or `first-last`; the first of several
+    is used. Without a range for groups, the one for users applies. Raises InjectionError for an invalid range.
     """
     if UID_RANGE not in annotations:
         return None

@@ -1,6 +1,7 @@
-"""The workload that a pod belongs to: its name, namespace, kind and API version, as templates see them.
+"""The workload that a pod belongs to: its name, namespace, kind and API version, as template data.
 
-A pod names its direct controller only, a ReplicaSet or a Job, whose name leads to the Deployment or CronJob behind it.
+A pod names only its direct controller, such as a ReplicaSet or Job; the Deployment or CronJob is derived from that
+one's name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class PodOwner(Record):
 
     @classmethod
     def of_pod(cls, pod: Tree, namespace: str = "") -> PodOwner:
-        """The workload of a pod; the pod itself when nothing controls it or it was not generated."""
+        """Return the workload of a pod: the pod itself if it has no controller or no generateName."""
         metadata = mapping(pod.get("metadata"))
         namespace = string(metadata.get("namespace")) or namespace
         itself = cls(name=string(metadata.get("name")), namespace=namespace)

@@ -1,8 +1,7 @@
-"""JSON patch (RFC 6902): the difference of two objects as an admission webhook answers it, and its application.
+"""Create and apply JSON patches (RFC 6902), as in an admission webhook's answer.
 
-Law: apply_patch(before, json_patch(before, after)) == after. The operations come in the order in which injectors have
-always sent them: removals, then init containers, containers, volumes and pull secrets, then the rest, annotations and
-labels last.
+Invariant: apply_patch(before, json_patch(before, after)) == after. Operations are in the order that injectors use:
+removals, init containers, containers, volumes, pull secrets, the rest, annotations and labels.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _RANKS = {key: (place, "") for places, keys in ((0, _FIRST), (100, _LAST)) for p
 
 
 def json_patch(before: Tree, after: Tree) -> list[Tree]:
-    """The operations (op, path, value) that turn `before` into `after`; empty when they are equal."""
+    """Return the operations (op, path, value) that turn `before` into `after`; empty if they are equal."""
     operations: list[Tree] = []
     _compare("", before, after, operations)
     return operations
@@ -36,7 +35,7 @@ def _pointer(path: str, key: str | int) -> str:
 
 
 def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None:
-    if before is after:  # a merged object shares with the original what is the same
+    if before is after:  # a merged object shares unchanged parts with the original
         return
     if isinstance(before, dict) and isinstance(after, dict):
         gone = sorted(before.keys() - after.keys(), key=_rank)
@@ -53,7 +52,7 @@ def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None
 
 
 def _compare_lists(path: str, before: list[Any], after: list[Any], operations: list[Tree]) -> None:
-    """Removals from the end, then each place of the new list: the same item, the same name changed, or a new item."""
+    """Compare lists: remove from the end, then replace or add by position."""
     wanted = [_identity(item) for item in after]
     current = list(before)
     known = set(wanted)
@@ -73,16 +72,16 @@ def _compare_lists(path: str, before: list[Any], after: list[Any], operations: l
 
 
 def _identity(item: Any) -> str:
-    """What makes an item the same one after a change: its name, else its whole value."""
+    """Return what identifies an item across changes: its name, else its whole value."""
     if isinstance(item, dict) and isinstance(item.get("name"), str):
         return f"name {item['name']}"
     return f"{type(item).__name__} {item!r}"
 
 
 def apply_patch(document: Any, operations: list[Tree]) -> Any:
-    """The document after add, remove and replace operations (RFC 6902); the one given is not changed.
+    """Return the document after `add`, `remove` and `replace` operations (RFC 6902); the argument is not modified.
 
-    Raises ParseError for a patch that is none, for other operations, and where a path leads nowhere.
+    Raises ParseError for an invalid patch, another operation, or a path that does not exist.
     """
     result = clone(document)
     for operation in _checked(operations):
@@ -99,7 +98,7 @@ def apply_patch(document: Any, operations: list[Tree]) -> Any:
             for step in parents:
                 target = target[_index(step)] if isinstance(target, list) else target[step]
             if not isinstance(target, (dict, list)):
-                raise TypeError(target)  # noqa: TRY301 - all that leads nowhere ends below
+                raise TypeError(target)  # noqa: TRY301 - handled below like other bad paths
             _apply_one(target, last, operation)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ParseError(f"JSON patch: {kind} {shown(path)}: there is no such place") from error
@@ -127,7 +126,7 @@ def _checked(operations: Any) -> list[Tree]:
 
 
 def _steps(path: Any) -> list[str]:
-    """The keys of a JSON pointer (RFC 6901), in which ~1 is a slash and ~0 a tilde."""
+    """Split a JSON pointer (RFC 6901) into keys; ~1 is a slash and ~0 a tilde."""
     if not isinstance(path, str) or (path and path[0] != "/") or re.search(_BAD_ESCAPE, path):
         raise ParseError(
             f"JSON patch: {shown(path)} is no JSON pointer: steps begin with /, and ~ stands before 0 or 1 only"
@@ -136,7 +135,7 @@ def _steps(path: Any) -> list[str]:
 
 
 def _index(step: str) -> int:
-    """The place in a list: digits without a zero before them, and nothing else that Python takes for a number."""
+    """Parse a list index: ASCII digits without a leading zero."""
     if not re.match(_INDEX, step):
         raise ValueError(step)
     return int(step)

@@ -1,7 +1,7 @@
-"""Injection of one pod: the templates rendered, merged and completed, in Istio's order.
+"""Inject one pod: render the templates, merge and complete them, in Istio's order.
 
-Laws: the pod given is never changed; injecting an injected pod gives an equal pod; a pod that cannot be injected
-raises InjectionError, whose lines name the annotation or the template.
+Invariants: the argument is never modified; injecting an injected pod gives an equal pod; if a pod cannot be injected,
+an InjectionError names the annotation or template in each line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from netinit.inject.containers import (
     security,
 )
 from netinit.inject.kubelets import Kubelets
-from netinit.inject.merge import merge, names_alone
+from netinit.inject.merge import merge, only_names
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.openshift import proxy_ids
 from netinit.inject.owner import PodOwner
@@ -50,12 +50,12 @@ __all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
-_MOST_TEMPLATES = 64  # of one pod: each is rendered and merged
+_MOST_TEMPLATES = 64  # per pod: each one is rendered and merged
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
 
 
 class Namespace(Record):
-    """The pod's namespace: its name, and labels and annotations where they are known."""
+    """The pod's namespace: its name, and its labels and annotations as far as known."""
 
     name: str = ""
     labels: Mapping[str, str] = {}
@@ -63,11 +63,10 @@ class Namespace(Record):
 
 
 class Settings(Record):
-    """What an injector is started with, beside its configuration.
+    """An injector's settings besides its configuration.
 
-    `environment` holds variables for the proxy, such as a webhook's URL may give them; `proxy_metadata` is the mesh's where its
-    configuration does not say otherwise. Where `kubelets` are given, they decide about native sidecars, in the place of
-    `native_sidecars`.
+    `environment`: variables for the proxy, for example from a webhook's URL. `proxy_metadata`: defaults for the mesh's.
+    `kubelets`, if given, decide about native sidecars instead of `native_sidecars`.
     """
 
     revision: str = ""
@@ -79,7 +78,7 @@ class Settings(Record):
     proxy_metadata: Mapping[str, str] = {}
 
     def uses_native_sidecar(self, spec: Tree) -> bool:
-        """Whether the proxy of a pod with this spec is a native sidecar, where its annotation says nothing."""
+        """Whether the proxy of a pod with this spec is a native sidecar by default (without an annotation)."""
         return self.native_sidecars if self.kubelets is None else self.kubelets.run_native_sidecars(string(spec.get("nodeName")))
 
 
@@ -91,10 +90,10 @@ def inject_pod(
     settings: Settings | None = None,
     owner: PodOwner | None = None,
 ) -> Tree:
-    """The pod with everything that the configuration adds; the decision to inject is the caller's (`decide`).
+    """Return the pod with everything that the configuration adds; first call `decide`, this function does not.
 
-    A pod template is as good as a pod; then `owner` is the workload that it belongs to, which is otherwise found
-    from the pod's owner references. Raises InjectionError.
+    The pod may be a pod template; then pass its workload as `owner`, which is otherwise derived from the pod's owner
+    references. Raises InjectionError.
     """
     namespace = namespace or Namespace()
     settings = settings or Settings()
@@ -114,7 +113,7 @@ def inject_pod(
         ids=proxy_ids(namespace.annotations),
     )
     if config.classic:
-        from netinit.inject.classic import inject_classic  # configurations of the first releases alone need it
+        from netinit.inject.classic import inject_classic  # only needed for Istio 1.0 to 1.1
 
         result = inject_classic(pod, config, subject)
     else:
@@ -124,7 +123,7 @@ def inject_pod(
 
 
 def injection_warnings(pod: Tree) -> tuple[str, ...]:
-    """What the owner of a pod that is injected should know, though the injection goes on: a sentence each."""
+    """Return warnings for the owner of an injected pod."""
     policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
     found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
     if policy not in {"", "ClusterFirst"}:
@@ -133,7 +132,7 @@ def injection_warnings(pod: Tree) -> tuple[str, ...]:
 
 
 def _parts(pod: Tree) -> tuple[Tree, Tree]:
-    """The pod's metadata and spec, made where they are absent; a spec of another type is refused."""
+    """Return the pod's metadata and spec, created if absent. Raises InjectionError for a wrong type."""
     for key in ("metadata", "spec"):
         if pod.get(key) is None:
             pod[key] = {}
@@ -143,7 +142,7 @@ def _parts(pod: Tree) -> tuple[Tree, Tree]:
 
 
 def _modes(config: InjectionConfig) -> tuple[str, ...]:
-    """The interception modes that the configuration's templates know; those of 1.0 had no NONE."""
+    """Return the interception modes that the configuration's templates support; those of 1.0 had no NONE."""
     known = any("NONE" in source for source in config.sources.values()) or not config.brackets
     return INTERCEPTION_MODES if known else INTERCEPTION_MODES[:2]
 
@@ -162,7 +161,7 @@ def _proxy_config(metadata: Tree, namespace: str, config: InjectionConfig, setti
 
 
 def select_templates(annotations: Mapping[str, str], config: InjectionConfig) -> tuple[str, ...]:
-    """The names of the templates for a pod: those of its annotation, else the defaults, aliases written out."""
+    """Return a pod's templates: those of its annotation, else the defaults; aliases are expanded."""
     asked = annotations.get(TEMPLATES)
     wanted = [name.strip() for name in asked.split(",")] if asked is not None else config.default_templates
     chosen = [real for name in wanted for real in config.aliases.get(name, (name,))]
@@ -176,12 +175,12 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
 
 
 def _of_pod(overlay: Tree) -> Tree:
-    """The overlay without fields at its top that a pod has not, as Go's type drops them."""
+    """Return the overlay without top-level fields unknown in a pod, as decoding in Go drops them."""
     return {name: value for name, value in overlay.items() if name in POD_FIELDS or name.startswith("$")}
 
 
 class _Injection:
-    """One injection in the current format, step by step; it owns its pod."""
+    """An injection in the current format; modifies its own copy of the pod."""
 
     def __init__(self, pod: Tree, config: InjectionConfig, settings: Settings, subject: Subject) -> None:
         self.pod = pod
@@ -190,11 +189,11 @@ class _Injection:
         self.subject = subject
         self.annotations = strings(pod["metadata"].get("annotations"))
         self.status = Status.of_pod(pod)
-        self.template: Tree = {}  # what the templates give together, but of it the names alone
+        self.template: Tree = {}  # the merged templates, reduced to names
         self.original = pod
 
     def run(self) -> Tree:
-        """The injected pod."""
+        """Return the injected pod."""
         self._render()
         self._apply_overrides()
         metadata, spec = _parts(self.pod)
@@ -216,7 +215,7 @@ class _Injection:
         return self.pod
 
     def _stripped(self) -> Tree:
-        """The pod as the templates see it: without what an earlier injection added, the user's own put back."""
+        """Return the pod for the templates: without an earlier injection's additions, with the user's containers restored."""
         pod: Tree = clone(self.pod)
         metadata, spec = _parts(pod)
         if self.status is not None:
@@ -227,7 +226,7 @@ class _Injection:
         return pod
 
     def _render(self) -> None:
-        """Render every template and merge it over the pod, and over what the ones before gave."""
+        """Render each template, and merge it over the pod and the previous templates."""
         seen = self._stripped()
         chosen = select_templates(self.annotations, self.config)
         overlays = [_of_pod(render(name, self.config, seen, self.subject)) for name in chosen]
@@ -238,7 +237,7 @@ class _Injection:
         merged = self.original
         for overlay in overlays:
             merged = merge(merged, overlay)
-            self.template = merge(self.template, names_alone(overlay))
+            self.template = merge(self.template, only_names(overlay))
         self.pod = merged
 
     def _native(self) -> bool:
@@ -256,9 +255,9 @@ class _Injection:
         self._follow_user(spec, security(find_proxy(overrides.saved)))
 
     def _follow_user(self, spec: Tree, chosen: Tree) -> None:
-        """Let the interception follow the ids under which the user runs the proxy (its security context).
+        """Adapt the interception to the user and group of the proxy in the user's security context.
 
-        TPROXY needs root, so there the user's choice is undone. The rules exempt the proxy's uid, which cannot be 0.
+        TPROXY needs root, so the user's setting is reverted. The rules exempt the proxy's uid, which must not be 0.
         """
         uid, gid = chosen.get("runAsUser"), chosen.get("runAsGroup")
         containers = spec.get("initContainers")
@@ -280,7 +279,7 @@ class _Injection:
             init["args"] = [*arguments[:position], string(uid), *arguments[position + 1 :]]
 
     def _environment(self) -> dict[str, str]:
-        """Variables that replace those of the template: the injector's, and cluster and network where known."""
+        """Return variables that override the template's: the injector's, and cluster and network if known."""
         values = mapping(self.config.values.get("global"))
         result = dict(self.settings.environment)
         cluster = result.get(_CLUSTER) or string(mapping(values.get("multiCluster")).get("clusterName"))

@@ -1,8 +1,7 @@
-"""Whether what a template rendered fits the types of Kubernetes' API, so that it is refused here and not by the server.
+"""Check rendered fields against the types of the Kubernetes API, so that an error is reported here instead of by the server.
 
-Only fields of a pod that templates write are known; others, and those of newer versions, are not judged. A line of the
-table is `field:type`: string, bool, int32, int64, port (a number or a name), another table, `[]` before a type for
-lists, `map` for maps of texts.
+Only pod fields that templates write are known; others are not checked. A line of the table is `field:type`: string,
+bool, int32, int64, port (a number or a name), another table, `[]` before a type for a list, `map` for a map of strings.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _table(name: str) -> Mapping[str, str]:
 
 
 def misfits(tree: Any, kind: str = "Pod", path: str = "") -> Iterator[str]:
-    """A sentence for every value of a partial pod that has not the type of its field; null fits everywhere."""
+    """Yield a sentence for each value of a partial pod with the wrong type; null is always valid."""
     if tree is None:
         return
     if kind.startswith("[]"):
@@ -75,7 +74,7 @@ def misfits(tree: Any, kind: str = "Pod", path: str = "") -> Iterator[str]:
             return
         of_items = kind[2:]
         for position, item in enumerate(tree):
-            if of_items not in _SCALARS or _unfit(item, of_items):  # most fit, and are not asked for their place
+            if of_items not in _SCALARS or _expected(item, of_items):  # most are valid; do not compute their paths
                 yield from misfits(item, of_items, f"{path}[{position}]")
     elif kind == "map" or kind in _TABLES:
         if not isinstance(tree, dict):
@@ -83,14 +82,14 @@ def misfits(tree: Any, kind: str = "Pod", path: str = "") -> Iterator[str]:
             return
         known = dict.fromkeys(tree, "string") if kind == "map" else _table(kind)
         for key, item in tree.items():
-            if key in known and ((field := known[key]) not in _SCALARS or _unfit(item, field)):
+            if key in known and ((field := known[key]) not in _SCALARS or _expected(item, field)):
                 yield from misfits(item, field, f"{path}.{key}" if path else key)
-    elif wanted := _unfit(tree, kind):
+    elif wanted := _expected(tree, kind):
         yield f"{path} is {shown(tree)} and must be {wanted}"
 
 
-def _unfit(value: Any, kind: str) -> str:
-    """What a value of that type must be, where this one is not; empty where it is."""
+def _expected(value: Any, kind: str) -> str:
+    """Return what a value of this type must be, if this one is not; otherwise empty."""
     if kind == "string":
         return "" if isinstance(value, str) else "a text: put it in quotes"
     if kind == "bool":

@@ -1,4 +1,4 @@
-"""What a pod's manifest says about interception: the init container's options, and the annotations behind them."""
+"""Read from a pod's manifest how it is intercepted: the init container's options, and the annotations they come from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from netinit.options import Options
 
 @dataclass(frozen=True, slots=True)
 class ContainerUser:
-    """A container's name, and the user and group that the manifest gives it; None where the image decides."""
+    """A container's name, and the user and group in the manifest; None if the image decides."""
 
     container: str
     uid: int | None
@@ -41,15 +41,14 @@ class ContainerUser:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What a pod's manifest says; `name` is its kind, namespace and name as messages give them.
+    """What a pod's manifest shows; `name` is its kind, namespace and name for messages.
 
-    `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
-    with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
-    a CNI plugin makes of its annotations, or a mesh's ambient agent (`is_ambient`).
-    `name_servers` are those of its dnsConfig; with `only_these` there are no
-    others (dnsPolicy None). `has_tunnel`: see netinit.inject.hbone. `users` are those of the containers that use the network
-    beside the proxy, `shared_owners` the containers that run as the proxy: see netinit.inject.warnings. `accepted` are the codes
-    of findings that its annotation accepts, each with the reason.
+    `origins`: the annotation that sets an option. `addresses`: the pod's own. `findings`: problems of the pod itself.
+    `programs`: False if no container programs rules; the options are then those of a CNI plugin, or of an ambient
+    mesh's agent (`is_ambient`). `name_servers`: those of its dnsConfig, the only ones if `only_these` (dnsPolicy None).
+    `has_tunnel`: see netinit.inject.hbone. `users`: of the containers with traffic besides the proxy. `shared_owners`:
+    the containers that run as the proxy's user or group, see netinit.inject.warnings. `accepted`: the finding codes
+    that its annotation accepts, with reasons.
     """
 
     name: str
@@ -61,7 +60,7 @@ class PodFacts:
     host_network: bool = False
     programs: bool = True
     is_ambient: bool = False
-    intercepted: bool = True  # False: on the host's network, or neither an init container nor a proxy is there
+    intercepted: bool = True  # False on the host network, or without an init container and a proxy
     name_servers: tuple[str, ...] = ()
     only_these: bool = False
     has_tunnel: bool | None = None
@@ -72,10 +71,10 @@ class PodFacts:
 
 
 def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
-    """The facts of every pod and pod template in manifests (name and text each: YAML or JSON, also Lists), in their order.
+    """Return the facts of all pods and pod templates in manifests, given as (name, text) in YAML or JSON, also Lists.
 
-    `select` leaves those of this name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, which names the manifest,
-    where one cannot be read or none has a pod, and OptionError with a line for every pod whose options cannot be read.
+    `select`: only this one, `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, with the manifest's name, if
+    one is invalid or none contains a pod, and OptionError with a line for each pod with invalid options.
     """
     found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
     names = shorten(", ".join([label for label, _ in manifests]))
@@ -101,9 +100,9 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[P
 
 
 def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
-    """The facts of one pod that is a tree already. ParseError where it is none; OptionError.
+    """Return the facts of one pod, given as a tree. Raises ParseError and OptionError.
 
-    `base` has what the node agent's configuration says of pods that it programs.
+    `base`: the node agent's defaults for pods that it programs.
     """
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
@@ -119,7 +118,7 @@ def _workloads(label: str, text: str) -> list[Workload]:
 
 
 def _options(container: Tree | None, annotations: dict[str, str], spec: Tree, base: Options, *, is_ambient: bool) -> Options:
-    """The options that the pod's rules are made of: its init container's, or those of whatever programs it from outside."""
+    """Return the options of the pod's rules: its init container's, or those of the CNI plugin or ambient agent."""
     if container is not None and not only_validates(container):
         return options_of(container)
     if is_ambient:
@@ -179,7 +178,7 @@ def _users(spec: Tree, init: Tree | None) -> Iterator[ContainerUser]:
 
 
 def _addresses(items: object) -> Iterator[str]:
-    """Those of a list's texts that are addresses, as a resolver takes them."""
+    """Yield the texts of a list that are IP addresses, as a resolver parses them."""
     for item in items if isinstance(items, list) else ():
         with contextlib.suppress(ValueError):
             yield parse_address(string(item))

@@ -1,8 +1,8 @@
-"""Probe rewrite: the kubelet's probes go to the agent beside the proxy, which asks the application.
+"""Probe rewriting: the kubelet's probes go to the sidecar's agent, which probes the application.
 
-A kubelet has no certificate of the mesh, and its connections would be refused by mutual TLS. So every http, tcp and
-grpc action (readiness, liveness, startup, preStop, postStart) becomes an HTTP request to the agent's status port, and
-the action itself goes into ISTIO_KUBE_APP_PROBERS, a JSON map from the agent's path to it.
+A kubelet has no mesh certificate, so mutual TLS would reject its connections. Each http, tcp and grpc action
+(readiness, liveness, startup, preStop, postStart) becomes an HTTP request to the agent's status port; the original
+action goes into ISTIO_KUBE_APP_PROBERS, a JSON map by the agent's path.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _ACTIONS = ("httpGet", "tcpSocket", "grpc")
 
 
 def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
-    """Whether the pod's probes are rewritten: the annotation where it is a boolean, else the default."""
+    """Whether to rewrite the pod's probes: its annotation if that is a boolean, else the default."""
     asked = go_bool(annotations[REWRITE_PROBES]) if REWRITE_PROBES in annotations else None
     return default if asked is None else asked
 
 
 def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
-    """Rewrite the spec's probes in place, if it has a proxy to ask.
+    """Rewrite the spec's probes in place, if it has a proxy.
 
-    `status_port` is the proxy's; the pod's annotation changes the port that probes are sent to. A named port that the
-    container does not declare cannot be asked by the agent: such a probe is left as it is. On a pod that was injected
-    before, the entries that are there already win: what its probes say now is what we wrote.
+    `status_port`: the proxy's; an annotation may set another port for probes. A probe of a named port that the
+    container does not declare is left unchanged, since the agent cannot resolve it. `injected_before`: existing entries
+    are kept, since the probes are already rewritten.
     """
     proxy = find_proxy(spec)
     if proxy is None:
@@ -69,18 +69,18 @@ def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree
 
 
 def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
-    """The action with its port as a number; None where the container declares no port of that name."""
+    """Return the action with a numeric port; None if the container does not declare a port of this name."""
     port = action.get("port")
     if kind == "grpc" or not isinstance(port, str):
         return clone(action)  # type: ignore[no-any-return]
     declared = [item for item in named(container.get("ports")) if item.get("name") == port]
     if declared:
-        return {**clone(action), "port": declared[-1].get("containerPort")}  # of two of one name, the last
+        return {**clone(action), "port": declared[-1].get("containerPort")}  # the last one if a name is declared twice
     return {**clone(action), "port": int(port)} if port.isascii() and port.isdigit() else None
 
 
 def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
-    """One probe, as the agent gets it."""
+    """Return the agent's entry for a probe."""
     if kind == "grpc":
         entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:
@@ -91,7 +91,7 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
 
 
 def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
-    """The probe as the kubelet is to make it."""
+    """Return the probe for the kubelet."""
     result = {key: value for key, value in probe.items() if key not in _ACTIONS}
     request: Tree = dict(probe[kind]) if kind == "httpGet" else {}
     request |= {"path": path, "port": port}
@@ -101,7 +101,7 @@ def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
 
 
 def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
-    """Write the entries into the proxy's environment, merged with those of an earlier injection."""
+    """Write the entries to the proxy's environment, merged with an earlier injection's."""
     variables = [clone(item) for item in sequence(proxy.get("env"))]
     before: Any = next((item for item in named(variables) if item.get("name") == ENVIRONMENT), None)
     if before is not None and injected_before:

@@ -1,8 +1,8 @@
-"""Metrics merge: Prometheus scrapes the agent, which adds the application's metrics to the proxy's.
+"""Metrics merging: Prometheus scrapes the agent, which combines the application's and the proxy's metrics.
 
-The pod's own scrape annotations go into the agent's environment and make room for those of the agent. Prometheus
-replaces every character of an annotation's name that is not alphanumeric by `_`, so `prometheus.io/port` has many
-spellings and all of them count. `prometheus.istio.io/scrape-targets` names several ports and paths at once.
+The pod's scrape annotations move to the agent's environment, and are replaced by the agent's. Prometheus replaces each
+non-alphanumeric character of an annotation's name by `_`, so all spellings of `prometheus.io/port` count.
+`prometheus.istio.io/scrape-targets` lists several ports and paths.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _sanitized(key: str) -> str:
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
-    """The annotations' keys by the setting that Prometheus, and Istio for the targets, take them for."""
+    """Group the annotation keys by the setting that Prometheus (or Istio, for targets) takes them for."""
     found: dict[str, list[str]] = {setting: [] for setting in (*_SETTINGS, _TARGETS)}
     for key in annotations:
         setting = _SANITIZED.get(_sanitized(key))
@@ -58,7 +58,7 @@ def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
 
 
 def clear_ours(annotations: dict[str, str], status_port: int) -> None:
-    """Remove scrape settings that an earlier injection wrote: those with the agent's port."""
+    """Remove scrape annotations of an earlier injection: those with the agent's port."""
     keys = _spellings(annotations)
     if any(annotations[key] == str(status_port) for key in keys["port"]):
         for key in (key for group in keys.values() for key in group):
@@ -66,10 +66,10 @@ def clear_ours(annotations: dict[str, str], status_port: int) -> None:
 
 
 def merge_metrics(spec: Tree, annotations: dict[str, str], status_port: int, *, enabled: bool) -> None:
-    """Redirect scraping to the agent, in place, unless the pod or the mesh says no.
+    """Redirect scraping to the agent, in place, unless disabled.
 
-    `enabled` is the mesh's setting, which the pod's annotation overrides. Raises InjectionError where what the pod
-    asks to be scraped is no port, or one of the proxy's.
+    `enabled`: the mesh's setting, which an annotation overrides. Raises InjectionError if the pod's scrape port is
+    invalid or one of the proxy's.
     """
     asked = go_bool(annotations[MERGE_METRICS]) if MERGE_METRICS in annotations else None
     keys = _spellings(annotations)
@@ -89,7 +89,7 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
     if targets:
         for target in targets:
             _check_port(target["port"], annotations, keys[_TARGETS][0], status_port)
-        # Agents that know nothing of targets scrape the first.
+        # Older agents ignore the list and scrape the first target.
         before |= {"path": targets[0]["path"], "port": targets[0]["port"], _TARGETS: targets}
     elif before["port"]:
         _check_port(before["port"], annotations, keys["port"][0], status_port)
@@ -104,7 +104,7 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
 
 
 def _targets(text: str) -> list[Tree] | None:
-    """The targets of `PORT:PATH,…`, blanks trimmed and the path `/metrics` where it is empty; None for a bad text."""
+    """Parse `PORT:PATH,…`; the default path is `/metrics`. None for an invalid text."""
     found: list[Tree] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         port, _, path = entry.partition(":")
@@ -115,7 +115,7 @@ def _targets(text: str) -> list[Tree] | None:
 
 
 def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
-    """What is ignored of the annotation of scrape targets: as in Istio, the whole where one target has no port."""
+    """Return warnings about ignored scrape targets: as in Istio, all of them if one has no port."""
     return tuple(
         f"annotation {key!r}: {shown(annotations[key])} has a target without a port and is ignored; write PORT:PATH"
         for key in _spellings(annotations)[_TARGETS]
@@ -124,7 +124,7 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
 
 
 def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
-    """Nothing; raises InjectionError for a port that the agent cannot scrape."""
+    """Raise InjectionError for a port that the agent cannot scrape."""
     number = int(text) if re.match(_GO_NUMBER, text) else 0
     if not 1 <= number <= MAX_PORT:
         problem = f"{shown(text)} is no port from 1 to {MAX_PORT}"
@@ -138,7 +138,7 @@ def _check_port(text: str, annotations: dict[str, str], key: str, status_port: i
 
 
 def _announce_secure_port(spec: Tree, annotations: dict[str, str]) -> None:
-    """Write the port of the proxy's secured metrics into the annotation, unless the pod has one in any spelling."""
+    """Set the annotation for the proxy's secured metrics port, unless the pod has it in some spelling."""
     if any(_sanitized(key) == _sanitized(_SECURE_PORT) for key in annotations):
         return
     proxy = find_proxy(spec)

@@ -1,9 +1,8 @@
-"""A tree read as the JSON of a protobuf message, as Istio reads what a pod's annotation says of its proxy.
+"""Decode a tree as the JSON of a protobuf message, as Istio decodes ProxyConfig annotations.
 
-Names may be written as in JSON (`statusPort`) or as in the .proto file (`status_port`); unknown ones are ignored, and
-null leaves a field unset. Values come out in protobuf's one spelling: durations in seconds with 0, 3, 6 or 9 digits
-behind the point, enumerations by name, 64-bit numbers as texts, fields in the order of the message. Fields with their
-default value are left out, unless the message can tell that they were set.
+Names may be those of JSON (`statusPort`) or of the .proto file (`status_port`); unknown ones are ignored, null means
+not set. Values are normalized: durations in seconds with 0, 3, 6 or 9 decimals, enumerations by name, 64-bit numbers as
+strings, fields in the order of the message. Default values are omitted, unless the field has presence.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["duration", "has_presence", "read_message"]
 _PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
 _NANO = 10**9
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _NANO, "m": 60 * _NANO, "h": 3600 * _NANO}
-_LONGEST = 40  # characters of a number or a duration
+_LONGEST = 40  # characters per number or duration
 _RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),
@@ -37,7 +36,7 @@ _DEFAULTS: tuple[Any, ...] = ("", 0, False)
 
 
 def duration(text: Any) -> int | None:
-    """The nanoseconds of a duration as Go reads it (`45s`, `1m30s`, `1.5h`, `-2s`, `0`); None for anything else."""
+    """Parse a Go duration (`45s`, `1m30s`, `1.5h`, `-2s`, `0`) into nanoseconds; None for anything else."""
     if not isinstance(text, str) or len(text) > _LONGEST:
         return None
     rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
@@ -56,10 +55,9 @@ def duration(text: Any) -> int | None:
 
 
 def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
-    """The message of the tree in protobuf's spelling.
+    """Return the message in normalized form. Raises ConfigError with the field, its value and what it must be.
 
-    `whole`: fields with their default value are left out; else they are kept, so that they can replace what another
-    message has. Raises ConfigError that names the field, its value and what it must be.
+    `whole`: omit default values; otherwise keep them, so that they can replace another message's.
     """
     fields = fields_of(message)
     if not isinstance(tree, dict) or fields is None:
@@ -84,7 +82,7 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
 
 
 def has_presence(message: str, name: str) -> bool:
-    """Whether the message can tell the field set to its default value from the field not set."""
+    """Whether the message distinguishes the default value of this field from no value."""
     kind, oneof = (fields_of(message) or {})[name][:2]
     return bool(oneof) or kind.endswith("Value") or kind == "Duration" or fields_of(kind) is not None
 

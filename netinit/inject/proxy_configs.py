@@ -1,8 +1,8 @@
-"""ProxyConfig resources (networking.istio.io/v1beta1), merged into the ProxyConfig of a pod as Istio's webhook does.
+"""Merge ProxyConfig resources (networking.istio.io/v1beta1) into a pod's ProxyConfig, as Istio's webhook does.
 
-From the weakest to the strongest: the mesh's defaultConfig, the resource of the root namespace, that of the pod's namespace, the pod's
-annotation `proxy.istio.io/config`, and the resource whose selector matches the pod (Istio 1.31, pilot/pkg/model/proxy_config.go). Of
-several resources that apply at one level the oldest one counts.
+Precedence, lowest first: the mesh's defaultConfig, the root namespace's resource, the pod's namespace's, the annotation
+`proxy.istio.io/config`, the resource whose selector matches the pod (Istio 1.31, pilot/pkg/model/proxy_config.go).
+Among several at one level, the oldest applies.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _FIELDS = {"concurrency": "concurrency", "environmentVariables": "proxyMetadata"
 
 
 class ProxyConfigResource(Record):
-    """One resource: what it sets, in the fields of a ProxyConfig, and for which pods.
+    """One resource: the ProxyConfig fields that it sets, and its selector.
 
-    `selector` is None where it has none, and so applies to its whole namespace; one without labels applies to no pod.
+    `selector`: None applies to the whole namespace; one without labels applies to no pod.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ProxyConfigResource(Record):
 
     @classmethod
     def parse(cls, tree: Tree) -> ProxyConfigResource:
-        """The resource of a manifest. Raises ConfigError for what the API server would refuse."""
+        """Parse a manifest. Raises ConfigError for what the API server would reject."""
         metadata, spec = mapping(tree.get("metadata")), mapping(tree.get("spec"))
         name, namespace = string(metadata.get("name")), string(metadata.get("namespace"))
         label = f"ProxyConfig {namespace}/{name}"
@@ -54,7 +54,7 @@ class ProxyConfigResource(Record):
         )  # fmt: skip
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether its selector selects a pod with these labels."""
+        """Whether the selector matches these labels."""
         return bool(self.selector) and all(labels.get(key) == value for key, value in mapping(self.selector).items())
 
 
@@ -68,13 +68,13 @@ def _read_selector(label: str, selector: Any) -> Mapping[str, str] | None:
 
 
 class ProxyConfigs(Record):
-    """The resources of a cluster by namespace, the oldest first."""
+    """A cluster's resources by namespace, oldest first."""
 
     by_namespace: Mapping[str, tuple[ProxyConfigResource, ...]] = {}
 
     @classmethod
     def of(cls, resources: Iterable[ProxyConfigResource], revision: str = "") -> ProxyConfigs:
-        """Those that an injector of this revision reads: without the label istio.io/rev, or with its own; all where it has none."""
+        """Return the resources for a revision: without the label istio.io/rev or with this revision; all if it is empty."""
         found: dict[str, list[ProxyConfigResource]] = {}
         for one in sorted(resources, key=lambda one: (one.created, one.name)):
             if not revision or one.revision in {None, revision}:
@@ -84,7 +84,7 @@ class ProxyConfigs(Record):
     def overlay(
         self, proxy: ProxyConfig, mesh: MeshConfig, namespace: str, labels: Mapping[str, str], annotation: str | None
     ) -> ProxyConfig:
-        """The ProxyConfig of a pod: the mesh's, `proxy`, with all that applies to the pod over it. Raises InjectionError."""
+        """Return a pod's ProxyConfig: the mesh's (`proxy`) with all that applies to the pod. Raises InjectionError."""
         root = string(mesh.fields.get("rootNamespace"))
         own = self.by_namespace.get(namespace, ())
         of_root = self.by_namespace.get(root, ()) if root else ()

@@ -1,4 +1,4 @@
-"""Quantities of Kubernetes (`100m`, `1.5Gi`, `2`), and the one spelling that the API server gives each."""
+"""Kubernetes quantities (`100m`, `1.5Gi`, `2`) in the canonical form of the API server."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 1
 _POWERS = {suffix: power for power, suffix in _DECIMAL.items()}
 _KIBI, _KILO, _DIGITS = 1024, 1000, 9
 _ONE = 10**_DIGITS
-"""Numbers are counted in nanos: nine digits behind the point are all that there are."""
+"""Numbers are in nano units: quantities have at most nine decimals."""
 
 
 def canonical(value: Any) -> Any:
-    """The quantity as the API server writes it: a whole number with the largest suffix of its kind.
+    """Return the canonical form: a whole number with the largest possible suffix of its kind.
 
-    `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; digits beyond the ninth are rounded up, as Go does. What is no
-    quantity is given back as it is.
+    `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; more than nine decimals are rounded up, as in Go. An invalid
+    quantity is returned unchanged.
     """
     found = re.match(_QUANTITY, string(value)) if isinstance(value, (str, int, float)) else None
     if found is None:
@@ -45,11 +45,11 @@ def canonical(value: Any) -> Any:
 
 
 def round_up(value: Any) -> int | None:
-    """The quantity rounded up to a whole number (`500m` is 1, `6500m` is 7), None for what is no quantity."""
+    """Round a quantity up to a whole number (`500m` is 1, `6500m` is 7); None if it is invalid."""
     found = re.match(_QUANTITY, string(value))
     if found is None:
         return None
-    from fractions import Fraction  # takes 3 ms, and few templates need it
+    from fractions import Fraction  # takes 3 ms to import, and few templates need it
 
     suffix = found[3] or ""
     if suffix.endswith("i"):
@@ -60,13 +60,13 @@ def round_up(value: Any) -> int | None:
 
 
 def _scaled(number: int, power: int) -> int:
-    """The number times this power of ten, rounded up."""
+    """Multiply by a power of ten, rounding up."""
     factor: int = 10 ** abs(power)
     return number * factor if power >= 0 else -(-number // factor)
 
 
 def _binary(number: int) -> str:
-    """With the largest power of 1024 that leaves a whole number; a fraction of a byte makes it decimal, as in Go."""
+    """Format with the largest power of 1024 that divides the number; fractions of a byte are decimal, as in Go."""
     if number % _ONE:
         return _decimal(number)
     number //= _ONE
@@ -78,7 +78,7 @@ def _binary(number: int) -> str:
 
 
 def _decimal(number: int, *, spelled: bool = False) -> str:
-    """With the largest power of 1000 that leaves a whole number, as a letter or spelled out (`e3`)."""
+    """Format with the largest power of 1000, as a letter or as an exponent (`e3`)."""
     power = -_DIGITS
     while power < max(_DECIMAL) and number and number % _KILO == 0:
         number //= _KILO

@@ -1,8 +1,8 @@
-"""Templates become partial pods: the data put together, rendered, and read back as YAML under guard.
+"""Render a template into a partial pod: build the data, render, and parse the YAML safely.
 
-A template prints annotations, labels and names into YAML text. A value with quotes or line breaks could end the
-scalar that it was meant to be and add fields of its own: a pod could then ask for privileges through its proxy. `guard`
-lets no value change more than its scalar; here its refusals get the names of annotations and labels.
+A template prints annotations, labels and names into YAML text. A value with quotes or line breaks could end its scalar
+and add fields: a pod could gain privileges through its proxy. `guard` confines each value to its scalar; this module
+names the annotation or label in its errors.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ DEFAULT_ID = 1337
 
 
 class Subject(Record):
-    """What is known of a pod beside itself: its workload, its ProxyConfig and the injector's settings.
+    """What is known besides the pod itself: its workload, its ProxyConfig and the injector's settings.
 
-    `ids` are the uid and gid of the proxy where the platform chooses them.
+    `ids`: the proxy's uid and gid, if the platform assigns them.
     """
 
     owner: PodOwner
@@ -53,17 +53,17 @@ class Subject(Record):
 
 
 def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> Tree:
-    """What the template of that name gives for the pod, as a tree.
+    """Render the template for the pod and return the tree.
 
-    Raises InjectionError when the template fails, its output is no YAML mapping, or a value of the pod breaks out of
-    its place.
+    Raises InjectionError if the template fails, its output is not a YAML mapping, or a value of the pod leaves its
+    scalar.
     """
     data = _data(config, pod, subject)
     rendering = _rendering(name, config, pod, data)
     try:
         tree = guard.read(rendering)
     except guard.BreakOut as problem:
-        raise InjectionError(_word_break_out(name, problem, pod)) from None
+        raise InjectionError(_describe_break_out(name, problem, pod)) from None
     except ParseError as error:
         raise InjectionError(f"template {name!r}: the rendered text is not valid YAML: {error}") from error
     if tree is None:
@@ -81,7 +81,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
 
 
 def render_text(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> str:
-    """The text that the template of that name gives for the pod. Raises InjectionError."""
+    """Render the template for the pod and return the text. Raises InjectionError."""
     return _rendering(name, config, pod, _data(config, pod, subject)).text
 
 
@@ -96,7 +96,7 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
 
 
 def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
-    """The root of the template's data."""
+    """Return the root of the template's data."""
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
     image_type = annotations.get(PROXY_IMAGE_TYPE)
@@ -112,7 +112,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
         {
             "TypeMeta": kind,
             "DeploymentMeta": deployment,
-            "ObjectMeta": metadata_struct(_with_known(metadata, annotations)),
+            "ObjectMeta": metadata_struct(_drop_unknown_annotations(metadata, annotations)),
             "Spec": spec_struct(spec),
             "ProxyConfig": proxy,
             "MeshConfig": mesh,
@@ -130,8 +130,8 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     )
 
 
-def _with_known(metadata: Tree, annotations: dict[str, str]) -> Tree:
-    """The metadata without annotations of ours that no option has: templates make flags of all that they find in our domain."""
+def _drop_unknown_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
+    """Remove annotations of our domain that no option has: templates turn all annotations in it into flags."""
     strange = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
     if not strange:
         return metadata
@@ -152,8 +152,8 @@ _PARSED = 1 << 16
 _NAMED = 1 << 30
 
 
-def _word_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
-    """A line for every culprit: the annotation or label that its text comes from, else the action that printed it."""
+def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
+    """Return a line for each culprit: its annotation or label, else the action that printed it."""
     lines = []
     for culprit in problem.culprits:
         source, value = _source_of(culprit, pod)
@@ -166,9 +166,10 @@ def _word_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
 
 
 def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
-    """What a text comes from, and its value where that may be shown.
+    """Return the source of a text, and its value if that may be shown.
 
-    That is the annotation or label that the action names, else the one of which most stands in the text, else the action.
+    The source is the annotation or label that the action names, else the one that shares the longest text, else the
+    action.
     """
     action, metadata = str(culprit.action), mapping(pod.get("metadata"))
     best, source = 0, (action, "")
@@ -182,7 +183,7 @@ def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
 
 
 def _likeness(value: str, text: str) -> int:
-    """How long the longest text is that stands in the value, written as it is or in its YAML or JSON, and in the text."""
+    """Return the length of the longest text common to the value (plain, or as YAML or JSON) and the rendered text."""
     found = [value]
     try:
         found += texts_in(json.loads(value) if value[:1] in {"{", "["} else goyaml.load(value[:_PARSED]))
@@ -195,7 +196,7 @@ def _likeness(value: str, text: str) -> int:
 
 
 def _without_secrets(text: str, pod: Tree) -> str:
-    """The text without anything that stands in the environment or the command line of a container."""
+    """Remove everything that occurs in a container's environment or command line."""
     spec = mapping(pod.get("spec"))
     lists = [item.get(part) for key in LISTS for item in named(spec.get(key)) for part in _SECRETS]
     found = {part for part in texts_in(lists) if len(part) >= _SHORTEST and part not in _HARMLESS}

@@ -1,4 +1,4 @@
-"""Kubernetes label selectors: parsed once, matched often, and able to say why they do not match."""
+"""Kubernetes label selectors, parsed once, which can also explain why they do not match."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 class Requirement(Record):
-    """One condition on a label: `In` and `NotIn` with values, `Exists` and `DoesNotExist` without."""
+    """A condition on a label: `In` and `NotIn` with values, `Exists` and `DoesNotExist` without."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels meet the condition; NotIn is met by labels that lack the key, as in Kubernetes."""
+        """Whether the labels satisfy it; a missing key satisfies NotIn, as in Kubernetes."""
         present = self.key in labels
         if self.operator == "Exists":
             return present
@@ -43,7 +43,7 @@ class Requirement(Record):
 
 
 class Selector(Record):
-    """A conjunction of requirements. Without any it matches everything; callers that see it otherwise ask `empty`."""
+    """Requirements that must all match. An empty one matches everything; callers with another rule check `empty`."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -57,7 +57,7 @@ class Selector(Record):
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def failures(self, labels: Mapping[str, str]) -> tuple[Requirement, ...]:
-        """The requirements that the labels do not meet."""
+        """Return the requirements that the labels do not satisfy."""
         return tuple(requirement for requirement in self.requirements if not requirement.matches(labels))
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Selector(Record):
 
     @classmethod
     def parse(cls, value: Any) -> Selector:
-        """The selector of a LabelSelector object (matchLabels, matchExpressions). Raises ConfigError."""
+        """Parse a LabelSelector (matchLabels, matchExpressions). Raises ConfigError."""
         if not isinstance(value, dict):
             raise ConfigError(f"a selector must be a mapping with matchLabels or matchExpressions, not {shown(value)}")
         labels = value["matchLabels"] if value.get("matchLabels") is not None else {}

@@ -1,7 +1,7 @@
-"""The status annotation: what an injection added, so that the next one can take it away again.
+"""The status annotation: the names that an injection added, so that the next one can remove them.
 
-Current injectors write the names and the revision; classic ones the names and the SHA-256 of the template. The
-annotation may have been edited or forged: only names in lists of strings are believed.
+Current injectors store names and revision; classic ones store names and the template's SHA-256. The annotation may be
+forged: only lists of strings are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 
 
 class Status(Record):
-    """The names that an injection added, in the order of the template."""
+    """The names that an injection added, in template order."""
 
     init_containers: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Status(Record):
 
     @classmethod
     def parse(cls, text: str | None) -> Status | None:
-        """The status of an annotation's value; None where there is none or it is not usable."""
+        """Parse the annotation's value; None if absent or invalid."""
         if text is None:
             return None
         try:
@@ -48,12 +48,12 @@ class Status(Record):
 
     @classmethod
     def of_pod(cls, pod: Tree) -> Status | None:
-        """The status that the pod carries, None for a pod that was never injected."""
+        """Return the pod's status; None if it was never injected."""
         return cls.parse(strings(mapping(pod.get("metadata")).get("annotations")).get(STATUS))
 
     @classmethod
     def of_template(cls, spec: Tree) -> Status:
-        """The status of what a template renders."""
+        """Return the status for the output of a template."""
         return cls(
             init_containers=tuple(names(spec.get("initContainers"))),
             containers=tuple(names(spec.get("containers"))),
@@ -70,15 +70,15 @@ class Status(Record):
         return {key: value or None for key, value in self.lists().items()}
 
     def current_text(self, revision: str) -> str:
-        """The annotation of a current injector; the revision `default` means none."""
+        """Format the annotation of a current injector; the revision `default` means none."""
         return field_order.encode({**self._json(), "revision": revision or "default"})
 
     def classic_text(self, version: str) -> str:
-        """The annotation of a classic injector; `version` is the SHA-256 of the raw template in hexadecimal."""
+        """Format the annotation of a classic injector; `version`: the raw template's SHA-256 in hexadecimal."""
         return field_order.encode({"version": version, **self._json()})
 
     def strip(self, spec: Tree, *fields: str) -> None:
-        """Remove the named items from these fields of the spec (all of them by default), and lists left empty."""
+        """Remove the named items from these fields of the spec (default: all), and lists that become empty."""
         for key, gone in self.lists().items():
             if key in spec and gone and (not fields or key in fields):
                 spec[key] = without(spec[key], gone)

@@ -1,4 +1,4 @@
-"""Manual injection of a stream of manifests: text in, text out, and a list of what was left alone and why."""
+"""Inject a stream of manifests, as in manual injection: text in, text out, with notices about what was skipped."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def inject_into(
     selection: Selection | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[str, ...], int]:
-    """Writes the stream with every workload injected that is to be; the notices, and how many workloads were changed.
+    """Inject each eligible workload and write the stream; return the notices and the number of changed workloads.
 
-    A document without a workload comes out to the letter. `namespace` is that of objects which name none; what a
-    `selection` does not choose passes. Raises InjectionError at the end, with a line for everything that is wrong, each
-    with document, kind and name: what was written is then of no use.
+    Documents without workloads are written unchanged. `namespace`: the default for objects without one. `selection`:
+    workloads that it does not select are written unchanged. Raises InjectionError at the end, with a line for each
+    problem (document, kind, name); discard what was written then.
     """
     documents = split(text)
     run = _Run(config, settings or Settings(), namespace, selection or Selection())
@@ -63,7 +63,7 @@ def inject_into(
 
 
 class _Run:
-    """The injection of one stream: what is asked, and what was noticed on the way."""
+    """The injection of one stream, with its parameters, notices and problems."""
 
     def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, selection: Selection) -> None:
         self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
@@ -71,11 +71,11 @@ class _Run:
 
     @functools.cached_property
     def known(self) -> frozenset[str]:
-        """The annotations that something reads."""
+        """The annotations that have an effect."""
         return known_to(self.config)
 
     def document(self, document: Document) -> tuple[str, int]:
-        """The document's text after injection, and the number of workloads that it changed."""
+        """Return the document's text after injection, and the number of changed workloads."""
         tree, duplicates = document.parse()
         changes: dict[str, Tree] = {}
         problems: list[str] = []
@@ -84,7 +84,7 @@ class _Run:
                 continue
             try:
                 pod = self.injected(workload)
-            except (InjectionError, ConfigError) as error:  # ConfigError: a template not parsed before is broken
+            except (InjectionError, ConfigError) as error:  # ConfigError: a lazily parsed template is invalid
                 problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
                 continue
             if pod is not None:
@@ -98,7 +98,7 @@ class _Run:
         return _written(document.text, replaced(tree, changes)), len(changes)
 
     def injected(self, workload: Workload) -> Tree | None:
-        """The workload's pod after injection; None where it is skipped or has everything already."""
+        """Return the workload's pod after injection; None if it is skipped or already complete."""
         if workload.bare:
             self.notices.append(f"===> Skipping injection because {workload.title} has no pod spec")
             return None
@@ -119,14 +119,14 @@ class _Run:
 
 
 def _harm_to_the_node(pod: Tree) -> list[str]:
-    """What an init container of a pod on its node's network would do there."""
-    from netinit.inject.warnings import ERROR, pod_findings  # few pods are such
+    """Return what an init container on the host network would break on the node."""
+    from netinit.inject.warnings import ERROR, pod_findings  # rarely needed
 
     return [str(finding) for finding in pod_findings(pod) if finding.severity == ERROR]
 
 
 def _cause(decision: Decision) -> str:
-    """Why a workload is skipped, in Istio's words where it has some."""
+    """Return why a workload is skipped, in Istio's words if it has a message."""
     if decision.step is DecisionStep.HOST_NETWORK:
         return "has host networking enabled"
     if decision.step is DecisionStep.NAMESPACE:
@@ -135,8 +135,8 @@ def _cause(decision: Decision) -> str:
 
 
 def _written(before: str, tree: Any) -> str:
-    """The tree in the document's format, behind the comments that the document began with."""
+    """Format the tree as the document was (JSON or YAML), after the document's leading comments."""
     if before.lstrip().startswith("{"):
-        return json.dumps(tree, indent=2) + "\n"  # ASCII: JSON itself would let control characters through
+        return json.dumps(tree, indent=2) + "\n"  # ASCII only: JSON permits some control characters unescaped
     header = re.match(_HEADER, before) if before.lstrip().startswith("#") else None
     return (header[0].replace("\r\n", "\n") if header else "") + goyaml.dump(tree)

@@ -1,4 +1,4 @@
-"""Annotations that look like the mesh's and that nothing reads, misspelt or misplaced: they would have no effect in silence."""
+"""Find annotations in the mesh's domains that have no effect, because they are misspelt or misplaced."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from netinit.inject.warnings import WARNING, PodFinding
 __all__ = ["known_to", "misplaced_annotations", "unknown_annotations"]
 
 _KEY = re.compile(r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])""")
-_MOST = 5  # unknown annotations that are looked up
-_LONGEST = 120  # characters of one
-_SHORT = 12  # characters of a name that others may use too
+_MOST = 5  # maximum number of unknown annotations to compare
+_LONGEST = 120  # characters per annotation
+_SHORT = 12  # characters: shorter names may be in use elsewhere
 
 
 def known_to(config: InjectionConfig) -> frozenset[str]:
-    """The annotations that something reads: the injection, the proxy's agent, or these templates, as far as they quote them."""
+    """Return the annotations read by injection, by the proxy's agent, or (as quoted text) by these templates."""
     named = frozenset(word for text in config.sources.values() for word in _KEY.findall(text))
     return frozenset(known_keys()) | named
 
 
 def unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -> Iterator[PodFinding]:
-    """A finding for each annotation in the domains of the mesh that nothing reads, with the nearest that is read."""
+    """Yield a finding for each annotation in the mesh's domains without effect, with the most similar known one."""
     domains, names = _domains(known), _names(known)
     strange = [
         key
@@ -48,7 +48,7 @@ def unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -
 
 
 def misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
-    """A finding for each annotation, and the label of injection, that stands on a workload instead of its pod template."""
+    """Yield a finding for each annotation or injection label on a workload that belongs on its pod template."""
     if workload.kind == "Pod":
         return
     on_workload, on_pod = mapping(workload.tree.get("metadata")), mapping(workload.created_pod()["metadata"])
@@ -66,21 +66,21 @@ def misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator
 
 @functools.lru_cache(maxsize=1024)
 def _nearest(key: str, known: frozenset[str]) -> str:
-    """The known annotation that is most like this one; pods of one workload have the same mistake, so it is kept."""
-    from difflib import get_close_matches  # seldom
+    """Return the most similar known annotation; cached, since pods of a workload repeat a mistake."""
+    from difflib import get_close_matches  # rarely needed
 
     return next(iter(get_close_matches(key, sorted(known), 1)), "")
 
 
 @functools.lru_cache(maxsize=2)
 def _names(known: frozenset[str]) -> Mapping[str, str]:
-    """The known annotations of the rules by their name in lower case, without the domain; none of a name that is short."""
+    """Return the known annotations of interception by lower-case name without domain; short names are left out."""
     found = {key.rpartition("/")[2].lower(): key for key in sorted(known) if key.startswith("traffic.")}
     return {name: key for name, key in found.items() if len(name) > _SHORT}
 
 
 @functools.lru_cache(maxsize=2)
 def _domains(known: frozenset[str]) -> frozenset[str]:
-    """The domains of the mesh's annotations, but for the one that workloads' own are in too."""
+    """Return the domains of the mesh's annotations, without the one shared with workloads."""
     found = {key.partition("/")[0] for key in known}
     return frozenset(domain for domain in found if domain.endswith(("istio.io", "netinit.io"))) - {"istio.io"}

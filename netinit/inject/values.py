@@ -1,8 +1,8 @@
-"""Values for templates as Helm handles them: one tree laid over another, and single settings (`--set a.b[0]=c`).
+"""Template values as in Helm: merging of trees, and settings (`--set a.b[0]=c`).
 
-The grammar of settings is Helm's, of its package strvals: `a=1,b=2` are two, `a.b` is a key in a map, `a[0]` an item
-of a list, `{x,y}` a list, and a backslash takes the next character as it is. `null` removes a key, `true`, `false` and
-whole numbers without a leading zero are what they look like, everything else is text.
+The syntax of settings is that of Helm's package strvals: `a=1,b=2` are two settings, `a.b` is a key in a map, `a[0]` an
+item of a list, `{x,y}` a list; a backslash escapes the next character. `null` removes a key; `true`, `false` and whole
+numbers without leading zeros are typed, everything else is a string.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from netinit.base.tree import Tree, clone, mapping, shown, string
 
 __all__ = ["merge_values", "misfit_texts", "set_values"]
 
-_DEEPEST = 30  # keys inside keys
+_DEEPEST = 30  # levels of keys
 _LARGEST_INDEX = 65536
 _NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
@@ -28,13 +28,13 @@ _TEXTS = {
         excludeOutboundPorts image includeIPRanges includeInboundPorts includeOutboundPorts logLevel outlierLogPath""",
     ("global", "proxy_init"): "image",
 }
-"""Values of Istio's that are texts, by the maps that they stand in."""
+"""The values of Istio's charts that must be strings, by the map that contains them."""
 
 
 def merge_values(base: Tree, over: Tree) -> Tree:
-    """The values of `base` with those of `over` laid over them; neither is changed.
+    """Merge `over` over `base`; neither is modified.
 
-    Maps are merged, everything else replaces what was there, and null removes the key.
+    Maps are merged, other values are replaced, null removes the key.
     """
     result: Tree = {}
     for key in [*base, *(key for key in over if key not in base)]:
@@ -49,9 +49,9 @@ def merge_values(base: Tree, over: Tree) -> Tree:
 
 
 def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
-    """The values with the settings of `--set` made one after the other; `base` is not changed.
+    """Apply `--set` settings in order; `base` is not modified.
 
-    Raises OptionError with a line for every setting that is wrong.
+    Raises OptionError with a line for each invalid setting.
     """
     result: Tree = clone(base)
     problems = []
@@ -71,12 +71,12 @@ def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
 
 
 def misfit_texts(values: Tree) -> tuple[str, ...]:
-    """A sentence for every value of Istio's that must be a text and is a number or a boolean."""
+    """Return a sentence for each value of Istio's that must be a string but is a number or boolean."""
     return tuple(f"{path}: {shown(holder[name])} must be a text: put it in quotes" for holder, name, path in _misfits(values))
 
 
 def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
-    """The map, the key in it and the whole path of every value that should be a text and is another scalar."""
+    """Return map, key and path of each value that must be a string but is another scalar."""
     found = []
     for path, names in _TEXTS.items():
         holder: Any = values
@@ -88,7 +88,7 @@ def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
 
 
 class _Setting:
-    """One text of settings, read from left to right into a tree."""
+    """A parser of one --set text, which applies it to a tree."""
 
     def __init__(self, text: str, tree: Tree) -> None:
         self.text = text
@@ -102,7 +102,7 @@ class _Setting:
             self.key(self.tree, "", 0)
 
     def until(self, stops: str) -> tuple[str, str]:
-        """The text up to one of these characters, which is given too and passed; `_END` where none comes."""
+        """Return the text up to one of these characters, and that character, which is consumed; `_END` at the end."""
         found: list[str] = []
         while self.at < len(self.text):
             letter = self.text[self.at]
@@ -118,7 +118,7 @@ class _Setting:
         return "".join(found), _END
 
     def key(self, tree: Tree, path: str, depth: int) -> None:
-        """One key and what follows it, set in the map that `path` names."""
+        """Parse one key and the rest, and set it in the map at `path`."""
         name, stop = self.until("=[,.")
         where = f"{path}.{name}" if path else name
         if stop in {_END, ","}:
@@ -135,7 +135,7 @@ class _Setting:
             tree[name] = self.item(tree.get(name), where, depth)
 
     def inner(self, before: Any, where: str, depth: int) -> Tree:
-        """The map of `where` after the key that follows is set in it."""
+        """Return the map at `where`, with the following key set in it."""
         if before is not None and not isinstance(before, dict):
             raise ValueError(f"{quote(where)} is {_kind(before)}, not a map: there is no key below it")
         below: Tree = before if before is not None else {}
@@ -143,7 +143,7 @@ class _Setting:
         return below
 
     def item(self, before: Any, where: str, depth: int) -> list[Any]:
-        """The list of `where` after the item whose index follows is set in it."""
+        """Return the list at `where`, with the item of the following index set in it."""
         if before is not None and not isinstance(before, list):
             raise ValueError(f"{quote(where)} is {_kind(before)}, not a list: there is no item below it")
         if depth >= _DEEPEST:
@@ -173,7 +173,7 @@ class _Setting:
         return items
 
     def value(self) -> Any:
-        """The value that follows, and the comma behind it passed."""
+        """Parse a value, and consume the following comma."""
         if not self.text.startswith("{", self.at):
             return _typed(self.until(",")[0])
         self.at += 1
@@ -191,12 +191,12 @@ class _Setting:
 
 
 def _example(where: str) -> str:
-    """The key as an example that can be copied, cut where it is long."""
+    """Return the key for an example in a message, shortened if it is long."""
     return where if len(where) <= 40 else "KEY"  # noqa: PLR2004 - one line of a message
 
 
 def _typed(text: str) -> Any:
-    """What a value looks like: a word of YAML's, a whole number, or text."""
+    """Return the typed value: a YAML keyword, a whole number, or a string."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if re.match(_NUMBER, text) and -(2**63) <= int(text) < 2**63:

@@ -1,6 +1,6 @@
-"""What is wrong with a pod itself, beside its options: why its traffic is not intercepted, or is lost.
+"""Find problems of a pod itself, apart from its options: why its traffic is not intercepted, or is lost.
 
-Read from the manifest alone: what an image's own user is, or what a node's CNI plugin does, no manifest shows.
+Only the manifest is read; it does not show an image's default user, or what a node's CNI plugin does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = [
     "uses_host_network",
 ]  # fmt: skip
 
-ERROR, WARNING = "error", "warning"  # the pod does not start, or its node is harmed; it is not as its owner thinks
+ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node
 
 
 class PodFinding(Record):
-    """One thing that is wrong with a pod.
+    """A problem of a pod.
 
-    `severity` is ERROR or WARNING; `kind` its name for machines; `subject` the container that it is about, empty for
-    the pod as a whole; `what` is so, `why` it matters, and the `remedy`, each without a full stop at its end.
+    `severity`: ERROR or WARNING. `kind`: its name for machines. `subject`: the container, empty for the whole pod.
+    `what`, `why` and `remedy` have no full stop at the end.
     """
 
     severity: str
@@ -42,28 +42,28 @@ class PodFinding(Record):
 
 
 def uses_host_network(pod: Tree) -> bool:
-    """Whether the pod lives in its node's network namespace."""
+    """Whether the pod uses its node's network namespace."""
     return mapping(pod.get("spec")).get("hostNetwork") is True
 
 
 def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
-    """Everything that is wrong with a pod (a mapping with `metadata` and `spec`), errors first; it is not changed.
+    """Return the problems of a pod (a mapping with `metadata` and `spec`), errors first; it is not modified.
 
-    The kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network.
+    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network.
     """
     spec = mapping(pod.get("spec"))
     init = find_init(spec)
     if uses_host_network(pod):
-        return (_on_the_host(init),)
+        return (_on_host_network(init),)
     if init is None:
-        return (_NO_INIT, *_taken_for_the_proxy(spec, init, _proxy_options(spec)))
+        return (_NO_INIT, *_sharing_proxy_user(spec, init, _proxy_options(spec)))
     try:
         options = options_of(init)
     except OptionError as error:
-        return (_unreadable(init, error),)
+        return (_invalid_arguments(init, error),)
     found = [
         *_missing_capabilities(init, options),
-        *_taken_for_the_proxy(spec, init, options),
+        *_sharing_proxy_user(spec, init, options),
         *_without_network(spec, init, options),
     ]
     return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
@@ -78,7 +78,7 @@ _NO_INIT = PodFinding(
 )
 
 
-def _on_the_host(init: Tree | None) -> PodFinding:
+def _on_host_network(init: Tree | None) -> PodFinding:
     what = "hostNetwork: true"
     if init is None or only_validates(init):
         return PodFinding(
@@ -101,7 +101,7 @@ def _on_the_host(init: Tree | None) -> PodFinding:
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:
-    """Whether a CNI plugin programs the rules, and this container checks them."""
+    """Whether this container only checks rules that a CNI plugin programs."""
     if init.get("name") == VALIDATION:
         return True
     try:
@@ -110,7 +110,7 @@ def only_validates(init: Tree, options: Options | None = None) -> bool:
         return False
 
 
-def _unreadable(init: Tree, error: OptionError) -> PodFinding:
+def _invalid_arguments(init: Tree, error: OptionError) -> PodFinding:
     name = string(init.get("name"))
     return PodFinding(
         severity=ERROR,
@@ -123,7 +123,7 @@ def _unreadable(init: Tree, error: OptionError) -> PodFinding:
 
 
 def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
-    """What the init container needs and its security context does not give."""
+    """Yield what the init container needs and its security context lacks."""
     if only_validates(init, options) or security(init).get("privileged") is True:
         return
     capabilities = mapping(security(init).get("capabilities"))
@@ -136,7 +136,7 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     for capability, why in wanted:
         if capability in added or "ALL" in added:
             continue
-        # A runtime's own set has NET_RAW with containerd and Docker, and not with CRI-O; none has NET_ADMIN.
+        # Default capabilities: NET_RAW with containerd and Docker, not with CRI-O; never NET_ADMIN.
         uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
         name = string(init.get("name"))
         yield PodFinding(
@@ -153,7 +153,7 @@ def _capabilities(names: object) -> set[str]:
     return {string(name).upper().removeprefix("CAP_") for name in sequence(names)}
 
 
-def _taken_for_the_proxy(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
+def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
     for name, owner in shared_owners(spec, init, options):
         yield PodFinding(
             severity=WARNING,
@@ -166,7 +166,7 @@ def _taken_for_the_proxy(spec: Tree, init: Tree | None, options: Options) -> Ite
 
 
 def _proxy_options(spec: Tree) -> Options:
-    """The options of a pod that no container programs, as far as its proxy names its user and group."""
+    """Return the options of a pod that no container programs, with its proxy's user and group."""
     proxy, options = find_proxy(spec), Options()
     uid, gid = (runs_as(proxy, spec, key) if proxy else None for key in ("runAsUser", "runAsGroup"))
     if uid is not None:
@@ -175,25 +175,25 @@ def _proxy_options(spec: Tree) -> Options:
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
-    """The containers that use the network beside the proxy: those that stay, native sidecars included."""
+    """Return the containers with traffic besides the proxy: those that keep running, native sidecars included."""
     sidecars = [one for one in named(spec.get("initContainers")) if one.get("restartPolicy") == "Always"]
     return [one for one in (*named(spec.get("containers")), *sidecars) if one is not init and one.get("name") != PROXY]
 
 
 def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tuple[str, str], ...]:
-    """The containers that run as the proxy, as (name, `uid N` or `gid N`): their traffic is taken for the proxy's.
+    """Return containers with the proxy's user or group, as (name, `uid N` or `gid N`): their traffic counts as the proxy's.
 
-    Init containers that end are left out: before the proxy runs, only its user has a network, so they mean it.
+    Init containers that end are left out: before the proxy runs, only its user has network access, so this is intended.
     """
     applications = applications_of(spec, init)
     owned = [(one, owner) for one in applications if (owner := _proxy_owner(one, spec, options))]
     if owned and init is not None and find_proxy(spec) is None and len(applications) > 1:
-        del owned[0]  # an injected pod without a container of the proxy's usual name: the first that runs as its user is the proxy
+        del owned[0]  # injected, but no container has the usual name: the first with the user is the proxy
     return tuple((string(one.get("name")), owner) for one, owner in owned)
 
 
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
-    """`uid N` or `gid N` of the proxy that this container runs as by the manifest; empty where it does not."""
+    """Return the `uid N` or `gid N` of the proxy that this container runs as, by the manifest; empty if none."""
     for key, word, numbers in (
         ("runAsUser", "uid", options.proxy_uids),
         ("runAsGroup", "gid", options.proxy_gids),
@@ -205,13 +205,13 @@ def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
 
 
 def runs_as(container: Tree, spec: Tree, key: str) -> int | None:
-    """The number of runAsUser or runAsGroup that the manifest gives a container."""
+    """Return a container's runAsUser or runAsGroup in the manifest."""
     number = security(container).get(key, mapping(spec.get("securityContext")).get(key))
     return number if type(number) is int else None
 
 
 def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
-    """Whether some of what its user or group sends is not captured: who wrote that has thought of it."""
+    """Whether some traffic of the container's user or group is excluded from capture, so the sharing is intended."""
     for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids)):
         number = runs_as(container, spec, key)
         if number is not None and any(one.protocol == "tcp" and one.first <= number <= one.last for one in listed):
@@ -220,8 +220,8 @@ def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
 
 
 def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
-    """Init containers that start when the rules are there and the proxy is not."""
-    by_plugin = only_validates(init, options)  # it makes the rules before any container, of the pod's annotations
+    """Yield init containers that run after the rules are set and before the proxy starts."""
+    by_plugin = only_validates(init, options)  # the CNI plugin sets the rules before any container starts
     if not (by_plugin or options.outbound_cidrs or options.outbound_ports):
         return
     containers = named(spec.get("initContainers"))

@@ -1,7 +1,6 @@
-"""The webhook selectors: which pods the API server shows to an injector at all.
+"""The webhook selectors, which decide for which pods the API server calls an injector.
 
-They see labels only, never annotations: those of the namespace and those of the pod. A pod that no selector matches is
-never injected, whatever it asks for.
+They see only labels, of the namespace and the pod, never annotations. A pod that no selector matches is never injected.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """One webhook of a MutatingWebhookConfiguration; both of its selectors must match."""
+    """One webhook of a MutatingWebhookConfiguration; both selectors must match."""
 
     name: str
     namespace_selector: Selector
@@ -34,15 +33,15 @@ class Webhook:
 
     @property
     def short_name(self) -> str:
-        """The name without the domain that all of Istio's have."""
+        """The name without Istio's common domain."""
         return self.name.removesuffix(".sidecar-injector.istio.io")
 
     def matches(self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> bool:
-        """Whether the API server sends a pod with these labels in such a namespace to the injector."""
+        """Whether the API server calls the injector for a pod with these labels."""
         return self.namespace_selector.matches(namespace_labels) and self.object_selector.matches(pod_labels)
 
     def obstacles(self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> tuple[str, ...]:
-        """What keeps the webhook from firing: the conditions that are not met, and on whose labels."""
+        """Return the conditions that are not met, with the labels that they apply to."""
         return tuple(
             f"the {whose} must have {requirement}"
             for whose, selector, labels in (
@@ -64,9 +63,9 @@ _NOT_REFUSED = (INJECT, "NotIn", ("false",))
 
 
 def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = False) -> tuple[Webhook, ...]:
-    """The webhooks of a current installation; `by_default` is its enableNamespacesByDefault.
+    """Return the webhooks of a current installation; `by_default`: its enableNamespacesByDefault.
 
-    A revision other than the default one answers only to its own label.
+    A revision other than the default only matches its own label.
     """
     of_revision = (_REVISION_LABEL, "In", (revision,))
     found = [
@@ -90,14 +89,14 @@ def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = Fal
 
 
 def early_webhook(*, by_default: bool = False) -> tuple[Webhook, ...]:
-    """The only webhook of the early releases, which looks at the namespace alone."""
+    """Return the only webhook of early releases, which selects by namespace."""
     condition = (_INJECTION_LABEL, "NotIn", ("disabled",)) if by_default else (_INJECTION_LABEL, "In", ("enabled",))
     name = "sidecar-injector.istio.io"
     return (Webhook(name=name, namespace_selector=_selector(condition), object_selector=Selector()),)
 
 
 def parse_webhooks(configuration: Tree) -> tuple[Webhook, ...]:
-    """The webhooks of a MutatingWebhookConfiguration object. Raises ConfigError."""
+    """Parse a MutatingWebhookConfiguration. Raises ConfigError."""
     revision = string(mapping(mapping(configuration.get("metadata")).get("labels")).get(_REVISION_LABEL))
     return tuple(_parse(item, revision) for item in sequence(configuration.get("webhooks")))
 
@@ -119,5 +118,5 @@ def _parse(item: Any, revision: str) -> Webhook:
 def firing(
     webhooks: Iterable[Webhook], namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
 ) -> tuple[Webhook, ...]:
-    """The webhooks that are called for the pod."""
+    """Return the webhooks that are called for the pod."""
     return tuple(webhook for webhook in webhooks if webhook.matches(namespace_labels, pod_labels))

@@ -28,32 +28,34 @@ OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
 
 
 class Agent:
-    """The node's agent; `ready` says why it cannot serve ADD, empty if it can."""
+    """The node's agent: answers the plugin's requests. `in_progress` counts the pods being programmed, by uid."""
 
     def __init__(
-        self, settings: AgentSettings, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments, metrics: NodeMetrics,
-        log: EventLog, watchers: Sequence[PodWatcher] = (),
+        self, settings: AgentSettings, *, pod_cache: PodCache, programmer: ProgrammerClient, attachments: Attachments,
+        metrics: NodeMetrics, log: EventLog, watchers: Sequence[PodWatcher] = (),
     ) -> None:  # fmt: skip
         self.settings = settings
-        self.roster = roster
-        self.link = link
+        self.pod_cache = pod_cache
+        self.programmer = programmer
         self.attachments = attachments
         self.metrics = metrics
         self.log = log
         self.watchers = watchers
         self.last_errors: list[str] = []
-        self.at_work: Counter[str] = Counter()  # uids of pods that are being programmed
+        self.in_progress: Counter[str] = Counter()  # uids of pods that are being programmed
         self._verbs = {
             "ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect,
         }  # fmt: skip
 
     def obstacle(self) -> str:
         """Why pods cannot be programmed now; empty if they can."""
-        return "" if self.roster.synced else f"the node's pods are not known yet: {self.roster.error or 'the API was not asked yet'}"
+        if self.pod_cache.synced:
+            return ""
+        return f"the node's pods are not known yet: {self.pod_cache.error or 'the API was not asked yet'}"
 
     async def answer(self, request: Request, namespace: int, deadline: float) -> bytes:
         """Return the answer to a request, in the plugin's format."""
-        begun = time.monotonic()
+        started = time.monotonic()
         self.metrics.in_flight.inc()
         outcome = FAILED
         try:
@@ -67,7 +69,7 @@ class Agent:
             self._note(request, error)
         finally:
             self.metrics.in_flight.dec()
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         self.metrics.requests.labels(request.verb, outcome).inc()
         self.metrics.seconds.labels(request.verb).observe(seconds)
         return answer
@@ -81,19 +83,19 @@ class Agent:
     # ---- ADD
 
     async def _add(self, request: Request, namespace: int, deadline: float) -> str:
-        begun = time.monotonic()
+        started = time.monotonic()
         decision, pod = await self._decide(request, deadline)
         if decision.options is None:
             self.log.event("debug", f"left alone: {decision.reason}", pod="/".join(request.pod))
             return LEFT_ALONE
         job = Job.of(APPLY, decision.options, seconds=_left(deadline))
         uid = pod.uid if pod else ""
-        self.at_work[uid] += 1
+        self.in_progress[uid] += 1
         try:
             done = await self._do(job, namespace)
         finally:
-            self.at_work[uid] -= 1
-            self.at_work += Counter()  # drop entries that are done
+            self.in_progress[uid] -= 1
+            self.in_progress += Counter()  # drop entries that are done
         if namespace >= 0:
             self._remember(request, namespace, decision.options, pod)
         if pod:
@@ -103,7 +105,7 @@ class Agent:
             self.log.event("warn", warning, pod="/".join(request.pod))
         self.log.event(
             "info", f"programmed by {done.backend}" if done.changed else f"rules are as planned ({done.backend})",
-            pod="/".join(request.pod), milliseconds=round((time.monotonic() - begun) * 1000, 2),
+            pod="/".join(request.pod), milliseconds=round((time.monotonic() - started) * 1000, 2),
         )  # fmt: skip
         return PROGRAMMED
 
@@ -112,18 +114,18 @@ class Agent:
         given = request.configuration.get("capture")
         namespace, name = request.pod
         if isinstance(given, list) and not namespace:
-            return NodeDecision(options=_given_options(self.settings.base, given)), None
+            return NodeDecision(options=_parse_capture(self.settings.base, given)), None
         if not name or not namespace:
             return NodeDecision(reason="the runtime names no pod of Kubernetes"), None
         if namespace in self.settings.exclude_namespaces:
             return NodeDecision(reason=f"its namespace {namespace} is excluded"), None
         if is_own_pod(namespace, name, self.settings.namespace, self.settings.daemon_set):
             return NodeDecision(reason="it is the agent's own"), None
-        pod = await self.roster.find(namespace, name, request.uid, deadline)
+        pod = await self.pod_cache.find(namespace, name, request.uid, deadline)
         return decide(pod, self.settings.base, request.addresses), pod
 
     async def _do(self, job: Job, namespace: int) -> JobResult:
-        done = await self.link.do(job, namespace)
+        done = await self.programmer.do(job, namespace)
         if done.gone:
             raise CniError(done.error, CODES.UNKNOWN)
         if done.error:
@@ -169,8 +171,8 @@ class Agent:
             watcher.forget((status.st_dev, status.st_ino) if status else None, request.netns or (known.netns if known else ""))
         if known is None:
             return LEFT_ALONE
-        if namespace >= 0 and _is(known, namespace) and (options := known.options) is not None:
-            done = await self.link.do(Job.of(REMOVE, options, seconds=_left(deadline)), namespace)
+        if namespace >= 0 and _is_same_namespace(known, namespace) and (options := known.options) is not None:
+            done = await self.programmer.do(Job.of(REMOVE, options, seconds=_left(deadline)), namespace)
             if done.error and not done.gone:
                 self.log.event("warn", f"DEL: the rules were not removed: {done.error}", pod="/".join(request.pod))
         self.attachments.drop(request.container, request.interface)
@@ -195,12 +197,12 @@ def _left(deadline: float) -> float:
     return left
 
 
-def _is(known: Attachment, namespace: int) -> bool:
+def _is_same_namespace(known: Attachment, namespace: int) -> bool:
     status = os.fstat(namespace)
     return (known.device, known.inode) == (status.st_dev, status.st_ino)
 
 
-def _given_options(base: Options, words: list[object]) -> Options:
+def _parse_capture(base: Options, words: list[object]) -> Options:
     """Return options from a network list, for a runtime without Kubernetes: `"capture": ["-b", "*"]`."""
     try:
         given = Options.from_argv([string(word) for word in words])

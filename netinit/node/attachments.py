@@ -1,7 +1,7 @@
-"""What was programmed, by container: which pod it is, where its namespace is, and with which options.
+"""The records of what the agent has programmed: per container, its pod, its namespace and the options used.
 
-A folder in the node's memory (a tmpfs that lasts as long as the pods do), one small file a container, each replaced whole:
-so a restarted agent knows what a killed one has done. A file that cannot be read is as good as none.
+One small file per container in a directory on a tmpfs, which lasts as long as the node's pods. Files are replaced as a
+whole, so that a restarted agent knows what a killed one did. An unreadable file counts as missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Attachment", "Attachments"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A container's interface that was programmed; `device` and `inode` are those of its namespace."""
+    """A programmed interface of a container; `device` and `inode` identify its network namespace."""
 
     container: str
     interface: str
@@ -35,7 +35,7 @@ class Attachment:
 
     @property
     def options(self) -> Options | None:
-        """The options that it was programmed with; None where another version of netinit wrote them."""
+        """The options used to program it; None if another version of netinit wrote options that this one cannot parse."""
         try:
             return Options.from_argv(self.argv, self.environ)
         except OptionError:
@@ -43,29 +43,29 @@ class Attachment:
 
 
 class Attachments:
-    """The folder."""
+    """The records, in one directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def put(self, attachment: Attachment) -> None:
-        """Remembers it. OSError."""
+        """Write a record. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._path(attachment.container, attachment.interface)
         new = path.with_name(f".{os.getpid()}.{path.name}")
         try:
             new.write_text(json.dumps(asdict(attachment)))
             new.rename(path)
-        except OSError:  # a full folder is to be no fuller than before
+        except OSError:  # leave nothing behind on a full disk
             new.unlink(missing_ok=True)
             raise
 
     def get(self, container: str, interface: str) -> Attachment | None:
-        """The record of a programmed container."""
+        """Return the record of an interface, or None."""
         return _read(self._path(container, interface))
 
     def drop(self, container: str, interface: str) -> None:
-        """Forgets it."""
+        """Delete the record of an interface."""
         self._path(container, interface).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[Attachment]:
@@ -75,14 +75,14 @@ class Attachments:
                 yield found
 
     def keep(self, valid: set[tuple[str, str]]) -> int:
-        """Forgets all but these containers and interfaces; how many those were."""
+        """Delete the records of all but these (container, interface) pairs; return how many were deleted."""
         gone = [one for one in self if (one.container, one.interface) not in valid]
         for one in gone:
             self.drop(one.container, one.interface)
         return len(gone)
 
     def _path(self, container: str, interface: str) -> Path:
-        # Both were checked: an id has no slash, and a name of an interface has none either.
+        # The protocol has checked both: neither contains a slash.
         return self._folder / f"{container}@{interface}.json"
 
 

@@ -15,7 +15,7 @@ from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
 from netinit.node.protocol import CODES
 from netinit.options import Options
 
-__all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
+__all__ = ["NodeDecision", "NodePod", "decide", "is_own_pod", "matches_uid", "options_of_pod", "read_pod"]
 
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid that kubelet and runtime use
 # Annotations and labels to keep, by prefix.
@@ -48,8 +48,8 @@ class NodePod:
     exit_code: int | None = None  # of istio-validation, if it has finished
 
 
-def is_meant(pod: NodePod, uid: str) -> bool:
-    """Whether the runtime means exactly this pod by the uid, or gives no uid."""
+def matches_uid(pod: NodePod, uid: str) -> bool:
+    """Whether the uid from the runtime is this pod's, or empty (the runtime passes none)."""
     return uid in {"", pod.uid} or uid == pod.static_uid
 
 

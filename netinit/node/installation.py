@@ -1,4 +1,4 @@
-"""The installer that settings describe, for the agent and for commands on a node."""
+"""Create the installer for given settings, for the agent and for commands on a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["make_installer"]
 
 
 def make_installer(settings: InstallSettings) -> Installer:
-    """The installer of these settings."""
+    """Return the installer for these settings."""
     seconds = max(1, settings.timeout // SECOND)
     text = conflist.settings_of(
         socket=settings.socket, namespace=settings.namespace, daemon_set=settings.daemon_set, seconds=seconds,

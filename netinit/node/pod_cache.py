@@ -10,7 +10,7 @@ from netinit.base.errors import ClusterError, CniError
 from netinit.kube.cache import Cache
 from netinit.kube.client import NOT_FOUND, Client
 from netinit.kube.resources import PODS
-from netinit.node.decision import NodePod, is_meant, read_pod
+from netinit.node.decision import NodePod, matches_uid, read_pod
 from netinit.node.protocol import CODES
 
 __all__ = ["PodCache"]
@@ -51,7 +51,7 @@ class PodCache:
     async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
         """Return exactly this pod; a new pod with the same name is another. Raises CniError (try again) if not found in time."""
         known: NodePod | None = self._cache.get(name, namespace)
-        if known is not None and is_meant(known, uid):
+        if known is not None and matches_uid(known, uid):
             return known
         problem = "the API was not asked in time"
         while (left := deadline - time.monotonic()) > 0:
@@ -66,7 +66,7 @@ class PodCache:
                     break
                 await asyncio.sleep(min(_PAUSE, left))
                 continue
-            if is_meant(found, uid):
+            if matches_uid(found, uid):
                 return found
             problem = "another pod has that name now"
             break

@@ -1,9 +1,9 @@
-"""Which network namespace is a pod's: by the runtime's own record, never by what is in the namespace.
+"""Find a pod's network namespace and cgroup, from records that the pod cannot influence.
 
-A runtime keeps what each plugin returned for each container until DEL (libcni's cache, /var/lib/cni/results, written by root).
-The pod's uid is among the arguments (CNI_ARGS), the namespace's path is the sandbox of the result's interfaces. Addresses say
-nothing: a pod with NET_ADMIN can take another's. Where the agent has programmed a container itself, its own attachment comes
-first, since it knows the namespace's identity too.
+A runtime keeps each plugin's result for each container until DEL (libcni's cache, /var/lib/cni/results, owned by root).
+Its CNI_ARGS contain the pod's uid, and the result's interfaces name the namespace's path as their sandbox. Addresses
+prove nothing: a pod with NET_ADMIN can take another's. The agent's own attachments come first, since they also have the
+namespace's identity.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from netinit.node.attachments import Attachment, Attachments
 
 __all__ = ["find_cgroups", "find_namespaces"]
 
-_LARGEST = 1 << 20  # bytes of a record; one has 2 KiB
+_LARGEST = 1 << 20  # bytes per record; real ones have 2 KiB
 _UID = "K8S_POD_UID"
 _OF_POD = re.compile(r"(?:.*-)?pod([0-9A-Za-z_-]+?)(?:\.slice)?")
 _QUALITY = ("burstable", "besteffort", "guaranteed")
@@ -27,13 +27,13 @@ _DEPTH = 5  # kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.sl
 
 
 def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: Path, folder: Path) -> dict[str, str]:
-    """The paths of the namespaces of the pods with these uids, those that are known.
+    """Return the paths of the network namespaces of these pods, by uid; pods without a record are missing.
 
-    `records` is the runtime's folder of results, `folder` where its namespaces are mounted, both as this process sees them. A pod
-    whose sandbox was recreated has the newest.
+    `records`: the runtime's cache. `folder`: where namespaces are mounted. Both as this process sees them. If a pod's
+    sandbox was recreated, its newest namespace is returned.
     """
     wanted = set(uids)
-    found = {one.uid: one.netns for one in attachments if one.uid in wanted and _is_there(one)}
+    found = {one.uid: one.netns for one in attachments if one.uid in wanted and _exists(one)}
     if wanted <= found.keys():
         return found
     for uid, name in _read_records(records):
@@ -43,8 +43,8 @@ def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: P
     return found
 
 
-def _is_there(one: Attachment) -> bool:
-    """Whether the namespace that was programmed is still at its path."""
+def _exists(one: Attachment) -> bool:
+    """Whether the programmed namespace still exists at its path."""
     try:
         status = Path(one.netns).stat()
     except OSError:
@@ -53,18 +53,18 @@ def _is_there(one: Attachment) -> bool:
 
 
 def _read_records(folder: Path) -> Iterator[tuple[str, str]]:
-    """A pod's uid and the name of its namespace's file, of each record, the newest first."""
-    aged = []
+    """Yield the pod's uid and the name of the namespace's file from each record, newest first."""
+    by_age = []
     for path in folder.glob("*"):
         try:
-            aged.append((path.stat().st_mtime_ns, path))
-        except OSError:  # DEL came meanwhile
+            by_age.append((path.stat().st_mtime_ns, path))
+        except OSError:  # deleted meanwhile
             continue
-    for _, path in sorted(aged, reverse=True):
+    for _, path in sorted(by_age, reverse=True):
         try:
             with path.open("rb") as file:
                 tree = json.loads(file.read(_LARGEST))
-        except (OSError, ValueError, RecursionError):  # being written, gone, or of another program
+        except (OSError, ValueError, RecursionError):  # incomplete, deleted, or of another program
             continue
         uid = _find_uid(mapping(tree))
         if uid:
@@ -77,7 +77,7 @@ def _find_uid(tree: Tree) -> str:
 
 
 def _find_paths(tree: Tree) -> set[str]:
-    """The namespace of a record: it says it since CNI 1.1, else the interfaces of its result do."""
+    """Return a record's namespaces: its `netns` (since CNI 1.1), else the sandboxes of its result's interfaces."""
     if netns := string(tree.get("netns")):
         return {netns}
     interfaces = map(mapping, sequence(mapping(tree.get("result")).get("interfaces")))
@@ -85,22 +85,22 @@ def _find_paths(tree: Tree) -> set[str]:
 
 
 def find_cgroups(uids: Iterable[str], folder: str) -> dict[str, str]:
-    """Return the paths of the pods' cgroups below `folder`, by uid, as the kubelet names them with either cgroup driver.
+    """Return the paths of the pods' cgroups below `folder`, by uid; supports both cgroup drivers of the kubelet.
 
-    Those of containers are below them. Empty where the kubelet uses cgroups of version 1.
+    The cgroups of containers are below them. Empty with cgroup v1.
     """
     wanted = {uid.replace("-", "_"): uid for uid in uids}
     found: dict[str, str] = {}
-    waiting = [("", 0)]
-    while waiting:
-        above, depth = waiting.pop()
+    pending = [("", 0)]
+    while pending:
+        above, depth = pending.pop()
         for name in _list_folders(folder + above):
-            named = _OF_POD.fullmatch(name)
-            uid = wanted.get(named[1].replace("-", "_")) if named else None
+            match = _OF_POD.fullmatch(name)
+            uid = wanted.get(match[1].replace("-", "_")) if match else None
             if uid:
                 found[uid] = f"{above}/{name}"
-            elif depth < _DEPTH and not named and ("kube" in name or name in _QUALITY):
-                waiting.append((f"{above}/{name}", depth + 1))
+            elif depth < _DEPTH and not match and ("kube" in name or name in _QUALITY):
+                pending.append((f"{above}/{name}", depth + 1))
     return found
 
 
@@ -108,5 +108,5 @@ def _list_folders(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # no such file system, or a cgroup that has ended
+    except OSError:  # no such file system, or the cgroup was deleted
         return []

@@ -49,15 +49,15 @@ MOST_WAITING = 4096
 IDLE = 2  # children that wait for a job
 _MOST_BYTES = 4 << 20  # of a job
 _MOST_HANDED = 64 << 10  # bytes of a job for an idle child: the limit of a packet
-_LONG = 10.0**9  # seconds: an idle child has no deadline until it gets a job
+_NO_DEADLINE = 10.0**9  # seconds: an idle child has no deadline until it gets a job
 _GRACE = 2.0  # seconds to roll back before SIGKILL
 _WHAT = "programming the pod"
-_SOON = 0.005  # seconds without a job before an idle child is forked
+_IDLE_SECONDS = 0.005  # seconds without a job before an idle child is forked
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(slots=True)
-class _Begun:
+class _AcceptedJob:
     """An accepted job: it waits, or its child runs until `due`."""
 
     number: bytes
@@ -74,10 +74,10 @@ class _Idle:
     """An idle child that waits for one job, and the socket to send it through."""
 
     child: Child
-    door: socket.socket
+    job_socket: socket.socket
 
     def end(self) -> None:
-        self.door.close()
+        self.job_socket.close()
         self.child.end()
 
 
@@ -90,29 +90,29 @@ class Programmer:
     keep: int = IDLE
     idle: list[_Idle] = field(default_factory=list)
     rests_until: float = 0.0  # fork failed: do not fork again before this time
-    waiting: deque[_Begun] = field(default_factory=deque)
-    patient: deque[_Begun] = field(default_factory=deque)  # jobs that no pod's start waits for
-    running: list[_Begun] = field(default_factory=list)
+    waiting: deque[_AcceptedJob] = field(default_factory=deque)
+    maintenance: deque[_AcceptedJob] = field(default_factory=deque)  # jobs that no pod's start waits for
+    running: list[_AcceptedJob] = field(default_factory=list)
     open: bool = True
 
     def serve(self, seconds: float) -> None:
         """Process pending work, then wait up to `seconds` for more."""
         poller = select.poll()
-        if self.open and len(self.waiting) + len(self.patient) < MOST_WAITING:
+        if self.open and len(self.waiting) + len(self.maintenance) < MOST_WAITING:
             poller.register(self.agent, select.POLLIN)
-        for begun in self.running:
-            if begun.child is not None:
-                poller.register(begun.child, select.POLLIN)
-        soonest = min((begun.due for begun in self.running), default=time.monotonic() + seconds)
-        wait = max(0.0, min(_SOON if self._lacks_idle() else seconds, soonest - time.monotonic()))
+        for accepted in self.running:
+            if accepted.child is not None:
+                poller.register(accepted.child, select.POLLIN)
+        soonest = min((accepted.due for accepted in self.running), default=time.monotonic() + seconds)
+        wait = max(0.0, min(_IDLE_SECONDS if self._lacks_idle() else seconds, soonest - time.monotonic()))
         ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
         if self.agent.fileno() in ready:
             self._take()
-        for begun in list(self.running):
-            if begun.child is not None and begun.child.fileno() in ready:
-                self._finish(begun)
-            elif time.monotonic() >= begun.due:
-                self._hurry(begun)
+        for accepted in list(self.running):
+            if accepted.child is not None and accepted.child.fileno() in ready:
+                self._finish(accepted)
+            elif time.monotonic() >= accepted.due:
+                self._stop_late(accepted)
         if not ready and self._lacks_idle():
             self._make_idle()
         self._start()
@@ -122,14 +122,14 @@ class Programmer:
         self.keep = 0
         while self.idle:
             self.idle.pop().end()
-        for begun in self.running:
-            self._hurry(begun)
+        for accepted in self.running:
+            self._stop_late(accepted)
         end = time.monotonic() + _GRACE
         while self.running and time.monotonic() < end:
             self.serve(0.05)
-        for begun in self.running:
-            if begun.child is not None:
-                begun.child.end()
+        for accepted in self.running:
+            if accepted.child is not None:
+                accepted.child.end()
 
     def _take(self) -> None:
         """Receive one job from the agent's other process; also notices when that process has exited."""
@@ -151,52 +151,52 @@ class Programmer:
         finally:
             _close(descriptors[:1])
         namespace = descriptors[1] if len(descriptors) > 1 else -1
-        begun = _Begun(number, job, namespace, time.monotonic() + job.seconds)
-        (self.waiting if job.kind == APPLY else self.patient).append(begun)
+        accepted = _AcceptedJob(number, job, namespace, time.monotonic() + job.seconds)
+        (self.waiting if job.kind == APPLY else self.maintenance).append(accepted)
 
     def _start(self) -> None:
-        while len(self.running) < self.most and (self.waiting or self.patient):
-            begun = (self.waiting or self.patient).popleft()
-            left = begun.due - time.monotonic()
+        while len(self.running) < self.most and (self.waiting or self.maintenance):
+            accepted = (self.waiting or self.maintenance).popleft()
+            left = accepted.due - time.monotonic()
             if left <= 0:
-                self._answer(begun, JobResult(error="there was no time left for it when its turn came", late=True))
+                self._answer(accepted, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
             try:
-                begun.child = self._hand_over(begun, left) or self._fork(begun, left)
+                accepted.child = self._hand_over(accepted, left) or self._fork(accepted, left)
             except OSError as error:
-                self._answer(begun, JobResult(error=f"no child process can be made: {error.strerror}"))
+                self._answer(accepted, JobResult(error=f"no child process can be made: {error.strerror}"))
                 continue
-            self.running.append(begun)
+            self.running.append(accepted)
 
-    def _fork(self, begun: _Begun, left: float) -> Child:
-        kept = (begun.namespace,) if begun.namespace >= 0 else ()
-        work = lambda _: _work(begun.job, begun.namespace)  # noqa: E731
+    def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
+        kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
+        work = lambda _: _work(accepted.job, accepted.namespace)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
 
-    def _hand_over(self, begun: _Begun, left: float) -> Child | None:
+    def _hand_over(self, accepted: _AcceptedJob, left: float) -> Child | None:
         """Pass the job to an idle child and return it; None if no idle child accepts it."""
-        data = begun.job.encode()
+        data = accepted.job.encode()
         while self.idle and len(data) <= _MOST_HANDED:
             idle = self.idle.pop()
             try:
-                socket.send_fds(idle.door, [data], [begun.namespace] if begun.namespace >= 0 else [])
+                socket.send_fds(idle.job_socket, [data], [accepted.namespace] if accepted.namespace >= 0 else [])
             except OSError:  # it was killed
                 idle.end()
                 continue
-            idle.door.close()
+            idle.job_socket.close()
             idle.child.allow(left + _GRACE)
             return idle.child
         return None
 
     def _lacks_idle(self) -> bool:
         """Whether an idle child is missing and there is time to fork one."""
-        busy = self.running or self.waiting or self.patient
+        busy = self.running or self.waiting or self.maintenance
         return self.open and not busy and len(self.idle) < self.keep and time.monotonic() >= self.rests_until
 
     def _make_idle(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            child = children.start(lambda _: _await_job(theirs), seconds=_LONG, what=_WHAT, kept=(theirs.fileno(),))
+            child = children.start(lambda _: _await_job(theirs), seconds=_NO_DEADLINE, what=_WHAT, kept=(theirs.fileno(),))
         except OSError:
             ours.close()
             self.rests_until = time.monotonic() + 1.0
@@ -205,39 +205,39 @@ class Programmer:
             theirs.close()
         self.idle.append(_Idle(child, ours))
 
-    def _finish(self, begun: _Begun) -> None:
-        child = begun.child
+    def _finish(self, accepted: _AcceptedJob) -> None:
+        child = accepted.child
         assert child is not None  # noqa: S101 - it runs
         try:
             result = JobResult.decode(child.receive().encode())
         except ChildLostError as error:
-            result = JobResult(error=str(error), late=begun.stopped or error.late)
+            result = JobResult(error=str(error), late=accepted.stopped or error.late)
         except (ChildError, NetinitError, OSError, AttributeError) as error:
             result = JobResult(error=f"{type(error).__name__}: {error}")
-        self.running.remove(begun)
+        self.running.remove(accepted)
         child.end()
-        self._answer(begun, result)
+        self._answer(accepted, result)
 
-    def _hurry(self, begun: _Begun) -> None:
+    def _stop_late(self, accepted: _AcceptedJob) -> None:
         """Ask a job that timed out to roll back, and kill it if it does not."""
-        child = begun.child
+        child = accepted.child
         assert child is not None  # noqa: S101 - it runs
-        if begun.stopped:
-            self.running.remove(begun)
+        if accepted.stopped:
+            self.running.remove(accepted)
             child.end()
-            self._answer(begun, JobResult(error="it was not done in time and was killed", late=True))
+            self._answer(accepted, JobResult(error="it was not done in time and was killed", late=True))
             return
-        begun.stopped = True
-        begun.due = time.monotonic() + _GRACE
+        accepted.stopped = True
+        accepted.due = time.monotonic() + _GRACE
         if child.poll() is None:
             os.kill(child.pid, signal.SIGTERM)
         else:  # it exited without a readable answer
-            self.running.remove(begun)
-            self._answer(begun, JobResult(error="the process that did it ended without an answer"))
+            self.running.remove(accepted)
+            self._answer(accepted, JobResult(error="the process that did it ended without an answer"))
 
-    def _answer(self, begun: _Begun, result: JobResult) -> None:
-        _close([begun.namespace] if begun.namespace >= 0 else [])
-        self._send(begun.number, result)
+    def _answer(self, accepted: _AcceptedJob, result: JobResult) -> None:
+        _close([accepted.namespace] if accepted.namespace >= 0 else [])
+        self._send(accepted.number, result)
 
     def _send(self, number: bytes, result: JobResult) -> None:
         file = os.memfd_create("result", os.MFD_CLOEXEC)
@@ -250,13 +250,13 @@ class Programmer:
             os.close(file)
 
 
-def _await_job(door: socket.socket) -> str | None:
+def _await_job(job_socket: socket.socket) -> str | None:
     """In an idle child: wait for a job, run it and return its result; None if no job will come."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     child_jobs.rehearse()
-    data, descriptors, _, _ = socket.recv_fds(door, _MOST_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
-    door.close()
+    data, descriptors, _, _ = socket.recv_fds(job_socket, _MOST_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
+    job_socket.close()
     return _work(Job.decode(data), *descriptors) if data else None
 
 

@@ -1,4 +1,4 @@
-"""The agent's end of the socket to the process with the rights: jobs go out, what came of them comes back."""
+"""Send jobs to the agent's privileged process, and receive their results."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from netinit.node.programmer import PACKET
 
 __all__ = ["ProgrammerClient"]
 
-_SLACK = 6.0  # seconds beyond a job's own, in which the other process says that it was late
+_SLACK = 6.0  # seconds beyond the job's timeout, for the other process to report it
 
 
 class ProgrammerClient:
-    """Asks for jobs; used by one event loop, from `start` on."""
+    """Runs jobs in the privileged process; `lost` is set when that process has exited. Used by one event loop."""
 
     def __init__(self, programmer: socket.socket) -> None:
         self._programmer = programmer
-        self._programmer.setblocking(False)  # noqa: FBT003 - its signature
+        self._programmer.setblocking(False)  # noqa: FBT003 - setblocking's signature
         self._numbers = itertools.count(1)
-        self._asked: dict[bytes, asyncio.Future[JobResult]] = {}
+        self._pending: dict[bytes, asyncio.Future[JobResult]] = {}
         self.lost = asyncio.Event()
 
     def start(self) -> None:
-        """From now on answers are heard."""
-        asyncio.get_running_loop().add_reader(self._programmer, self._hear)
+        """Start to receive results."""
+        asyncio.get_running_loop().add_reader(self._programmer, self._receive)
 
     async def do(self, job: Job, namespace: int = -1) -> JobResult:
         """Run the job in the namespace of this descriptor or at the job's path; return its result."""
         number = str(next(self._numbers)).encode()
         answer: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+        self._pending[number] = answer
         try:
             async with asyncio.timeout(job.seconds + _SLACK):
                 await self._send(number, job, namespace)
@@ -42,7 +42,7 @@ class ProgrammerClient:
         except TimeoutError:
             return JobResult(error="the process that programs pods gave no answer", late=True)
         finally:
-            del self._asked[number]
+            del self._pending[number]
 
     async def _send(self, number: bytes, job: Job, namespace: int) -> None:
         file = os.memfd_create("job", os.MFD_CLOEXEC)
@@ -53,7 +53,7 @@ class ProgrammerClient:
             while True:
                 try:
                     socket.send_fds(self._programmer, [number], [file, namespace] if namespace >= 0 else [file])
-                except BlockingIOError:  # so many jobs wait that their queue is full
+                except BlockingIOError:  # the socket's queue is full
                     await asyncio.sleep(0.01)
                     continue
                 except OSError:
@@ -62,7 +62,7 @@ class ProgrammerClient:
         finally:
             os.close(file)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             number, descriptors, _, _ = socket.recv_fds(self._programmer, PACKET, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
@@ -81,6 +81,6 @@ class ProgrammerClient:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        answer = self._asked.get(number)
+        answer = self._pending.get(number)
         if answer is not None and not answer.done():
             answer.set_result(result)

@@ -36,21 +36,21 @@ __all__ = ["serve"]
 
 _MOST_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
-_AGAIN = 1.0
-_TELL = 2.0
+_RETRY_SECONDS = 1.0
+_STATUS_SECONDS = 2.0
 
 
-def serve(settings: AgentSettings, door: socket.socket, monitoring: socket.socket, programmer: socket.socket) -> None:
+def serve(settings: AgentSettings, plugin_socket: socket.socket, monitoring: socket.socket, programmer: socket.socket) -> None:
     """Run until SIGTERM, or until the privileged process exits."""
     capabilities.give_up()
-    asyncio.run(AgentServer(settings, door, monitoring, programmer).run())
+    asyncio.run(AgentServer(settings, plugin_socket, monitoring, programmer).run())
 
 
 class AgentServer:
     """The process's state. `problems` maps a subject to its current problem."""
 
     def __init__(
-        self, settings: AgentSettings, door: socket.socket, monitoring: socket.socket, programmer: socket.socket
+        self, settings: AgentSettings, plugin_socket: socket.socket, monitoring: socket.socket, programmer: socket.socket
     ) -> None:
         self.settings = settings
         self.log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
@@ -58,15 +58,15 @@ class AgentServer:
         self.problems: dict[str, str] = {}
         self.folder = Path(settings.socket).parent
         self.draining = False
-        self._sockets = (door, monitoring)
-        self._link = ProgrammerClient(programmer)
-        self._told = asyncio.Event()
+        self._sockets = (plugin_socket, monitoring)
+        self._programmer = ProgrammerClient(programmer)
+        self._stop_requested = asyncio.Event()
 
     async def run(self) -> None:
         """Run the background tasks until the process is asked to stop."""
         adopt_library_logs(self.log)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told.set)
-        self._link.start()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
+        self._programmer.start()
         self._listener = HttpListener(self._answer, most_connections=_MOST_CONNECTIONS)
         await self._listener.start(self._sockets[1], None)
         async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
@@ -75,51 +75,52 @@ class AgentServer:
 
     async def _work(self, client: Client) -> None:
         common: dict[str, Any] = {
-            "roster": PodCache(client, self.settings.node), "link": self._link, "metrics": self.metrics, "log": self.log,
+            "pod_cache": PodCache(client, self.settings.node), "programmer": self._programmer, "metrics": self.metrics,
+            "log": self.log,
         }  # fmt: skip
         kinds = ((self.settings.watch, False), (self.settings.watch_connections, True))
         self.watchers = {of: PodWatcher(self.settings.base, **common, connections=of) for wanted, of in kinds if wanted}
         shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watchers": tuple(self.watchers.values())}
         self.agent = Agent(self.settings, **shared)
         self.installation = Installation(self.settings, client, self.metrics, self.log)
-        self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.at_work.__contains__)
-        door = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
-        duties = [asyncio.create_task(self.run_forever(name, duty)) for name, duty in self._duties(client, door).items()]
-        ends = [asyncio.create_task(end) for end in (self._told.wait(), self._link.lost.wait(), self._lose_socket())]
+        self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
+        plugin_server = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
+        tasks = [asyncio.create_task(self.run_forever(name, task)) for name, task in self._make_tasks(client, plugin_server).items()]
+        ends = [asyncio.create_task(end) for end in (self._stop_requested.wait(), self._programmer.lost.wait(), self._lose_socket())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         self.draining = True
-        is_removed = self._told.is_set() and await self.installation.leave()
-        for task in (*duties, *ends):
+        is_removed = self._stop_requested.is_set() and await self.installation.leave()
+        for task in (*tasks, *ends):
             task.cancel()
-        if not await door.close(_DRAIN):
+        if not await plugin_server.close(_DRAIN):
             self.log.event("error", f"requests were cut off: they were not done within {_DRAIN:.0f} s")
         if is_removed:
             remove_contents(self.folder)
 
-    def _duties(self, client: Client, door: PluginServer) -> dict[str, Callable[[], Awaitable[None]]]:
+    def _make_tasks(self, client: Client, plugin_server: PluginServer) -> dict[str, Callable[[], Awaitable[None]]]:
         found: dict[str, Callable[[], Awaitable[None]]] = {
-            "socket": door.run, "pods": self.agent.roster.run, "status": self._write_status, "sweep": self.sweeper.run,
+            "socket": plugin_server.run, "pods": self.agent.pod_cache.run, "status": self._write_status, "sweep": self.sweeper.run,
         }  # fmt: skip
         if watcher := self.watchers.get(False):
-            found["watch"] = partial(self.sweeper.watch, watcher, self.sweeper.look_after_change)
+            found["watch"] = partial(self.sweeper.watch, watcher, self.sweeper.check_after_change)
         if watcher := self.watchers.get(True):
-            found["connections"] = partial(self.sweeper.watch, watcher, self.sweeper.look_at_connections)
+            found["connections"] = partial(self.sweeper.watch, watcher, self.sweeper.check_connections)
         if self.settings.install:
             found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.watch}
         if self.settings.taint:
             found["taint"] = lambda: remove_taint(client, self.settings, lambda: not any(self.checks().values()), self.log)
         return found
 
-    async def run_forever(self, name: str, duty: Callable[[], Awaitable[None]]) -> None:
+    async def run_forever(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
         """Run a task for ever; restart it one second after a failure."""
         while True:
             try:
-                await duty()
-            except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other duties go on
+                await task()
+            except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
                 cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
                 self.problems[name] = f"{cause}" if isinstance(cause, NetinitError) else f"{type(cause).__name__}: {cause}"
                 self.log.event("error", f"{name}: {self.problems[name]}")
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RETRY_SECONDS)
                 self.problems.pop(name, None)
 
     async def _lose_socket(self) -> None:
@@ -138,7 +139,7 @@ class AgentServer:
                 port = self.settings.monitoring_port
                 self.log.event("info", f"a newer agent has taken the plugin's socket; port {port} is left to it")
                 await self._listener.close(1.0)
-            await asyncio.sleep(_TELL)
+            await asyncio.sleep(_STATUS_SECONDS)
         self.log.event("error", f"the socket {self.settings.socket} was taken away; ending, to be started anew")
 
     # ---- how it is
@@ -156,16 +157,16 @@ class AgentServer:
         while True:
             checks = self.checks()
             self.metrics.ready.set(0 if any(checks.values()) else 1)
-            self.metrics.api_error.set(1 if self.agent.roster.error else 0)
-            problems = {**self.problems, **({"API": self.agent.roster.error} if self.agent.roster.error else {})}
+            self.metrics.api_error.set(1 if self.agent.pod_cache.error else 0)
+            problems = {**self.problems, **({"API": self.agent.pod_cache.error} if self.agent.pod_cache.error else {})}
             tree = {
                 "time": time.time(), "pid": os.getpid(), "node": self.settings.node, "checks": checks, "problems": problems,
-                "pods": sum(1 for _ in self.agent.roster), "lastErrors": self.agent.last_errors,
+                "pods": sum(1 for _ in self.agent.pod_cache), "lastErrors": self.agent.last_errors,
             }  # fmt: skip
             new = self.folder / f".{STATUS_FILE}"
             new.write_text(json.dumps(tree))
             new.rename(self.folder / STATUS_FILE)
-            await asyncio.sleep(_TELL)
+            await asyncio.sleep(_STATUS_SECONDS)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
         """Serve metrics and health, without TLS."""
@@ -174,7 +175,7 @@ class AgentServer:
             await reply(send, 200, self.metrics.text(), CONTENT_TYPE)
         elif path in {"/livez", "/healthz"}:
             await reply(send, 200, b"ok\n")
-        elif path == "/readyz":
+        elif path == "/".join(filter(None, ("/readyz", self.settings.instance))):
             checks = self.checks()
             good = not any(checks.values())
             lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]

@@ -134,6 +134,10 @@ class AgentSettings(InstallSettings):
         help_text="Take this taint off the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.",
     )
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health.")
+    instance: str = plain(
+        "--instance", _TEXT, default="",
+        help_text="Answer readiness at /readyz/NAME only: two agents of an upgrade share the port, and each must answer for itself.",
+    )
     address: str = plain("--address", _TEXT, default="", help_text="Listen for these on this address alone.")
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
     context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")

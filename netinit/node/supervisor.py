@@ -1,8 +1,8 @@
-"""The agent's first process: the one with the rights. It starts the one that answers, and then programs pods.
+"""The agent's first process, which keeps the capabilities: start the unprivileged one, then program pods.
 
-It has no threads and no event loop, so that a fork of it is whole at any time, and knows no secrets: what the other reads
-of the API never comes here. Where the other ends, it ends as well, and Kubernetes starts both anew; meanwhile the plugin
-says that pods must wait.
+It has no threads and no event loop, so that a fork is always consistent, and it holds no secrets: data from the API
+stays in the other process. If that process exits, this one exits too, and Kubernetes restarts both; meanwhile the
+plugin tells runtimes to retry.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ __all__ = ["run"]
 
 _TICK = 0.5
 _AT_ONCE_PER_CORE = 3
-_DRAIN = 20.0  # seconds for the other process
-_FILES = 8192  # descriptors: some of each request, and of each pod that is programmed
+_DRAIN = 20.0  # seconds for the other process to exit
+_FILES = 8192  # descriptors: several per request and per pod being programmed
 
 
 def run(settings: AgentSettings) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code. Raises ConfigError where it cannot listen."""
+    """Serve until SIGTERM or SIGINT; return the exit code. Raises ConfigError if a socket cannot be opened."""
     log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         raise BackendUnavailableError("SYS_ADMIN is missing: pods' namespaces cannot be entered")
     allow_descriptors(_FILES)
-    door, monitoring = open_socket(settings.socket), listen(settings.address, settings.monitoring_port, shared=True)
+    plugin_socket, monitoring = open_socket(settings.socket), listen(settings.address, settings.monitoring_port, shared=True)
     preload.load_all(str(Path(__file__).parents[1]))
     most = settings.jobs or count_cores() * _AT_ONCE_PER_CORE
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     signals: list[int] = []
     for number in ENDING:
         signal.signal(number, lambda number, _: signals.append(number))
     gc.collect()
     gc.freeze()
 
-    def live(_: Answer) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the first process
+    def run_server(_: Answer) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes; the first one stops this one
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        ours.close()
+        own_end.close()
         from netinit.node import server
 
-        server.serve(settings, door, monitoring, theirs)
+        server.serve(settings, plugin_socket, monitoring, server_end)
 
     log.event("info", f"answering at {settings.socket}, metrics on port {settings.monitoring_port}, {most} pods at a time")
-    with children.start(live, seconds=1.0, what="the agent", kept=None) as agent:
-        theirs.close()
-        door.close()
+    with children.start(run_server, seconds=1.0, what="the agent", kept=None) as agent:
+        server_end.close()
+        plugin_socket.close()
         monitoring.close()
-        programmer = Programmer(ours, most)
+        programmer = Programmer(own_end, most)
         while not signals and programmer.open:
             programmer.serve(_TICK)
         if agent.poll() is None:

@@ -57,20 +57,20 @@ class Sweeper:
     """Sweeps periodically; `is_busy` says whether the pod with a uid is being programmed."""
 
     def __init__(
-        self, settings: AgentSettings, client: Client, *, roster: PodCache, link: ProgrammerClient, attachments: Attachments,
+        self, settings: AgentSettings, client: Client, *, pod_cache: PodCache, programmer: ProgrammerClient, attachments: Attachments,
         metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool], watchers: Sequence[PodWatcher] = (),
     ) -> None:  # fmt: skip
         self.settings = settings
         self.client = client
-        self.roster = roster
-        self.link = link
+        self.pod_cache = pod_cache
+        self.programmer = programmer
         self.attachments = attachments
         self.metrics = metrics
         self.log = log
         self.is_busy = is_busy
         self.watchers = watchers
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # uid -> lock: one check of a pod at a time
-        self._told: dict[str, str] = {}  # uid -> the last message about the pod
+        self._reported: dict[str, str] = {}  # uid -> the last message about the pod
         self._bypassing: dict[str, float] = {}  # uid -> when its connections were last reported
         self._failed: set[str] = set()  # uids whose failed validation was handled
 
@@ -81,27 +81,27 @@ class Sweeper:
             if self.settings.sweep and time.monotonic() >= due:
                 due = time.monotonic() + self.settings.sweep_interval / SECOND
                 await self.sweep()
-            failed = [pod for pod in self.roster if pod.exit_code == UNCAPTURED and pod.uid not in self._failed]
+            failed = [pod for pod in self.pod_cache if pod.exit_code == UNCAPTURED and pod.uid not in self._failed]
             if failed and self.settings.repair != NOTHING:
-                self._failed = {pod.uid for pod in self.roster if pod.exit_code == UNCAPTURED}
-                await self.look_at(failed)
+                self._failed = {pod.uid for pod in self.pod_cache if pod.exit_code == UNCAPTURED}
+                await self.check_pods(failed)
             await asyncio.sleep(_LOOK)
 
     async def sweep(self) -> Counter[str]:
         """Check every pod of the node; return how many are in each state."""
-        begun = time.monotonic()
-        found = await self.look_at(list(self.roster))
-        seconds = time.monotonic() - begun
+        started = time.monotonic()
+        found = await self.check_pods(list(self.pod_cache))
+        seconds = time.monotonic() - started
         counts = Counter(finding.state for finding in found)
         for state in (CAPTURED, DRIFTED, BARE, UNKNOWN):
             self.metrics.pods.labels(state).set(counts[state])
         self.metrics.sweep.set(seconds)
         self._watch(found)
-        self._told = {uid: text for uid, text in self._told.items() if uid in {finding.pod.uid for finding in found}}
+        self._reported = {uid: text for uid, text in self._reported.items() if uid in {finding.pod.uid for finding in found}}
         self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
         return counts
 
-    async def look_at(self, pods: list[NodePod]) -> list[SweptPod]:
+    async def check_pods(self, pods: list[NodePod]) -> list[SweptPod]:
         """Check these pods, and repair each as the settings say."""
         wanted = [(pod, options) for pod in pods if (options := self._options_of(pod))]
         paths = await self._find_namespaces([pod for pod, _ in wanted])
@@ -113,16 +113,16 @@ class Sweeper:
 
         return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
 
-    async def look_after_change(self, pod: NodePod, path: str) -> bool:
+    async def check_after_change(self, pod: NodePod, path: str) -> bool:
         """Check a pod after a change; return whether its rules were missing or differed."""
         options = self._options_of(pod)
         return bool(options) and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
 
-    async def look_at_connections(self, pod: NodePod, path: str) -> bool:
+    async def check_connections(self, pod: NodePod, path: str) -> bool:
         """Report the open connections of a pod that bypass the proxy, at most once a minute; those are not repaired: False."""
         found: list[set[str]] = []
         for options in self._options_of(pod):
-            done = await self.link.do(Job.of(JUDGE_CONNECTIONS, options, seconds=_JOB_SECONDS, path=path))
+            done = await self.programmer.do(Job.of(JUDGE_CONNECTIONS, options, seconds=_JOB_SECONDS, path=path))
             if done.error:
                 raise NetinitError(done.error)
             found.append(set(done.differences))
@@ -131,7 +131,7 @@ class Sweeper:
             return False
         self.metrics.bypassing.inc()
         now = time.monotonic()
-        self._bypassing = {uid: told for uid, told in self._bypassing.items() if now - told < _QUIET}
+        self._bypassing = {uid: reported for uid, reported in self._bypassing.items() if now - reported < _QUIET}
         if pod.uid not in self._bypassing:
             self._bypassing[pod.uid] = now
             text = f"{len(bypassing)} open connections of the pod bypass the proxy, such as {bypassing[0]}"
@@ -142,9 +142,9 @@ class Sweeper:
 
     async def watch(self, watcher: PodWatcher, look: Look) -> None:
         """Check pods as they change, until cancelled; first those that were programmed before this agent started."""
-        await self.roster.wait()
-        known = await self._find_namespaces(self.roster)
-        for pod in self.roster:
+        await self.pod_cache.wait()
+        known = await self._find_namespaces(self.pod_cache)
+        for pod in self.pod_cache:
             if pod.uid in known and self._options_of(pod):
                 watcher.add(pod.uid, known[pod.uid])
         await watcher.run(look, self.is_busy)
@@ -208,7 +208,7 @@ class Sweeper:
         best: tuple[JobResult, Options] | None = None
         for options in candidates:
             job = Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path, cgroup_folder=self.settings.cgroup_folder, cgroup=cgroup)
-            done = await self.link.do(job)
+            done = await self.programmer.do(job)
             if done.error:
                 return SweptPod(pod, UNKNOWN, done.error, path)
             if not done.differences:
@@ -223,11 +223,11 @@ class Sweeper:
         """Report each problem of a pod once, and repair it."""
         pod, state = finding.pod, finding.state
         if state in (CAPTURED, UNKNOWN):
-            self._told.pop(pod.uid, None)
+            self._reported.pop(pod.uid, None)
             return
         self.metrics.drift.inc()
         text = f"{state}: {finding.detail}"
-        again, self._told[pod.uid] = self._told.get(pod.uid) == text, text
+        again, self._reported[pod.uid] = self._reported.get(pod.uid) == text, text
         repair = self.settings.repair
         if not again:
             what = "runs without its interception rules" if state == BARE else "has other rules than planned"
@@ -241,13 +241,13 @@ class Sweeper:
             await self._change(pod, repair)
 
     async def _program(self, finding: SweptPod, options: Options) -> None:
-        done: JobResult = await self.link.do(Job.of(APPLY, options, seconds=_JOB_SECONDS, path=finding.path))
+        done: JobResult = await self.programmer.do(Job.of(APPLY, options, seconds=_JOB_SECONDS, path=finding.path))
         self.metrics.repairs.labels("repair", "fail" if done.error else "success").inc()
         pod = finding.pod
         if done.error:
             self.log.event("error", f"the pod cannot be programmed: {done.error}", pod=f"{pod.namespace}/{pod.name}")
             return
-        self._told.pop(pod.uid, None)
+        self._reported.pop(pod.uid, None)
         for warning in done.warnings:
             self.log.event("warn", warning, pod=f"{pod.namespace}/{pod.name}")
         said = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])

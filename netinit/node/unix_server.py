@@ -78,7 +78,7 @@ class PluginServer:
             except OSError:  # out of descriptors: some may be closed by the next attempt
                 await asyncio.sleep(0.05)
                 continue
-            task = asyncio.create_task(self._converse(peer))
+            task = asyncio.create_task(self._serve_connection(peer))
             self._conversations.add(task)
             task.add_done_callback(self._conversations.discard)
 
@@ -91,12 +91,12 @@ class PluginServer:
             return not left
         return True
 
-    async def _converse(self, peer: socket.socket) -> None:
+    async def _serve_connection(self, peer: socket.socket) -> None:
         arrived = time.monotonic()
         descriptors: list[int] = []
         with peer:
             try:
-                data = await self._hear(peer, descriptors, arrived)
+                data = await self._answer_request(peer, descriptors, arrived)
                 if data:
                     async with asyncio.timeout(_SECONDS_TO_ASK):
                         await asyncio.get_running_loop().sock_sendall(peer, data)
@@ -107,7 +107,7 @@ class PluginServer:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    async def _hear(self, peer: socket.socket, descriptors: list[int], arrived: float) -> bytes:
+    async def _answer_request(self, peer: socket.socket, descriptors: list[int], arrived: float) -> bytes:
         """Return the answer to the peer's request; empty if it sends nothing."""
         try:
             self._check_peer(peer)

@@ -69,12 +69,12 @@ class PodWatcher:
     """The watched pods. `add` and `forget` may be called at any time; checks are made while `run` runs."""
 
     def __init__(
-        self, base: Options, *, roster: PodCache, link: ProgrammerClient, metrics: NodeMetrics, log: EventLog,
+        self, base: Options, *, pod_cache: PodCache, programmer: ProgrammerClient, metrics: NodeMetrics, log: EventLog,
         connections: bool = False,
     ) -> None:  # fmt: skip
         self._base = base
-        self._roster = roster
-        self._link = link
+        self._pod_cache = pod_cache
+        self._programmer = programmer
         self._metrics = metrics
         self._log = log
         self._watched: dict[str, _Watched] = {}
@@ -118,9 +118,9 @@ class PodWatcher:
 
     async def _tidy(self) -> None:
         while True:
-            uids = {pod.uid for pod in self._roster if not pod.ended}
+            uids = {pod.uid for pod in self._pod_cache if not pod.ended}
             for one in list(self._watched.values()):
-                if _identity(one.path) != one.identity or (self._roster.synced and one.uid not in uids):
+                if _identity(one.path) != one.identity or (self._pod_cache.synced and one.uid not in uids):
                     self._drop(one)
             await asyncio.sleep(_TIDY)
 
@@ -132,19 +132,19 @@ class PodWatcher:
             if is_busy(watched.uid):
                 self._schedule(watched, _LEAST)
                 continue
-            begun = asyncio.get_running_loop().time()
+            started = asyncio.get_running_loop().time()
             await self._answer(watched, look)
             if self._connections:
-                await asyncio.sleep(_REST * (asyncio.get_running_loop().time() - begun))
+                await asyncio.sleep(_REST * (asyncio.get_running_loop().time() - started))
 
     async def _answer(self, watched: _Watched, look: Look) -> None:
         """Run one check, which starts after all notifications so far; schedule another if more arrive meanwhile."""
         now = asyncio.get_running_loop().time
-        begun, watched.looking = now(), True
+        started, watched.looking = now(), True
         try:
             await self._arm(watched)
-            heard, watched.heard = watched.heard or begun, 0.0
-            pod = next((pod for pod in self._roster if pod.uid == watched.uid), None)
+            heard, watched.heard = watched.heard or started, 0.0
+            pod = next((pod for pod in self._pod_cache if pod.uid == watched.uid), None)
             if pod is None:
                 self._drop(watched)
                 return
@@ -158,7 +158,7 @@ class PodWatcher:
         finally:
             watched.looking, watched.ended = False, now()
             if watched.pause > _NOISY:
-                watched.pause = max(watched.pause, min(_MOST_PAUSE, (watched.ended - begun) * _REST))
+                watched.pause = max(watched.pause, min(_MOST_PAUSE, (watched.ended - started) * _REST))
         if watched.heard:
             self._wait_longer(watched)
             self._schedule(watched, watched.pause)
@@ -173,19 +173,19 @@ class PodWatcher:
             watched.sockets = found
         self._metrics.dropped.inc(notifications.drain(watched.sockets))
         for one in watched.sockets:
-            asyncio.get_running_loop().add_reader(one, self._hear, watched)
+            asyncio.get_running_loop().add_reader(one, self._receive, watched)
 
     async def _subscribe(self, path: str) -> list[socket.socket]:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
                 kind = SUBSCRIBE_CONNECTIONS if self._connections else SUBSCRIBE
-                done = await self._link.do(Job.of(kind, self._base, seconds=_SECONDS, path=path), theirs.fileno())
+                done = await self._programmer.do(Job.of(kind, self._base, seconds=_SECONDS, path=path), theirs.fileno())
             if done.error:
                 raise NetinitError(done.error)
             return notifications.receive_sockets(ours)
 
-    def _hear(self, watched: _Watched) -> None:
+    def _receive(self, watched: _Watched) -> None:
         """Schedule a check after a change, and ignore notifications until then."""
         now = asyncio.get_running_loop().time()
         self._disarm(watched)

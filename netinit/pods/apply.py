@@ -23,7 +23,7 @@ from netinit.options import Options
 from netinit.pods import self_check
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.self_check import NotInForceError
-from netinit.pods.steps import Task, bring_about, commit, route, routes_towards
+from netinit.pods.steps import Task, commit, route, routes_towards, run_steps
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
@@ -85,15 +85,15 @@ def _reach_out(options: Options, log: Log, signals: Signals) -> int:
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_host()
-        meant = options.with_servers(pod.read_name_servers)
+        resolved = options.with_servers(pod.read_name_servers)
         with pod.lock(options.lock_timeout, log.warn) as held:
-            pod.modify_inside(lambda own: _program(meant, log, own, locked=True), signals, holding=held.descriptors)
+            pod.modify_inside(lambda own: _program(resolved, log, own, locked=True), signals, holding=held.descriptors)
         _answer_late_signal(options, log, signals)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
             ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # the validation connects as the proxy and as the application
-            pod.run_inside(lambda: validate(meant, log), joins=True, keep=ids)
+            pod.run_inside(lambda: validate(resolved, log), joins=True, keep=ids)
     return 0
 
 
@@ -104,26 +104,26 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
     """
     try:
         if options.cleanup_only:
-            outcome = _again(options, log, signals, lambda meant: remove(meant, locked=locked, signals=signals))
+            outcome = _retry(options, log, signals, lambda resolved: remove(resolved, locked=locked, signals=signals))
         elif options.skip_rule_apply:
             return
         else:
             wanted = log.wants("info")
-            outcome = _again(options, log, signals, lambda meant: apply(meant, final=wanted, locked=locked, signals=signals))
+            outcome = _retry(options, log, signals, lambda resolved: apply(resolved, final=wanted, locked=locked, signals=signals))
     except NetinitError:
         number = signals.take()
         if number:  # the signal killed a program that only read; errors of a change handle their signal themselves
             raise ended_by(number, AS_BEFORE) from None
         raise
     try:
-        _tell(outcome, log, removed=options.cleanup_only)
+        _log_outcome(outcome, log, removed=options.cleanup_only)
     except OSError:  # a full disk
         discard_stderr()
     if outcome.unended:
         raise ApplyError(f"the rules are programmed, but {outcome.unended}")
 
 
-def _again(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
+def _retry(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
     """Return the outcome of `act`; with --retries call it again after errors that may be temporary."""
     if not options.retries:
         return act(options)
@@ -132,7 +132,7 @@ def _again(options: Options, log: Log, signals: Signals, act: Callable[[Options]
     return retry(act, options, log, lambda: bool(signals.heard))
 
 
-def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
+def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
     if removed:
         log.info("removed all rules" if outcome.changed else "there were no rules to remove")
         return
@@ -262,14 +262,14 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
     """Program the plan and check that it is in force; with --reconcile, program rules again that are not."""
     try:
-        return _bring_about_once(chosen, others, task)
+        return _run_steps_once(chosen, others, task)
     except NotInForceError:
         if not task.options.reconcile or task.options.force_apply:
             raise
-    return _bring_about_once(chosen.replace(state=chosen.backend.observe()), (), task.forced())
+    return _run_steps_once(chosen.replace(state=chosen.backend.observe()), (), task.forced())
 
 
-def _bring_about_once(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
+def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
     backend, state, plan = chosen.backend, chosen.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
@@ -287,7 +287,7 @@ def _bring_about_once(chosen: Observed, others: tuple[Observed, ...], task: Task
             from netinit.pods.activation import activate
 
             warnings += activate(run, task.machine, *dormant)
-        warnings += bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
+        warnings += run_steps(run, chosen, others, task, comparison=comparison, steps=steps)
     outcome, after = _report(chosen, task, comparison, state.notices + warnings)
     return _check(outcome, chosen, comparison, after, task)
 

@@ -31,14 +31,14 @@ def program_for_good(options: Options) -> Outcome:
 
     def work(own: Signals) -> Outcome:
         if options.cleanup_only:
-            outcome = remove(meant, locked=True, signals=own)
+            outcome = remove(resolved, locked=True, signals=own)
         else:
-            outcome = apply(meant, final=False, locked=True, signals=own)
+            outcome = apply(resolved, final=False, locked=True, signals=own)
         return outcome.replace(rules={}, plan=EMPTY_PLAN, options=None)
 
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         pod.refuse_host()
-        meant = options.with_servers(pod.read_name_servers)
+        resolved = options.with_servers(pod.read_name_servers)
         with pod.lock(options.lock_timeout, warnings.append) as held:
             signals = Signals(lasting=True)
             if pod.is_foreign:

@@ -18,7 +18,7 @@ from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
 from netinit.options import AUTO, Interception, Options, Settled
-from netinit.rules.infer_options import Recovered, from_chains, from_listings
+from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
@@ -46,7 +46,7 @@ class LiveRules:
 
     rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
-    options: dict[str, Recovered] = field(default_factory=dict)
+    options: dict[str, InferredOptions] = field(default_factory=dict)
     given: Interception | None = None
     warnings: tuple[str, ...] = ()
     listening: frozenset[tuple[int, int]] | None = None
@@ -60,20 +60,20 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
     `given`: the options are also those that the rules should have been created by. Raises NamespaceError,
     BackendUnavailableError, ParseError.
     """
-    return HERE.inside(options, lambda meant, warning: _read_here(meant, warning, given=given))
+    return HERE.inside(options, lambda resolved, warning: _read_here(resolved, warning, given=given))
 
 
-def infer_run(options: Options) -> tuple[Options, str, Recovered] | None:
+def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
     """Return the options of a run that would make the live rules, their backend, and what they show; None without any.
 
     What is no option of rules (the namespace, the backend) is that of `options`. Errors as of `read_live`.
     """
     of_rules = {flag.field for flag in Interception.flags}
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
-    for backend, recovered in read_live(options).options.items():
-        if recovered.options:
-            own = {flag.field: getattr(recovered.options, flag.field) for flag in Interception.flags}
-            return Options(**run, **own), backend, recovered
+    for backend, inferred in read_live(options).options.items():
+        if inferred.options:
+            own = {flag.field: getattr(inferred.options, flag.field) for flag in Interception.flags}
+            return Options(**run, **own), backend, inferred
     return None
 
 
@@ -90,7 +90,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     ]
     snapshot = _read_snapshot()
     contents = ipset.read_contents()
-    found: dict[str, Recovered] = {}
+    found: dict[str, InferredOptions] = {}
     plans: list[Plan] = []
     for name in places:
         if variant := backends.BACKENDS[name].variant:
@@ -137,7 +137,7 @@ def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
     return places, settled.on(backends.NFTABLES) if native else settled
 
 
-def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
+def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:
     """Return the plans that explain live rules: those of the given options, and those that the rules show."""
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 

@@ -9,9 +9,9 @@ from netinit.options import AUTO, NFTABLES, Options, Settled
 
 
 def settle(options: Options) -> Settled:
-    """The options as `apply` settles them in the namespace that they name, which is entered where its addresses decide.
+    """The options as `apply` settles them in the namespace they name, which is entered if its addresses matter.
 
-    NamespaceError when it cannot be looked into.
+    Raises NamespaceError if the namespace cannot be read.
     """
     if not (options.pid or options.netns):
         return HERE.settle(options)
@@ -27,7 +27,7 @@ def settle(options: Options) -> Settled:
 
 
 def check_tables(options: Options) -> None:
-    """Has the kernel check the native tables of the options without making them; errors as of that backend."""
+    """Let the kernel validate the options' native tables without creating them. Raises the errors of that backend."""
     from netinit.backends.nftables import NftablesBackend
     from netinit.rules.layouts import plan
 

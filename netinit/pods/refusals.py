@@ -1,4 +1,4 @@
-"""Why nothing was programmed: the errors of `apply` and `remove` that say what is in the way, and what helps."""
+"""Errors of `apply` and `remove` when nothing was programmed: what is in the way, and the remedy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from netinit.base.sanitize import quote
 from netinit.kernel import detect
 from netinit.rules.model import Difference
 
-MAX_REPORTED = 20  # differences in a message
+MAX_REPORTED = 20  # differences per message
 
 
 def refuse_loopback(name: str) -> ApplyError:
-    """Rules that say lo would mean another device, or none."""
+    """The error that lo names another device, or none."""
     return ApplyError(
         f"the loopback device is called {quote(name)} and not lo, so rules for traffic inside of the pod would not match:"
         " give it its name back (ip link set dev NAME name lo) and apply again"
@@ -23,7 +23,7 @@ def refuse_loopback(name: str) -> ApplyError:
 
 
 def refuse_to_replace(found: tuple[Difference, ...]) -> ApplyError:
-    """Other rules of ours are here, and nobody has said that they may be replaced."""
+    """The error that other rules of ours exist and may not be replaced."""
     lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
     if len(found) > MAX_REPORTED:
         lines.append(f"  and {len(found) - MAX_REPORTED} more")
@@ -38,7 +38,7 @@ def refuse_to_replace(found: tuple[Difference, ...]) -> ApplyError:
 
 
 def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:
-    """The error for backends of which each has failed for its own reason."""
+    """The error that no backend works, with each one's reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
         from netinit.kernel.capabilities import may_gain

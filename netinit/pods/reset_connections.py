@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from netinit.pods.older_connections import Findings, OlderConnection
     from netinit.rules.model import Plan
 
-MOST_JUDGED = 4096  # connections: two seconds where each goes elsewhere
+MOST_JUDGED = 4096  # connections: simulating them takes two seconds if every destination differs
 _LOOPBACK_OF_IPV6 = b"\0" * 15 + b"\1"
 
 

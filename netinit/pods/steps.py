@@ -45,7 +45,7 @@ class Task(Record):
         return self.replace(settled=self.settled.replace(options=self.options.replace(force_apply=True)))
 
 
-def bring_about(
+def run_steps(
     run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
     *, comparison: Comparison, steps: tuple[RouteChange, ...],
 ) -> tuple[str, ...]:

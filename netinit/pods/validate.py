@@ -1,8 +1,8 @@
-"""Validation: real connections through the rules, before the proxy takes over its ports.
+"""Validation: sends real connections through the rules before the proxy occupies its ports.
 
-Istio's way: the proxy's user connects to the passthrough address, which the rules send to the inbound port; ours also
-connects like the application to an address that the rules send to the outbound port. A connection counts when a random
-token arrives on the right port together with the original destination: a mere connect proves nothing.
+As in Istio, the proxy's user connects to the passthrough address, which the rules redirect to the inbound port; netinit
+also connects as the application to an address redirected to the outbound port. A connection counts if a random token
+arrives on the right port with the original destination: a successful connect alone proves nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from netinit.kernel.sockets import original_destination
 from netinit.options import CLASSIC, Options
 from netinit.options.kinds import ALL
 
-OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849): nobody is there
+OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849) without a server
 APPLICATION_UID = 65534  # any user but the proxy's
 TOKEN_BYTES = 16
 UNREACHABLE = "no route"
@@ -31,7 +31,7 @@ UNREACHABLE = "no route"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One connection: by whom (a user id), where to, and the port at which it must arrive."""
+    """One connection: its user ID, its destination, and the port at which it must arrive."""
 
     family: Family
     uid: int
@@ -41,9 +41,10 @@ class Proof:
 
 
 def validate(options: Options, log: Log) -> None:
-    """Proves that connections are captured, in every family that is on.
+    """Prove that connections are captured in every enabled family.
 
-    ValidationFailedError (126) names the connection that was not; ValidationImpossibleError why none could be tried.
+    Raises ValidationFailedError (exit code 126) naming the connection that was not captured, or
+    ValidationImpossibleError.
     """
     settled = HERE.settle(options).options
     families = [IPV4, IPV6] if settled.captures_ipv6 else [IPV4]
@@ -85,7 +86,7 @@ def _indent(lines: list[str]) -> list[str]:
 
 
 def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
-    """The connections that the options' rules must capture and that this process may make."""
+    """The connections that the options' rules must capture and this process is able to make."""
     proxy, port = options.proxy_uids[0], options.probe_port
     inbound = options.outbound_port if options.layout == CLASSIC else options.inbound_port
     passthrough = family.passthrough_address if options.layout != CLASSIC or family is IPV4 else _own_address(family)
@@ -117,7 +118,7 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
 
 
 def _own_address(family: Family) -> str:
-    """An address of this pod that is not a loopback one: the classic layout has no passthrough address for IPv6."""
+    """A non-loopback address of this pod: the classic layout has no passthrough address for IPv6."""
     addresses = [address.address for address in netlink.list_addresses() if address.family == family.number]
     return next(
         (address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), ""
@@ -125,12 +126,12 @@ def _own_address(family: Family) -> str:
 
 
 def may_become(uid: int) -> bool:
-    """Whether this process can make connections as that user."""
+    """Whether this process may make connections as that user."""
     return uid == os.geteuid() or detect.has_capability(detect.CAP_SETUID)
 
 
 def _prove(probe: Proof, deadline: float) -> str:
-    """An empty text when the connection arrived as it must, else what happened instead."""
+    """Make the connection; return "" if it arrived as required, else what happened."""
     token = os.urandom(TOKEN_BYTES)
     try:
         listener = _listen(probe.family, probe.port)
@@ -179,7 +180,7 @@ def _wait_for(
                     found = _destination_or_reason(connection, family)
                     connection.sendall(token)
                     return found
-        elif child in readable:  # another process's connection proves nothing
+        elif child in readable:  # a connection of another process proves nothing
             status = child.receive()
             if status:
                 return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
@@ -202,7 +203,7 @@ def _destination_or_reason(connection: socket.socket, family: Family) -> tuple[s
 
 
 def _connect(probe: Proof, token: bytes, deadline: float) -> int:
-    """In the child: becomes the user, brings the token; 0, or the error's number."""
+    """In the child: switch to the user and send the token; return 0 or the errno."""
     try:
         if probe.uid != os.geteuid():
             os.setgroups([])
@@ -212,7 +213,7 @@ def _connect(probe: Proof, token: bytes, deadline: float) -> int:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if (
                 probe.destination[0] == IPV6.passthrough_address
-            ):  # else the kernel takes ::6 as the source too, which is excluded
+            ):  # otherwise the kernel picks ::6, which is excluded, as source
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)

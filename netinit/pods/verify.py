@@ -40,7 +40,7 @@ def verify(options: Options, machine: Machine = HERE, *, connections: bool = Fal
     proxy are differences too. Raises NamespaceError; BackendUnavailableError if
     rules cannot be read.
     """
-    return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine, connections=connections))
+    return machine.inside(options, lambda resolved, warning: _verify_here(resolved, warning, machine, connections=connections))
 
 
 def find_bypassing(options: Options) -> tuple[str, ...]:
@@ -49,8 +49,8 @@ def find_bypassing(options: Options) -> tuple[str, ...]:
     Raises NamespaceError; BackendUnavailableError if the kernel does not list connections.
     """
 
-    def find(meant: Options, _: str) -> tuple[str, ...]:
-        settled = HERE.settle(meant).options
+    def find(resolved: Options, _: str) -> tuple[str, ...]:
+        settled = HERE.settle(resolved).options
         return tuple([one.describe() for one in _find_bypassing(settled, plan_for(settled))])
 
     return HERE.inside(options, find)

@@ -54,6 +54,7 @@ class Surroundings(Record):
     picks_up: bool = True  # whether packets in the middle of an unknown TCP connection are tracked (nf_conntrack_tcp_loose)
     local_marks: LocalMarks = frozenset()
     broadcasts: tuple[int, ...] = ()  # broadcast addresses of the networks of its devices
+    local_networks: tuple[Network, ...] = ()  # of the type LOCAL without being addresses of devices (`ip route add local`)
     doubtful: tuple[Network, ...] = ()  # where routing to this host depends on more than the destination
 
     @property
@@ -83,6 +84,12 @@ class Surroundings(Record):
             or (self.family.version == 4 and address >> 24 == 127)  # noqa: PLR2004
             or any(own == address for _, own in self.addresses)
         )
+
+    def is_of_type_local(self, address: int | None) -> bool | None:
+        """Whether the kernel calls the address LOCAL: the host's own, and what its routes deliver here. None if unknown."""
+        if address is None:
+            return None
+        return self.is_local(address) or any(one.first <= address <= one.last for one in self.local_networks)
 
     def primary_address(self, interface: str) -> int | None:
         """Return the first address of an interface, to which REDIRECT sends inbound packets."""

@@ -1,1 +1,1 @@
-"""What the kernel would do with a packet: pure, by its own order of hooks, and never by guessing."""
+"""Simulates what the kernel does with packets under given rules; undecidable outcomes are UNKNOWN. Pure."""

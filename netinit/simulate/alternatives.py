@@ -1,4 +1,4 @@
-"""Other values of options that may change what becomes of a packet: by the kind of an option's value, whatever the option."""
+"""Alternative option values that may change a packet's verdict, derived from each option's type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Alternative = tuple[str, dict[str, Any]]
 
 
 def find_alternatives(options: Interception, packet: Packet) -> Iterator[tuple[str, Interception]]:
-    """Each option of the layout with other values: how it would be given, and the options with it."""
+    """Yield each option of the layout with another value: how to write it, and the resulting options."""
     for flag in Interception.flags:
         if flag.offers == () or options.layout not in (flag.layouts or (options.layout,)):
             continue
@@ -58,7 +58,7 @@ def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alter
 
 
 def _switch(flag: Flag, options: Interception) -> Alternative:
-    """A switch the other way round, with the one that it needs."""
+    """Flip a switch, together with the option it requires."""
     if getattr(options, flag.field):
         return f"{flag.label}=false", {flag.field: False}
     if not flag.needs:
@@ -67,7 +67,7 @@ def _switch(flag: Flag, options: Interception) -> Alternative:
 
 
 def _take_out_or_add(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
-    """A list without the items that an item is in, or with it where it is in none."""
+    """Remove the entries that contain an item from a list, or add the item if no entry contains it."""
     if not found:
         return f"add {item} to {flag.label}", {flag.field: (*listed, item)}
     left = tuple([one for one in listed if one not in found])

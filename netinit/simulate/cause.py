@@ -1,4 +1,4 @@
-"""Which of the rules that a packet met decided what becomes of it."""
+"""Finds the rule that decided a packet's verdict."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
 
 
 class Hit(Shape):
-    """A rule that held, and where it stands."""
+    """A rule that matched, and its position."""
 
     @property
     def hook(self) -> str:
-        """The hook that it was met at."""
+        """The hook at which it matched."""
 
     @property
     def table(self) -> str:
-        """Its table."""
+        """The rule's table."""
 
     @property
     def chain(self) -> str:
-        """Its chain."""
+        """The rule's chain."""
 
     @property
     def met(self) -> Rule:
@@ -37,7 +37,7 @@ AnyHit = TypeVar("AnyHit", bound=Hit)
 
 
 def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, translated: bool) -> AnyHit | None:
-    """The rule that led to the redirection, sent the packet elsewhere, or excluded it; None where none did."""
+    """Find the rule that redirected, diverted or excluded the packet; None if no rule did."""
     if captured:
         kind = Tproxy if transparent else Redirect
         places = [index for index, hit in enumerate(hits) if isinstance(hit.met.target, kind)]
@@ -49,15 +49,15 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
 
 
 def _excludes(hit: Hit) -> bool:
-    """Whether the place of a rule is one where packets are excluded: from capture, or from being refused in its place."""
+    """Whether a rule's position is used for exclusions from capture or from rejection."""
     captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
     return captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)
 
 
 def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:
-    """The jump that led to the chain of a hit, where the hit itself takes whatever comes.
+    """The jump that led to the chain of a hit, if the hit itself matches everything.
 
-    A redirecting rule in a chain of its own is not the reason, the jump to that chain is.
+    A redirecting rule in a chain of its own is not the reason; the jump to that chain is.
     """
     hit = hits[place]
     if any(isinstance(match, Port | Owner | Mark | InInterface) for match in hit.met.matches):

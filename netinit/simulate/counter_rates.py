@@ -1,4 +1,4 @@
-"""How quickly packets meet their fates: readings of counters, one after the other, and what has come in between."""
+"""Traffic rates per verdict, computed from successive readings of rule counters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from netinit.simulate.verdict_counters import Counters, Fate, Place
 
 @dataclass(frozen=True, slots=True)
 class CounterReading:
-    """The counters of all rules at one moment (seconds of a clock that never goes back), and what the rules decide."""
+    """The counters of all rules at one moment (seconds of a monotonic clock), and the fates they count."""
 
     moment: float
     counters: Counters
@@ -18,7 +18,7 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True)
 class FateRate:
-    """A fate: how many packets or connections since the last reading and since the first; None where a rule has no counter."""
+    """Packets or connections of one fate since the last and since the first reading; None if a rule has no counter."""
 
     fate: Fate
     added: int | None
@@ -28,7 +28,11 @@ class FateRate:
 
 @dataclass(frozen=True, slots=True)
 class CounterSnapshot:
-    """One look: seconds since the first and since the last one, and whether rules or counters began anew in between."""
+    """One evaluation of the counters.
+
+    `elapsed` and `seconds` count from the first and from the last reading; `replaced`: rules or counters were reset in
+    between.
+    """
 
     elapsed: float
     seconds: float
@@ -37,9 +41,10 @@ class CounterSnapshot:
 
 
 class RateCounter:
-    """Turns readings into rates. What was counted by rules that are gone stays counted; those that are new begin with 0.
+    """Turns counter readings into rates. Totals keep what deleted rules counted; new rules start at 0.
 
-    A rule that was replaced between two looks, and has counted as much again, cannot be told from one that stayed.
+    A rule that was replaced between two readings and already counts as much as before is indistinguishable from an
+    unchanged one.
     """
 
     def __init__(self, first: CounterReading) -> None:
@@ -47,7 +52,7 @@ class RateCounter:
         self._counted: dict[tuple[object, ...], int] = {}
 
     def look(self, now: CounterReading) -> CounterSnapshot:
-        """What has come since the last reading."""
+        """Evaluate a new reading against the last one."""
         before, replaced = _before(self._last.counters, now.counters)
         seconds = now.moment - self._last.moment
         rows = tuple([self._make_row(fate, now.counters, before, seconds) for fate in now.fates])
@@ -58,16 +63,16 @@ class RateCounter:
         counted, earlier = fate.count(now), fate.count(before)
         if counted is None or earlier is None:
             return FateRate(fate, None, None, None)
-        # What is reckoned from several rules, which are not read at one moment, may seem to go back for once.
+        # Rules are not read atomically, so a difference of several counters can briefly decrease.
         since = self._counted[fate.identity] = self._counted.get(fate.identity, 0) + counted - earlier
         added = max(0, counted - earlier)
         return FateRate(fate, added, max(0, since), added / seconds if seconds > 0 else None)
 
 
 def _before(last: Counters, now: Counters) -> tuple[Counters, bool]:
-    """What each rule of now had counted at the last reading, 0 where it is new; and whether any is new, gone or set back.
+    """Each rule's count at the last reading (0 if new), and whether any rule was added, deleted or reset.
 
-    A rule is the same where its text is, wherever in its chain it stands.
+    Rules are matched by their text, regardless of their position in the chain.
     """
     known: dict[tuple[str, ...], list[int | None]] = {}
     for place, (text, count) in last.items():

@@ -1,4 +1,4 @@
-"""Packets made from what people say: an endpoint, a direction, a user."""
+"""Builds packets from user input: an endpoint, a direction, a user."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from netinit.options.kinds import quote_value, read_port
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 
-EPHEMERAL_PORT = 40000  # for the port that the kernel would choose
-SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # addresses for documentation: the caller nobody named
+EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
+SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # the default caller, from the documentation ranges (RFC 5737, RFC 3849)
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:
-    """`10.1.2.3:443`, `[fd00::1]:443`; a question mark for what is not known."""
+    """`10.1.2.3:443` or `[fd00::1]:443`; a question mark stands for an unknown address or port."""
     if address is None:
         return f"?:{port}" if port else "?"
     text = text_of(address, family)
@@ -23,7 +23,7 @@ def format_endpoint(family: Family, address: int | None, port: int | None) -> st
 
 
 def format_packet(packet: Packet, *, source_port: int | None = None) -> str:
-    """The packet in one line, as much as rules may ask of it."""
+    """Format a packet in one line with everything that rules may match."""
     mark = f", mark {packet.mark}" if packet.mark else ""
     if packet.connection_mark:
         mark += f", connection mark {packet.connection_mark}"
@@ -38,7 +38,7 @@ def format_packet(packet: Packet, *, source_port: int | None = None) -> str:
 
 
 def format_example(packet: Packet, around: Surroundings) -> str:
-    """The packet in one line, with the interface that it leaves through and its source port where these are not the usual ones."""
+    """Format a packet in one line, adding its outgoing interface and source port if they are unusual."""
     port = packet.source_port if packet.source_port != EPHEMERAL_PORT else None
     way = "" if packet.in_interface else around.leaving_interface(packet.destination, packet.mark)
     usual = way in ("", LOOPBACK_DEVICE, around.default_interface)
@@ -46,7 +46,7 @@ def format_example(packet: Packet, around: Surroundings) -> str:
 
 
 def _format_state(packet: Packet) -> str:
-    """What connection tracking says of a packet that does not begin a connection of its own."""
+    """Format the conntrack state of a packet that does not open a connection."""
     if not packet.state:
         return ""
     if packet.flags == BARE_SYN.flags:
@@ -58,7 +58,10 @@ def _format_state(packet: Packet) -> str:
 
 
 def parse_endpoint(text: str, label: str) -> tuple[str, int]:
-    """Address and port (0: none) out of 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443. OptionError names `label`."""
+    """Parse 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443 into address and port (0: none).
+
+    Raises OptionError, which names `label`.
+    """
     address, port = text, ""
     if text.startswith("["):
         address, bracket, rest = text[1:].partition("]")
@@ -87,7 +90,7 @@ def make_outbound(
     mark: int = 0,
     source_port: int = EPHEMERAL_PORT,
 ) -> Packet:
-    """The first packet that a socket of this user sends. Without `source` it has the address that the kernel takes."""
+    """The first packet of a connection from a socket of this user; the kernel chooses an empty `source`."""
     family = surroundings.family
     target = number_of(destination)
     if source:
@@ -113,7 +116,7 @@ def make_inbound(
     interface: str = "",
     source_port: int = EPHEMERAL_PORT,
 ) -> Packet:
-    """The first packet that comes in from `source`; an empty `destination` is the interface's own address."""
+    """The first packet of a connection from `source`; an empty `destination` is the interface's own address."""
     interface = interface or (
         LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface
     )

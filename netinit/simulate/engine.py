@@ -1,9 +1,9 @@
-"""The path of a packet through the kernel.
+"""Simulates the path of a single packet through the kernel's hooks.
 
-Laws kept: base chains are asked in the order of their priorities; NAT is asked once for a connection's destination and once
-for its source; a packet to this host itself leaves through lo and comes in again with the connection it has; where a rule
-may or may not hold, both are tried, and the verdict is UNKNOWN if they differ. Where several chains have the same priority,
-the kernel does not show the order: what depends on that is UNKNOWN.
+Base chains run in order of priority; NAT decides once per connection for its destination and once for its source; a
+packet to this host itself leaves through lo and re-enters with its conntrack entry. If it is uncertain whether a rule
+matches, both cases are followed, and the verdict is UNKNOWN if they differ. The same applies to the order of chains
+with equal priority, which the kernel does not expose.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.tables import PacketState
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
-MOST_WAYS = 32  # that one packet may go, where rules may or may not hold
+MOST_WAYS = 32  # paths followed for one packet when it is uncertain whether rules match
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _FLAGS = {"": ("SYN",), "ESTABLISHED": ("ACK",)}
 _DESTINATION, _SOURCE = "destination", "source"
 
 
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
-    """The path of one packet: made here when it has no incoming interface, else coming in through that one."""
+    """Simulate one packet. Without an incoming interface it is sent by this host."""
     return Host(ruleset, surroundings).process(packet)
 
 
 def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> list[Trace]:
-    """The paths of a TCP connection's SYN that meets a conntrack entry without a translation, which another connection left.
+    """Simulate a SYN that matches an untranslated conntrack entry left by another connection; nat is skipped for it.
 
-    One for each state that it may be in (nf_conntrack_proto_tcp.c): NEW on an entry without an answer, ESTABLISHED on one that
-    was reset or is open, INVALID in the direction of its answers. nat is asked for none of them.
+    One trace per possible state (nf_conntrack_proto_tcp.c): NEW on an unanswered entry, ESTABLISHED on one that was
+    reset or is open, INVALID in the reply direction.
     """
     if packet.protocol != "tcp":
         return []
@@ -45,7 +45,7 @@ def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surr
 
 
 class Host:
-    """A host with rules that remembers connections from packet to packet."""
+    """A host with rules and a conntrack table that persists from packet to packet."""
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings) -> None:
         self.ruleset = ruleset
@@ -53,14 +53,14 @@ class Host:
         self.connections = ConnectionTable()
 
     def process(self, packet: Packet) -> Trace:
-        """The path of one packet; unknown where rules that may or may not hold decide about it."""
+        """Simulate one packet; unknown if the outcome depends on rules whose match is uncertain."""
         known = self.connections
         waiting: list[tuple[bool, ...]] = [()]
-        ways: list[tuple[_Journey, ConnectionTable]] = []
+        ways: list[tuple[_PacketPath, ConnectionTable]] = []
         while waiting and len(ways) < MOST_WAYS:
             assumed = waiting.pop()
             self.connections = known.copy()
-            journey = _Journey(self, packet, assumed)
+            journey = _PacketPath(self, packet, assumed)
             if packet.in_interface:
                 journey.come_in()
             else:
@@ -83,8 +83,8 @@ def _only_lets_go(doubt: tuple[bool, TraceStep | None, str]) -> bool:
     return step is not None and isinstance(step.met.target, Accept | Return)
 
 
-class _Journey(PacketState):
-    """One packet through the hooks. One of TCP without flags is a SYN, or an ACK in a connection that is known."""
+class _PacketPath(PacketState):
+    """One packet traversing the hooks. TCP without flags means a SYN, or an ACK on a known connection."""
 
     def __init__(self, host: Host, packet: Packet, assumed: tuple[bool, ...]) -> None:
         super().__init__(host.ruleset, host.surroundings, packet, assumed)
@@ -93,28 +93,28 @@ class _Journey(PacketState):
         self._connections = host.connections
 
     def go_out(self) -> None:
-        """A packet that a socket (or the kernel) of this host makes."""
+        """Send a packet from a socket (or the kernel) of this host."""
         self._route_out()
         if self._around.is_doubtful(self._packet.destination):
             self._end(UNKNOWN, ROUTED_OTHERWISE)
             return
         if not self._pass(OUTPUT):
             return
-        self._route_out()  # its destination or mark may be new; OUTPUT's rules saw the first interface throughout
+        self._route_out()  # destination or mark may have changed; OUTPUT's rules saw the first interface throughout
         if not self._pass(POSTROUTING):
             return
         if self._packet.out_interface != LOOPBACK_DEVICE:
             self._fate = SENT
             return
         self._note("it comes in again through lo")
-        # On lo the packet loses its socket, keeps its mark and its connection.
+        # On lo the packet loses its socket but keeps its mark and conntrack entry.
         self._packet = self._packet.replace(
             in_interface=LOOPBACK_DEVICE, out_interface="", has_socket=False, uid=None, gid=None
         )
         self.come_in(looped=True)
 
     def come_in(self, *, looped: bool = False) -> None:
-        """A packet that comes through an interface."""
+        """Receive a packet from an interface."""
         if not self._pass(PREROUTING):
             return
         if looped or self._is_for_us():
@@ -133,7 +133,7 @@ class _Journey(PacketState):
             self._fate = FORWARDED
 
     def _is_for_us(self) -> bool:
-        local = self._around.is_local(self._packet.destination)
+        local = self._around.is_of_type_local(self._packet.destination)
         if local is None and not (self._connection and self._connection.redirected):
             self._end(UNKNOWN, "its destination is not known")
             return False
@@ -163,7 +163,7 @@ class _Journey(PacketState):
             self._note(f"it leaves through {out}: {how}")
 
     def _pass(self, hook: str) -> bool:
-        """Whether the packet gets through a hook."""
+        """Traverse a hook; False if the packet ends there."""
         self._hook = hook
         for other in self._ruleset.unread.get(hook, ()):
             self._unread[other] = None
@@ -185,7 +185,7 @@ class _Journey(PacketState):
         return True
 
     def _track(self) -> None:
-        """Connection tracking gives the packet its state; a packet that has passed lo keeps it."""
+        """Assign the conntrack state; a packet that passed lo keeps its state."""
         packet = self._packet
         if self._connection is not None or packet.state in _UNTRACKED or not self._ruleset.tracks:
             return
@@ -197,7 +197,7 @@ class _Journey(PacketState):
         found = self._connection is not None
         if self._connection is None:
             self._connection = Connection(flow_of(packet), self._zone, mark=packet.connection_mark)
-            if packet.state:  # of a connection whose beginning was not simulated
+            if packet.state:  # the beginning of the connection was not simulated
                 self._connection.decided = {_DESTINATION, _SOURCE}
                 self._connection.translated_before = packet.destination_translated
         self._packet = packet.replace(
@@ -207,7 +207,7 @@ class _Journey(PacketState):
         self._note(f"its connection is {state}" + (f" (zone {self._zone})" if self._zone else ""), TRACKING)
 
     def _find_state(self, packet: Packet) -> str:
-        """The state of the packet. Where it belongs to a known connection, that is its own from here on."""
+        """Determine the conntrack state, attaching the packet to a known connection if it belongs to one."""
         found = self._connections.find(self._zone, packet)
         if found:
             connection, is_answer = found
@@ -219,10 +219,10 @@ class _Journey(PacketState):
             self._connections.forget(connection)
         if packet.state or packet.protocol != "tcp" or not packet.flags or begins(packet.flags, picks_up=self._around.picks_up):
             return packet.state or "NEW"
-        return "INVALID"  # no connection begins like this
+        return "INVALID"  # no connection begins with these flags
 
     def _translate(self, stage: HookStage, hook: str) -> None:
-        """NAT: decided by the first packet of a connection, repeated for all others."""
+        """Apply NAT: decided by a connection's first packet, repeated for the others."""
         connection = self._connection
         side = _DESTINATION if hook in TRANSLATES_DESTINATION else _SOURCE
         if connection is None:

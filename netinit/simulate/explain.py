@@ -1,4 +1,4 @@
-"""Answers to "what happens to this connection, and why": a sentence, the path, and what would change it."""
+"""Explains what happens to a connection and why: a sentence, the path, and option changes that alter the verdict."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ CONVERT = "configure the mesh that made these rules, or replace them with netini
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer. `sentence` begins with the verdict; `because` is the step that decided, where a rule did.
+    """The answer. `sentence` begins with the verdict; `because` is the deciding step, if a rule decided.
 
-    `changes` are options that would change the verdict, each as it would be given, with the verdict it would bring.
+    `changes` pairs options, as they would be written, with the verdict they would bring.
     """
 
     trace: Trace
     sentence: str
     because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was given, for what is not a flag
-    passes_on_old_entries: bool = False  # though it is captured otherwise
+    origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
+    passes_on_old_entries: bool = False  # captured otherwise
 
     def unknown_because(self, reason: str) -> Explanation:
-        """The same path with the verdict unknown, for what the path alone does not show."""
+        """A copy with the verdict unknown, for a reason that the path does not show."""
         trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
         return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
-        """The same answer, or unknown where `other`, that of a pod whose first address is IPv4, differs."""
+        """The answer, or unknown if `other`, for a pod whose first address is IPv4, differs."""
         if (self.verdict, self.trace.redirect_port) == (other.verdict, other.trace.redirect_port):
             return self
         ways = f"{self.verdict} where the first is IPv6, {other.verdict} where it is IPv4"
@@ -64,17 +64,17 @@ class Explanation:
 
     @property
     def original_destination(self) -> str:
-        """Where the packet was sent to, as `address:port`."""
+        """Where the packet was sent, as `address:port`."""
         first = self.trace.first
         return format_endpoint(first.family, first.destination, first.destination_port)
 
     def origin_of(self, step: TraceStep) -> str:
-        """The option, variable or annotation that made a step's rule; empty for foreign rules."""
+        """The option, variable or annotation that produced a step's rule; empty for foreign rules."""
         made = step.rule.origin if step.rule else None
         return self.origins.get(made.option, made.label) if made else ""
 
     def option_of(self, step: TraceStep) -> str:
-        """The same; empty as well for rules that every plan has."""
+        """The option behind a step's rule; empty for foreign rules and for rules that every plan contains."""
         return "" if step.rule is None or step.rule.origin == ALWAYS else self.origin_of(step)
 
 
@@ -87,10 +87,10 @@ def explain(
     wanted: Interception | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Explanation:
-    """The answer for the first packet of a connection.
+    """Explain the verdict for the first packet of a connection.
 
-    With `options`, which made the rules, those whose change would change the verdict are found by simulating it; foreign
-    rules stay as they are. `wanted` are options that the rules should be made by, where they may be others.
+    `options` are those that produced the rules; changes to them that alter the verdict are found by simulation, with
+    foreign rules kept. `wanted` are the options that should apply, if different.
     """
     trace = simulate(packet, ruleset, surroundings)
     because = find_cause(trace)
@@ -106,7 +106,7 @@ def explain(
 
 
 def find_cause(trace: Trace) -> TraceStep | None:
-    """The rule that decided: the one that led to the redirection, excluded the packet, or ended its path."""
+    """The step of the deciding rule: the one that led to the redirection, excluded the packet or ended its path."""
     if trace.fate in (DROPPED, REFUSED, UNKNOWN):
         return trace.decider
     captured = trace.verdict == CAPTURED
@@ -119,18 +119,18 @@ def _sentence(made: Explanation) -> str:
         return f"unknown: {trace.reason}"
     if trace.verdict == DROPPED:
         how = "refused, and its sender is told" if trace.fate == REFUSED else "dropped"
-        return f"dropped: it is {how}, because {trace.reason}" + _told_purpose(made)
+        return f"dropped: it is {how}, because {trace.reason}" + _describe_purpose(made)
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
         return (
             f"captured: goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
-            + _told_cause(made)
+            + _describe_cause(made)
         )
-    return _tell_direct(made)
+    return _explain_direct(made)
 
 
-def _tell_direct(made: Explanation) -> str:
+def _explain_direct(made: Explanation) -> str:
     trace, last = made.trace, made.trace.last
     target = format_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
@@ -144,10 +144,10 @@ def _tell_direct(made: Explanation) -> str:
         where = f"is forwarded to {target} through {last.out_interface}"
     else:
         where = f"goes out to {target} through {last.out_interface}"
-    return f"direct: {where}" + _told_cause(made)
+    return f"direct: {where}" + _describe_cause(made)
 
 
-def _told_cause(made: Explanation) -> str:
+def _describe_cause(made: Explanation) -> str:
     step = made.because
     if step is None or step.rule is None:
         if not any(one.rule for one in made.trace.steps):
@@ -164,7 +164,7 @@ def _told_cause(made: Explanation) -> str:
     return f", because of a rule that is not netinit's: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 
 
-def _told_purpose(made: Explanation) -> str:
+def _describe_purpose(made: Explanation) -> str:
     step = made.because
     return f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
 
@@ -178,13 +178,13 @@ def find_changes(
     options: Interception | None,
     wanted: Interception | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """What would change the verdict, each proven by simulating it: (an option as it would be given, the new verdict).
+    """Find option changes that alter the verdict, each verified by simulation: (option as written, new verdict).
 
-    The first is the same options programmed anew, where the live rules are not as they plan.
+    If the live rules differ from what the options plan, reapplying the same options comes first.
     """
-    meant = wanted or options
+    target = wanted or options
     found: dict[str, str] = {}
-    candidates = [(REPAIR, meant)] if meant else []
+    candidates = [(REPAIR, target)] if target else []
     parsed: dict[str, Rule] = {}
     for label, changed in [*candidates, *(find_alternatives(options, packet) if options else ())]:
         after = simulate(packet, with_plan(ruleset, plan(changed), parsed), surroundings).verdict

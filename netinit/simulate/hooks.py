@@ -1,4 +1,4 @@
-"""The kernel's hooks and the order of what happens in each (linux/netfilter_ipv4.h, enum nf_ip_hook_priorities)."""
+"""Netfilter hooks and their priorities (linux/netfilter_ipv4.h, enum nf_ip_hook_priorities)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, 
 
 FORWARD = "FORWARD"
 POSTROUTING = "POSTROUTING"
-TRACKING = "connection tracking"  # between raw and mangle, where packets come in and where they are made
+TRACKING = "connection tracking"  # between raw and mangle, in PREROUTING and OUTPUT
 
 STAGES = {
     PREROUTING: (RAW, TRACKING, MANGLE, NAT),
@@ -17,12 +17,12 @@ STAGES = {
     POSTROUTING: (MANGLE, NAT),
 }
 TABLES_OF_THE_KERNEL = (RAW, MANGLE, NAT, FILTER, "security")
-TRANSLATES_DESTINATION = frozenset((PREROUTING, OUTPUT))  # NAT: the others translate the source
-CONFIRMS = frozenset((INPUT, POSTROUTING))  # a new connection is remembered from the end of these on
+TRANSLATES_DESTINATION = frozenset((PREROUTING, OUTPUT))  # at other hooks NAT translates the source
+CONFIRMS = frozenset((INPUT, POSTROUTING))  # conntrack entries are confirmed at the end of these hooks
 
 PRIORITY_OF_TRACKING = -200
 
 
 def priority_at(hook: str, stage: str) -> int:
-    """When the kernel comes to connection tracking, NAT or a table of iptables at a hook."""
+    """The priority of connection tracking, NAT or an iptables table at a hook."""
     return PRIORITY_OF_TRACKING if stage == TRACKING else expected_base(stage, hook)[1]

@@ -1,4 +1,4 @@
-"""The host of a snapshot, as far as packets depend on it: addresses and routes."""
+"""Addresses and routes of a snapshot's host, as far as the path of packets depends on them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ UNICAST, DELIVERED_HERE, BROADCAST = 1, 2, 3  # RTN_UNICAST, RTN_LOCAL, RTN_BROA
 LOOK_UP = 1  # FR_ACT_TO_TBL
 LOOPBACK_INDEX = 1
 LOST = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
-NO_DEFAULT = 0xFFFFFFFF  # a metric
+NO_DEFAULT = 0xFFFFFFFF  # as a metric
 
 
 def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
-    """The host, its routes those of the main table: the lowest metric wins. What else routing hangs on: see `is_simple`."""
+    """The host with the routes of its main table, lowest metric first. See `is_simple` for what this ignores."""
     names = {link.index: link.name for link in snapshot.links}
     addresses = [(names.get(one.index, ""), number_of(one.address)) for one in snapshot.addresses if one.family == family.number]
     routes: dict[Network, str] = {}
     for route in sorted(_main_routes(snapshot, family), key=_metric_of):
         if route.hops:
             routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
-    for network in _delivered_here(snapshot, family):
+    delivered = [*_delivered_here(snapshot, family)]
+    for network, _ in delivered:
         routes.setdefault(network, LOOPBACK_DEVICE)
     default = next((name for network, name in routes.items() if network.length == 0), "")
     first = next((name for name, _ in addresses if name != LOOPBACK_DEVICE), "eth0")
@@ -34,24 +35,25 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         forwards=snapshot.setting(forwarding) == "1",
         picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
         broadcasts=_broadcasts(snapshot, family),
+        local_networks=tuple(network for network, table in delivered if table == LOCAL or family is not IPV4),
         doubtful=_doubtful(snapshot, family),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
     )  # fmt: skip
 
 
 def describe_node_program(program: AttachedProgram) -> str:
-    """Return the warning about a BPF program of the node itself: Cilium attaches such ones for services, for example."""
+    """The warning about a BPF program attached by the node, such as Cilium's for services."""
     return f"BPF {program} acts on every process of the node: it may redirect connections before any rule sees them"
 
 
 def _broadcasts(snapshot: Snapshot, family: Family) -> tuple[int, ...]:
-    """The broadcast addresses of the networks that devices are in."""
+    """Broadcast addresses of the networks that devices belong to."""
     found = {one.destination[0] for one in snapshot.routes if (one.family, one.kind) == (family.number, BROADCAST)}
     return tuple(sorted(found))
 
 
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:
-    """Routes that deliver to this host, or to lo, what is not this host's own, whatever the packet's mark is."""
+    """Routes to this host or to lo for addresses that are not its own, if packets without a mark can take them."""
     reached = {rule.table for rule in snapshot.routing_rules if rule.family == family.number and not rule.mark}
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
     loopback = Network.parse("127.0.0.0/8" if family is IPV4 else "::1/128")
@@ -67,29 +69,32 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
 
 
 def _doubtful(snapshot: Snapshot, family: Family) -> tuple[Network, ...]:
-    """What policy rules may deliver here, and what is dropped; what the usual tables deliver here is among the routes."""
+    """Networks that policy rules may deliver here, and networks that are dropped.
+
+    What the usual tables deliver here is listed among the routes instead.
+    """
     kept = [one.destination for one in routes_that_stay(snapshot, family) if one.table not in (MAIN, LOCAL)]
-    kept += [one.destination for one in losing_routes(snapshot, family)]
-    kept += [one.destination or (0, 0) for one in losing_rules(snapshot, family)]
+    kept += [one.destination for one in dropping_routes(snapshot, family)]
+    kept += [one.destination or (0, 0) for one in dropping_rules(snapshot, family)]
     return tuple(Network((family.version, *one)) for one in kept)
 
 
-def losing_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
+def dropping_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
     """Policy rules that drop packets."""
     return [one for one in snapshot.routing_rules if one.family == family.number and one.action in LOST]
 
 
-def losing_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
-    """Routes that drop packets, in tables that are asked; not the kernel's own of IPv6, which says that there is no default."""
+def dropping_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
+    """Routes that drop packets, in tables that are looked up; without IPv6's own "no default route" entry."""
     tables = {*[one.table for one in snapshot.routing_rules if one.family == family.number], MAIN, LOCAL}
     found = [one for one in snapshot.routes if one.family == family.number and one.kind in LOST and one.table in tables]
     return [one for one in found if not (one.destination[1] == 0 and one.metric == NO_DEFAULT)]
 
 
 def is_simple(snapshot: Snapshot, family: Family) -> bool:
-    """Whether the destination says where packets of a family go.
+    """Whether the destination alone determines the route of a family's packets.
 
-    There is one way to each network, and no policy rule but for marks that are delivered to this host.
+    There is one route to each network, and the only policy rules are those that deliver marked packets to this host.
     """
     rules = [rule for rule in snapshot.routing_rules if rule.family == family.number]
     routes = _main_routes(snapshot, family)
@@ -101,7 +106,7 @@ def is_simple(snapshot: Snapshot, family: Family) -> bool:
 
 
 def _is_usual(rule: RoutingRule) -> bool:
-    """One of the three that every namespace has."""
+    """Whether the rule is one of the three default rules of a network namespace."""
     return rule.table in (DEFAULT, MAIN, LOCAL) and rule == _bare(rule)
 
 
@@ -110,7 +115,7 @@ def _asks_a_mark_alone(rule: RoutingRule) -> bool:
 
 
 def _rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
-    """The policy rules that deliver packets with a mark to this host, whatever their destination."""
+    """Policy rules that deliver packets with a mark to this host, whatever their destination."""
     tables = {
         one.table for one in snapshot.routes if (one.family, one.kind, one.destination) == (family.number, DELIVERED_HERE, (0, 0))
     }
@@ -122,7 +127,7 @@ def _rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
 
 
 def _bare(rule: RoutingRule) -> RoutingRule:
-    """A rule of that table and place that matches every packet."""
+    """The policy rule reduced to table and priority, so that it matches every packet."""
     return RoutingRule(family=rule.family, priority=rule.priority, action=LOOK_UP, table=rule.table, protocol=rule.protocol)
 
 
@@ -134,12 +139,15 @@ def _metric_of(route: TableRoute) -> int:
     return route.metric
 
 
-def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[Network]:
-    """What is delivered to this host without being an address of a device: `ip route add local NETWORK dev lo`."""
+def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[tuple[Network, int]]:
+    """Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`), and the table of each.
+
+    The kernel calls such an address LOCAL: of IPv4 if the table local has it, of IPv6 if any table has it.
+    """
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
     for route in snapshot.routes:
         if (route.family, route.kind) == (family.number, DELIVERED_HERE) and route.table in (MAIN, LOCAL):
             network = Network((family.version, *route.destination))
             loopback = network.first >> 24 == 127 if family is IPV4 else False  # noqa: PLR2004 - 127.0.0.0/8
             if not loopback and not (network.length == family.bits and network.first in own):
-                yield network
+                yield network, route.table

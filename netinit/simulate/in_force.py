@@ -1,7 +1,7 @@
-"""Whether planned rules are in force, judged by a snapshot of the kernel: what comparing the rules alone cannot show.
+"""Decides from a kernel snapshot whether planned rules are in force, beyond comparing the rules themselves.
 
-Three questions, in this order: are their tables and chains active and hooked in where packets meet them; is the device called lo
-the loopback; and does anything foreign take packets away that the plan captures.
+Checks in this order: tables and chains are active and hooked in at the right place; the device called lo is the
+loopback; no foreign rule diverts packets that the plan captures.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from netinit.simulate.host import (
     LOOPBACK_INDEX,
     LOST,
     describe_node_program,
+    dropping_routes,
+    dropping_rules,
     is_simple,
-    losing_routes,
-    losing_rules,
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Station, each_of
+from netinit.simulate.loaded_rules import BaseChain, HookedChain, LoadedChain, LoadedRule, each_of
 from netinit.simulate.routing import find_ways_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.snapshot_rules import (
@@ -61,21 +61,21 @@ from netinit.simulate.symbolic.space import (
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
-NETKIT = "netkit"  # a kind of device
+NETKIT = "netkit"  # kind of a device
 FOREIGN = "a foreign rule"
 DEVICES, ROUTING = "devices", "routing"  # places of differences
 
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """What keeps the plan from being in force, and what is worth knowing beside."""
+    """What keeps the plan from being in force, plus warnings."""
 
     differences: tuple[Difference, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Departures:
-    """How what the kernel does differs from the plan, where the listings of `backend` do not say so already (`listed`)."""
+    """How the kernel's behaviour differs from the plan, other than differences already in `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
     if source is None or not plan.families:
         return Departures()
@@ -83,7 +83,7 @@ def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequen
 
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
-    """What devices and routes keep from being captured, or lose, which rules alone do not show."""
+    """What devices and routes divert or drop, which the rules alone do not show."""
     judge = _Judge(snapshot, plan, SOURCES[backend], ())
     found = [one.describe() for one in judge.judge().differences if one.where == DEVICES or one.table == ROUTING]
     return (*found, *judge.losses())
@@ -99,10 +99,10 @@ class _Judge:
         self._listed = {(one.where, one.table, one.chain) for one in listed}
         self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
         self._warnings: list[str] = []
-        self._has_differences = False  # beside what foreign rules do
+        self._has_differences = False  # other than what foreign rules do
 
     def judge(self) -> Departures:
-        """All of it."""
+        """Run all checks."""
         found = [*self._devices(), *self._excluded(), *self._dormant(), *self._bases()]
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
@@ -114,7 +114,7 @@ class _Judge:
     # ---- our rules ---------------------------------------------------------------------------------------------------
 
     def _devices(self) -> Iterator[Difference]:
-        """Rules say lo and mean the loopback device, which is the first of every network namespace."""
+        """Rules name lo and mean the loopback device, the first device of every network namespace."""
         for link in self._snapshot.links:
             if link.index == 1 and (link.name != LOOPBACK_DEVICE or not link.flags & IFF_LOOPBACK):
                 yield Difference(
@@ -128,7 +128,7 @@ class _Judge:
                 )  # fmt: skip
 
     def _excluded(self) -> Iterator[Difference]:
-        """The plan lets excluded interfaces pass by their names; who may rename devices chooses which ones these are."""
+        """The plan excludes interfaces by name; a process that may rename devices can exploit that."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
             ways = {way for one in sample_destinations(family) for way in find_ways_of_sockets(self._snapshot, family, one)}
@@ -140,7 +140,7 @@ class _Judge:
                 )  # fmt: skip
 
     def _dormant(self) -> Iterator[Difference]:
-        """The kernel asks no chain of a dormant table."""
+        """The kernel skips the chains of a dormant table."""
         for table in self._snapshot.tables:
             if table.flags & DORMANT and self._is_own_table(table.family, table.name):
                 yield Difference(
@@ -156,7 +156,7 @@ class _Judge:
         return self._source == NFTABLES and family == INET and name in own
 
     def _bases(self) -> Iterator[Difference]:
-        """Built-in chains of iptables-nft must be hooked in where iptables' rules belong; a name alone proves nothing."""
+        """Check that iptables-nft's built-in chains have the right hook and priority; the name alone proves nothing."""
         if self._source != IPTABLES_NFT:
             return
         live = {(chain.family, chain.table, chain.name): chain for chain in self._snapshot.chains}
@@ -173,7 +173,7 @@ class _Judge:
                         )  # fmt: skip
 
     def _unfollowed(self) -> Iterator[Difference]:
-        """What may take packets away and is not followed: nobody can say that the plan is in force beside it."""
+        """Constructs that may divert packets but cannot be simulated; with them the plan is not provably in force."""
         snapshot = self._snapshot
         for program in snapshot.programs:
             if program.is_of_node:
@@ -196,15 +196,15 @@ class _Judge:
             yield _unseen("kernel", one.place, f"it is not read: {one.reason}")
 
     def losses(self) -> list[str]:
-        """Routes, policy rules and a loopback device that lose captured packets."""
+        """Routes, policy rules and a loopback device that drop captured packets."""
         found = []
         if any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
             found.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
         for family in self._plan.families:
-            lost = [f"a policy rule of priority {one.priority}" for one in losing_rules(self._snapshot, family)]
+            lost = [f"a policy rule of priority {one.priority}" for one in dropping_rules(self._snapshot, family)]
             lost += [
                 f"the route {LOST[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
-                for one in losing_routes(self._snapshot, family)
+                for one in dropping_routes(self._snapshot, family)
             ]
             found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
         return found
@@ -212,15 +212,15 @@ class _Judge:
     # ---- foreign rules -----------------------------------------------------------------------------------------------
 
     def _foreign(self, family: Family) -> Iterator[Difference]:
-        """What becomes of the new connections that the plan captures, by all that is in the kernel: those that are not captured."""
+        """Connections the plan captures that are not captured with everything that is in the kernel."""
         around = surroundings_of(self._snapshot, family)
-        # Routes to lo beside the host's own addresses are judged below.
+        # Routes to lo that do not serve the host's own addresses are judged below.
         around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
         planned, live = self._planned[family], self._join(family)
         staying = list(routes_that_stay(self._snapshot, family))
         is_planned = planned.local_marks <= around.local_marks and _pass_alike(planned, live)
         if is_planned and not staying:
-            return  # every packet meets what the plan says, and nothing else: there is nothing to prove
+            return  # packets meet exactly the planned rules: nothing to prove
         free = not is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
             likely = in_states(space, (NEW,))  # an ordinary socket sends from an address of its host
@@ -256,7 +256,7 @@ class _Judge:
             yield from self._describe(family, verdict, culprit, reason, region)
 
     def _find_culprit(self, part: Part) -> RuleHit | None:
-        """The foreign rule that ended the packets, or did the last thing to them."""
+        """The foreign rule that ended the packets, or the last one that modified them."""
         foreign = [one for one in part.path if self._is_foreign(one)]
         if part.outcome.by_rule and part.path[-1:] == tuple(foreign[-1:]):
             return part.path[-1]
@@ -301,7 +301,10 @@ class _Judge:
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:
-        """Everything that packets of a family meet. Chains of ours that ask address sets count as planned where their listing is."""
+        """All rules that packets of a family meet.
+
+        Chains of ours that match address sets count as planned if their listing matches.
+        """
         own = self._places.rulesets.get(self._source, {}).get(family)
         if own is None:
             return self._places.join(family, self._source)
@@ -340,9 +343,9 @@ class _Judge:
 
 
 def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Region:
-    """Packets with the marks that those of new connections can have: their connections have none, nor has what comes in.
+    """Packets without connection mark and, if inbound, without packet mark, as new connections are.
 
-    The kernel clears marks where packets enter a network namespace (skb_scrub_packet), but netkit devices may keep them.
+    The kernel clears packet marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
     """
     found = marked(space, CONNECTION_MARK, 0, FULL_MASK)
     if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
@@ -351,28 +354,28 @@ def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Regio
 
 
 def _pass_alike(one: Ruleset, other: Ruleset) -> bool:
-    """Whether packets meet the same rules at the same places: nobody's are beside, before or between."""
+    """Whether packets meet the same rules in the same order, with no foreign rule in between."""
     return all(_met_at(one, hook) == _met_at(other, hook) for hook in one.stages)
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
-    """All that packets may meet at a hook, in its order."""
+    """Everything packets may meet at a hook, in order."""
     return [
-        (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in stations] for stations in stage.rounds])
+        (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in chains] for chains in stage.rounds])
         for stage in ruleset.stages[hook]
     ]
 
 
-def _rules_from(station: Station) -> dict[str, object]:
-    """The chain that packets enter, and those that it may call, by name: the policy and the rules."""
+def _rules_from(hooked: HookedChain) -> dict[str, object]:
+    """The policy and rules of a base chain and of every chain it may call, by name."""
     found: dict[str, object] = {}
-    waiting = [station.chain]
+    waiting = [hooked.chain]
     while waiting:
         chain = waiting.pop()
         if chain.name not in found:
             found[chain.name] = (chain.policy, [normalise_rule(loaded.rule) for loaded in chain.rules])
             called = [target.chain for loaded in chain.rules for target in each_of(loaded.rule.target) if isinstance(target, Jump)]
-            waiting += [station.chains[name] for name in called if name in station.chains]
+            waiting += [hooked.chains[name] for name in called if name in hooked.chains]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Rules, chains and base chains ready to be walked through, and the stages in which packets meet them. Pure."""
+"""Rules, chains and base chains in a form to simulate, and the stages of a hook. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EARLY, LATE = "early", "late"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's; foreign rules have none.
+    """A rule in the kernel: `number` counts from 1; purpose and origin come from the plan and are empty for foreign rules.
 
-    `comment` is what the live rule's own comment says, where that is not its purpose: whoever made the rule wrote it.
+    `comment` is the live rule's own comment if it is not its purpose; it is written by the rule's owner and untrusted.
     """
 
     number: int
@@ -35,18 +35,18 @@ class LoadedRule:
 
     @property
     def bare_text(self) -> str:
-        """The rule without its comment on one line, cut where it is longer than rules are."""
+        """The rule without its comment, on one line and truncated."""
         return escape(shorten(part_comment(self.text)[0], MOST_OF_A_RULE))
 
     @property
     def quotation(self) -> str:
-        """The rule as sentences name it."""
+        """The rule as quoted in sentences."""
         return quote_rule(self.text) if self.comment else f"`{self.bare_text}`"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedChain:
-    """A chain; `policy` is a built-in one's, empty for others."""
+    """A chain; `policy` is empty unless it is a built-in chain."""
 
     name: str
     rules: tuple[LoadedRule, ...]
@@ -55,9 +55,9 @@ class LoadedChain:
 
 @dataclass(frozen=True, slots=True)
 class BaseChain:
-    """A base chain of nf_tables that is no backend's, with the chains that it may jump to, for one address family.
+    """A base chain of a foreign nf_tables table, with the chains it may jump to, for one address family.
 
-    `handles` has the kernel's number of each rule, by chain and place.
+    `handles` maps (chain, number) to the kernel's rule handle.
     """
 
     place: str  # the table, as sentences name it
@@ -69,17 +69,18 @@ class BaseChain:
     handles: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def describe_rule(self, chain: str, number: int) -> str:
-        """A rule of the chain, or of one that it calls, as sentences name it."""
+        """Name a rule of the chain, or of one it calls, in a sentence."""
         handle = self.handles.get((chain, number))
         return f"{self.place}, chain {chain}, rule {number}" + (f" (handle {handle})" if handle else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
-    """A base chain as packets meet it at a hook, and `chains`, which it may call.
+class HookedChain:
+    """A base chain as packets meet it at a hook, with the `chains` it may call.
 
-    `effect` is the table of iptables whose targets its rules may have. A chain with the very priority of connection tracking or
-    NAT is asked before or after that, which the kernel does not show: it has a `turn` before, and one after it.
+    `effect` is the iptables table whose targets its rules may use. A foreign chain with exactly the priority of
+    connection tracking or NAT may run before or after it, which the kernel does not expose; it is listed twice,
+    distinguished by `turn`.
     """
 
     table: str
@@ -91,17 +92,17 @@ class Station:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Where the chain stands."""
+        """The table and the name of the chain."""
         return (self.table, self.chain.name)
 
     @property
     def name(self) -> str:
-        """The table as sentences name it: with its place where there are several."""
+        """The table's name in sentences, qualified by its place if there are several."""
         return f"{self.source}'s {self.table}" if self.source else self.table
 
     @property
     def changes_packets(self) -> bool:
-        """Whether a rule that packets may come to here does more than to report, to let go on or to end them."""
+        """Whether a reachable rule does more than log, accept or end packets."""
         return any(
             not (isinstance(target, Accept | Return | Jump | Drop | Reject) or target.only_observes)
             for name, chain in self.chains.items()
@@ -113,13 +114,13 @@ class Station:
 
 @dataclass(frozen=True, slots=True)
 class HookStage:
-    """What the kernel comes to at one priority of a hook; `name` is that of connection tracking, NAT, or the table of iptables there.
+    """What runs at one priority of a hook: connection tracking, NAT or an iptables table (`name`).
 
-    Each of `rounds` are chains of one priority: those of NAT are all asked within its own.
+    Each of `rounds` holds the chains of one priority; NAT's chains all run within its own stage.
     """
 
     name: str
-    rounds: tuple[tuple[Station, ...], ...] = ()
+    rounds: tuple[tuple[HookedChain, ...], ...] = ()
 
 
 def each_of(target: Target) -> tuple[Target, ...]:

@@ -1,7 +1,7 @@
-"""Where the kernel routes one packet that this host sends: policy rules in their order, tables, longest prefix, lowest metric.
+"""Looks up routes for a packet that this host sends: policy rules in order, tables, longest prefix, lowest metric.
 
-What a rule or route depends on and is not known here (a packet's field that is None, a VRF, an attribute that is not
-understood) is followed both ways, so an answer may list several ways (net/core/fib_rules.c, net/ipv4/fib_rules.c).
+Unknown inputs (a packet field that is None, a VRF, an attribute that is not supported) are followed both ways, so a
+lookup can return several routes (net/core/fib_rules.c, net/ipv4/fib_rules.c).
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from netinit.base.net import IPV4, Family, Network, number_of
 from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet
 
-LOOK_UP, GO_TO = 1, 2  # FR_ACT_*: the others but NOP, which is 3, drop
+LOOK_UP, GO_TO = 1, 2  # FR_ACT_*: all others but NOP (3) drop
 NOP = 3
 UNICAST, LOCAL, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*
 NUMBERS = {"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
-LOST = ""  # a way that leads nowhere: blackhole, unreachable, prohibit, no route
-SAMPLES = {  # public addresses, of every eighth of IPv4 and of every registry in IPv6
+LOST = ""  # leads nowhere: blackhole, unreachable, prohibit, no route
+SAMPLES = {  # public addresses from every eighth of IPv4 and every IPv6 registry
     4: ("1.1.1.1", "45.1.1.1", "80.1.1.1", "110.1.1.1", "140.1.1.1", "170.1.1.1", "200.1.1.1", "220.1.1.1"),
     6: ("2001:4860::1", "2400::1", "2600::1", "2800::1", "2a00::1", "2c00::1"),
 }
 
 
 def find_ways(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
-    """Return the devices that the packet may leave through, lo if it stays on this host, LOST if it is dropped."""
+    """The devices through which the packet may leave: lo if it stays here, LOST if it is dropped."""
     rules = [one for one in snapshot.routing_rules if one.family == packet.family.number]
     return frozenset(_follow(snapshot, packet, rules, 0))
 
 
 def find_ways_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
-    """Return the same for TCP of any user and port that sockets without an address of their own send, as most are.
+    """The devices for TCP from unbound sockets of any user to a destination.
 
-    The kernel routes such a packet twice: to choose its source address, and then from that.
+    The kernel looks up the route twice: to choose the source address, and then with it.
     """
     packet = Packet(family=family, protocol="tcp", source=0, destination=destination, mark=0)
     found: set[str] = set()
@@ -61,14 +61,14 @@ def _follow(snapshot: Snapshot, packet: Packet, rules: list[RoutingRule], at: in
 
 
 def _matches(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> bool | None:
-    """Whether a rule is about the packet; None where that cannot be known."""
+    """Whether a policy rule matches the packet; None if unknown."""
     tests: list[bool | None] = [
         _is_within(packet.source, rule.source, packet.family),
         _is_within(packet.destination, rule.destination, packet.family),
         (packet.mark & (rule.mask or 0)) == rule.mark,
         not rule.tos,
-        rule.in_interface in ("", LOOPBACK_DEVICE),  # what this host sends counts as coming in through lo
-        not rule.out_interface,  # of a socket that is bound to a device
+        rule.in_interface in ("", LOOPBACK_DEVICE),  # locally sent packets count as coming in through lo
+        not rule.out_interface,  # matches sockets bound to a device
         _is_between(packet.uid, rule.users),
         not rule.ip_protocol or NUMBERS.get(packet.protocol) == rule.ip_protocol,
         _is_between(packet.source_port, rule.source_ports),
@@ -96,7 +96,7 @@ def _is_between(value: int | None, limits: tuple[int, int] | None) -> bool | Non
 
 
 def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] | None:
-    """Return the ways of a table's best route; None where it has none, so that the next rule is asked."""
+    """The devices of a table's best route; None if it has none, so that the next rule applies."""
     fitting = [
         one
         for one in snapshot.routes
@@ -126,5 +126,5 @@ def _ways_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
 
 
 def sample_destinations(family: Family) -> Iterator[int]:
-    """Return addresses outside that belong to nobody's pods."""
+    """Addresses outside any pod network."""
     yield from map(number_of, SAMPLES[4 if family is IPV4 else 6])

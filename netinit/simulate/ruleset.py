@@ -1,4 +1,4 @@
-"""Rules of one family ready to be walked through, from a plan or from a listing."""
+"""One family's rules in a form to simulate, loaded from a plan or from a listing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Plan, Ru
 from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
-from netinit.simulate.loaded_rules import ACCEPT, EARLY, LATE, BaseChain, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import (
+    ACCEPT,
+    EARLY,
+    LATE,
+    BaseChain,
+    HookedChain,
+    HookStage,
+    LoadedChain,
+    LoadedRule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,18 +33,18 @@ if TYPE_CHECKING:
 class Ruleset:
     """The tables of one family, and the marks that a policy rule routes to this host.
 
-    `tracked` is True where something else makes the kernel track connections; `unread` names, by hook, what else decides
-    about packets there and cannot be read.
+    `tracked`: something else enables connection tracking; `unread` names, by hook, what decides there and cannot be
+    read.
 
-    `beside` are the rules of the other places of the same kernel that hold some, asked at the same hooks; then `source`
-    names the place of each (iptables-nft and so on). Rules that stand alone have neither. `foreign` are base chains of
-    nf_tables that belong to no place.
+    `beside` are the rules of the same kernel's other places, which run at the same hooks; `source` then names the place
+    (iptables-nft and so on). Both are empty for a place on its own. `foreign` are the base chains of foreign nf_tables
+    tables.
     """
 
     family: Family
     tables: dict[str, dict[str, LoadedChain]] = field(default_factory=dict)
     local_marks: LocalMarks = frozenset()
-    routing_table: int = 0  # which table those marks are routed by
+    routing_table: int = 0  # that routes those marks
     tracked: bool = False
     unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
@@ -44,7 +53,7 @@ class Ruleset:
 
     @property
     def places(self) -> tuple[Ruleset, ...]:
-        """Itself, and what stands beside it."""
+        """The place itself and the other places."""
         return (self, *self.beside)
 
     @cached_property
@@ -55,25 +64,25 @@ class Ruleset:
 
     @cached_property
     def stages(self) -> dict[str, tuple[HookStage, ...]]:
-        """What packets meet at each hook, in the kernel's order."""
+        """The stages of each hook, in the kernel's order."""
         return {hook: tuple(self._list_stages(hook)) for hook in STAGES}
 
     def _list_stages(self, hook: str) -> Iterator[HookStage]:
-        by_priority: dict[int, list[Station]] = {}
-        nat: dict[int, list[Station]] = {}
+        by_priority: dict[int, list[HookedChain]] = {}
+        nat: dict[int, list[HookedChain]] = {}
         fixed = {priority_at(hook, stage): stage for stage in STAGES[hook]}
         for priority, table in fixed.items():
             for place in self.places:
                 chain = place.tables.get(table, {}).get(hook)
-                if chain and chain.policy and (chain.rules or chain.policy != ACCEPT):  # without a policy it has no hook
+                if chain and chain.policy and (chain.rules or chain.policy != ACCEPT):  # a chain without a policy has no hook
                     found = nat if table == NAT else by_priority
-                    found.setdefault(priority, []).append(Station(table, chain, place.tables[table], table, place.source))
+                    found.setdefault(priority, []).append(HookedChain(table, chain, place.tables[table], table, place.source))
         for base in self.foreign:
             if base.hook == hook and (base.chains[base.name].rules or base.chains[base.name].policy != ACCEPT):
                 is_nat = base.kind == "nat"
-                effect = NAT if is_nat else RAW  # no tracking, and zones, are set wherever a connection is not tracked yet
-                station = Station(base.place, base.chains[base.name], base.chains, effect)
-                (nat if is_nat else by_priority).setdefault(base.priority, []).append(station)
+                effect = NAT if is_nat else RAW  # notrack and zones apply wherever a connection is not tracked yet
+                hooked = HookedChain(base.place, base.chains[base.name], base.chains, effect)
+                (nat if is_nat else by_priority).setdefault(base.priority, []).append(hooked)
         for priority in sorted({*fixed, *by_priority}):
             stage, here = fixed.get(priority, ""), tuple(by_priority.get(priority, ()))
             if stage in (TRACKING, NAT):
@@ -86,11 +95,11 @@ class Ruleset:
 
     @property
     def translates(self) -> bool:
-        """Whether a table of NAT is there."""
+        """Whether a NAT table exists."""
         return any(NAT in place.tables for place in self.places)
 
     def list_chains(self) -> Iterator[LoadedChain]:
-        """Every chain, of all places and of foreign tables."""
+        """Every chain of all places and foreign tables."""
         for place in self.places:
             for chains in place.tables.values():
                 yield from chains.values()
@@ -99,19 +108,19 @@ class Ruleset:
 
     @cached_property
     def proxy_ports(self) -> frozenset[int]:
-        """The ports that rules of a plan capture to; empty where no rule is known to be one's: then any port is a proxy's."""
+        """Ports that planned rules capture to; empty if no rule is known to be planned, so any port may be a proxy's."""
         captures = {
             loaded.rule.target.captures_at for chain in self.list_chains() for loaded in chain.rules if loaded.origin or loaded.purpose
         }
         return frozenset(captures - {0})
 
     def is_proxy(self, port: int) -> bool:
-        """Whether what is redirected to a port is captured, and not sent elsewhere by somebody else."""
+        """Whether redirection to this port is capture, not a foreign redirection."""
         return not self.proxy_ports or port in self.proxy_ports
 
     @cached_property
     def tracks(self) -> bool:
-        """Whether the kernel tracks connections: only when some rule asks for it (nf_ct_netns_get), the table nat does not."""
+        """Whether the kernel tracks connections, which some rule must request (nf_ct_netns_get); a nat table does not."""
         return self.tracked or any(
             loaded.rule.target.tracks or any(match.tracks for match in loaded.rule.matches)
             for chain in self.list_chains()
@@ -119,10 +128,10 @@ class Ruleset:
         )
 
 
-def stand_beside(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
-    """The rules of all places of a kernel, by the places' names, as one; what stands alone stays as it is.
+def combine_places(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
+    """Combine the rules of a kernel's places, by name, into one ruleset; a single place stays as it is.
 
-    `first` is the place whose rules are ours, where that is known.
+    `first` is the place of our rules, if known.
     """
     rest = {name: ruleset for name, ruleset in places.items() if _decides(ruleset)} or dict(places)
     chosen = first if first in rest else next(iter(rest))
@@ -136,15 +145,15 @@ def stand_beside(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
 
 
 def _decides(ruleset: Ruleset) -> bool:
-    """Whether any chain has a rule, or a policy that is not to accept."""
+    """Whether any chain has a rule or a policy other than ACCEPT."""
     chains = [chain for table in ruleset.tables.values() for chain in table.values()]
     return any(chain.rules or chain.policy not in ("", ACCEPT) for chain in chains)
 
 
 def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """The rules that the kernel of one family has once the plan is programmed.
+    """The rules of one family after the plan is applied.
 
-    `parsed` keeps rules by their text for the next plan of the same family: similar plans share most of theirs.
+    `parsed` caches parsed rules by their text across plans of the same family, which share most of them.
     """
     parsed = {} if parsed is None else parsed
     tables: dict[str, dict[str, LoadedChain]] = {}
@@ -170,7 +179,7 @@ def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None)
 
 
 def load_listing(listing: Listing, family: Family) -> Ruleset:
-    """The rules of a listing; one with counters has them too. ParseError for a rule that is none."""
+    """Load the rules of a listing, with counters if it has them. Raises ParseError for an invalid rule."""
     tables: dict[str, dict[str, LoadedChain]] = {}
     for table, listed in listing.items():
         tables[table] = {}
@@ -186,7 +195,7 @@ def load_listing(listing: Listing, family: Family) -> Ruleset:
 
 
 def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, str], list[Rule]]]:
-    """The rules of each chain that has any."""
+    """The rules of each non-empty chain, by family."""
     return {
         family: {
             (table, name): [loaded.rule for loaded in chain.rules]
@@ -199,10 +208,7 @@ def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, s
 
 
 def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """The rules as they would be with this plan in the place of all rules of ours; foreign rules stay where they are.
-
-    `parsed` is that of `load_plan`.
-    """
+    """Replace all rules of ours by those of a plan; foreign rules keep their positions. `parsed` as in `load_plan`."""
     if ruleset.beside:
         others = tuple(_without_ours(place) for place in ruleset.beside)
         return replace(with_plan(replace(ruleset, beside=()), plan, parsed), beside=others)
@@ -227,7 +233,7 @@ def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = Non
 
 
 def _without_ours(ruleset: Ruleset) -> Ruleset:
-    """The foreign rules of a place alone."""
+    """Only the foreign rules of a place."""
     tables = {
         table: {
             name: replace(chain, rules=tuple(rule for rule in chain.rules if name not in BUILTIN_CHAINS or not _is_ours(rule)))
@@ -240,13 +246,13 @@ def _without_ours(ruleset: Ruleset) -> Ruleset:
 
 
 def _is_ours(loaded: LoadedRule) -> bool:
-    """Whether a rule in a built-in chain is of a plan of ours, or leads into our chains."""
+    """Whether a rule in a built-in chain is planned by us or jumps into our chains."""
     target = loaded.rule.target
     return bool(loaded.origin) or (isinstance(target, Jump) and target.chain in OWNED_CHAINS)
 
 
 def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
-    """The rules with the networks of the address sets that they ask, where these are known."""
+    """Replace references to address sets by their networks, if known."""
     tables = {
         table: {
             name: replace(chain, rules=tuple(replace(each, rule=resolve(each.rule, contents)) for each in chain.rules))
@@ -258,7 +264,7 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
 
 
 def split_counter(spec: str) -> tuple[int | None, str]:
-    """A rule's packet counter and the rule; None where the listing has no counters."""
+    """Split off a rule's packet counter; None if the listing has no counters."""
     if not spec.startswith("["):
         return None, spec
     counters, _, text = spec.partition("] ")

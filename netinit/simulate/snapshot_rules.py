@@ -1,8 +1,7 @@
-"""The rules of a snapshot ready to be walked through: those of each backend, and foreign base chains beside them.
+"""Loads a snapshot's rules in a form to simulate: each backend's rules, plus foreign base chains.
 
-A backend's rules are what `netinit.simulate.ruleset` loads from listings: the tables of iptables in nf_tables and in the older
-interface, and our own nft tables. Every other base chain of nf_tables that packets of an address family meet is a foreign
-one, whatever table it stands in.
+A backend's rules are the iptables tables in nf_tables and in the legacy interface, and our own nft tables. Any other
+base chain of nf_tables that an address family's packets meet is foreign, whatever its table.
 """
 
 from __future__ import annotations
@@ -39,23 +38,23 @@ from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule
-from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
+from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
 SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
-HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, before all of them
+HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, which precedes them all
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
-INGRESS_PRIORITY = -(1 << 31)  # before, or behind, all others
+INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 NUMBERS = {IPV4: IP, IPV6: IP6}
 POLICIES = {0: "DROP", 1: "ACCEPT"}
-Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]  # by table, chain and meaning
+Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]  # by table, chain and canonical rule
 Tables = dict[str, dict[str, LoadedChain]]
 Writer = Callable[[Rule, Family, Mapping[int, str]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What a snapshot holds: the rules of each backend by family, and the foreign base chains of each family."""
+    """The rules of each backend and the foreign base chains, both by family."""
 
     rulesets: dict[str, dict[Family, Ruleset]]
     foreign: dict[Family, tuple[BaseChain, ...]]
@@ -63,13 +62,13 @@ class Places:
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
-        """Everything that packets of a family meet; `source` is the place of our rules."""
+        """All rules that packets of a family meet; `source` is the place of our rules."""
         held = {name: found[family] for name, found in self.rulesets.items() if family in found}
-        return replace(stand_beside(held, source), foreign=self.foreign[family])
+        return replace(combine_places(held, source), foreign=self.foreign[family])
 
 
 def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
-    """The rules of a snapshot; rules that one of `plans` would make have its purpose and origin."""
+    """Load a snapshot's rules; those that one of `plans` contains get its purpose and origin."""
     return _Loader(snapshot, plans).load()
 
 
@@ -100,7 +99,7 @@ class _Loader:
             (IPTABLES_LEGACY, {family: self._legacy(family) for family in FAMILIES}),
             (NFTABLES, _leave_out_other_family({family: self._native(family) for family in FAMILIES})),
         ):
-            if any(tables.values()) or source != IPTABLES_LEGACY:  # whose tables' names the kernel does not show everybody
+            if any(tables.values()) or source != IPTABLES_LEGACY:  # legacy table names may be hidden
                 rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
         foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
         return Places(rulesets, foreign, self._handles, tuple(self._unreadable))
@@ -127,7 +126,7 @@ class _Loader:
     def _load_rules(
         self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None, write: Writer = write_live
     ) -> tuple[list[LoadedRule], dict[int, int]]:
-        """The rules of a chain that packets of a family meet, numbered as the kernel has them, and their handles."""
+        """A chain's rules for packets of a family, numbered as in the kernel, and their handles."""
         loaded: list[LoadedRule] = []
         handles: dict[int, int] = {}
         for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
@@ -165,7 +164,7 @@ class _Loader:
         return found
 
     def _native(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
-        """Our own nft tables, in the names of the model, and in them what packets of the family can come to."""
+        """Our own nft tables under the model's chain names, restricted to what the family's packets can reach."""
         found: dict[str, dict[str, LoadedChain]] = {}
         for table in self._snapshot.tables:
             if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
@@ -194,7 +193,7 @@ class _Loader:
 
     @cached_property
     def _planned(self) -> Purposes:
-        """The purposes of the plans' rules in nft tables, by the tables' and chains' own names."""
+        """Purposes of planned rules in nft tables, by the tables' and chains' own names."""
         found: Purposes = {}
         for plan in reversed(self._plans):
             for name, table in encode_plan(plan).items():
@@ -207,7 +206,7 @@ class _Loader:
         return found
 
     def _foreign(self, family: Family) -> Iterable[BaseChain]:
-        """The base chains that are no backend's, where they are active and packets of this family meet them."""
+        """Active base chains of no backend that packets of this family meet."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
             if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or is_of_iptables(chain):
@@ -247,15 +246,15 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
 
 
 def _is_own_base(chain: HeldChain) -> bool:
-    """Whether a base chain of a table of ours is hooked in where the plan's are; elsewhere it is a foreign one."""
+    """Whether a base chain of our table has the planned hook and priority; otherwise it is foreign."""
     place = (model_table(chain.table), model_name(chain.name))
     return place in OWN_HOOKS and format_hook(chain).partition("; policy")[0] == OWN_HOOKS[place].partition("; policy")[0]
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:
-    """Our nft tables, which both families share, without the rules of chains that only the other family's packets come to.
+    """Restrict our shared nft tables to the chains that each family's packets reach.
 
-    A chain that no packet comes to is a family's whose packets come to any that is not hooked in.
+    A chain that no packet reaches goes to the families that reach any non-base chain.
     """
     reached = {family: {(table, name) for table in own for name in _reach(own[table])} for family, own in tables.items()}
     anywhere = set().union(*reached.values())
@@ -274,7 +273,7 @@ def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables
 
 
 def _reach(chains: dict[str, LoadedChain]) -> set[str]:
-    """The chains that packets come to from the hooks."""
+    """The chains reachable from the hooks."""
     waiting = [name for name in chains if name in BUILTIN_CHAINS]
     found: set[str] = set()
     while waiting:
@@ -290,7 +289,7 @@ def _reach(chains: dict[str, LoadedChain]) -> set[str]:
 
 def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
     """Whether a chain is the second half of a rule with a Socket match, as netinit.rules.nft writes it."""
-    if len(rules) != 2:  # noqa: PLR2004 - what must not hold, and what must
+    if len(rules) != 2:  # noqa: PLR2004 - the negated and the positive match
         return False
     unless, last = (one.rule for one in rules)
     return (
@@ -302,7 +301,7 @@ def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
 
 
 def _in_model(loaded: LoadedRule, sockets: dict[str, list[LoadedRule]]) -> LoadedRule:
-    """A rule with the model's names of the chains that it leads to, and with the match that another chain holds."""
+    """The rule under the model's chain names, with the match that its helper chain holds."""
     target = loaded.rule.target
     if isinstance(target, Jump) and target.chain in sockets:
         last = sockets[target.chain][-1].rule

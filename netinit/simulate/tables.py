@@ -1,6 +1,6 @@
-"""A packet in the chains of one table: which rules hold, and what their targets do with it.
+"""Moves one packet through the chains of a hook: which rules match, and what their targets do.
 
-Where several chains have the same priority, the kernel does not show which it asks first: what depends on that is UNKNOWN.
+The kernel does not expose the order of chains with equal priority; a verdict that depends on it is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
 from netinit.simulate.hooks import FORWARD, TRANSLATES_DESTINATION
-from netinit.simulate.loaded_rules import EARLY, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, tell_dispute
+from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.rules.traversal import Verdict
 
-MOST_ENDS = 16  # of one packet in one order
-MOST_ORDERS = 4  # chains of one priority that are asked in every order
+MOST_ENDS = 16  # outcomes of one packet per order
+MOST_ORDERS = 4  # chains of one priority that are tried in every order
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A rule in its chain, and the chains that led there; the place that holds them."""
+    """A rule in its chain, and the chains that called it."""
 
-    station: Station
+    hooked: HookedChain
     chain: LoadedChain
     loaded: LoadedRule
     above: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"rule {self.loaded.number} of {self.station.name} {self.chain.name}, {self.loaded.quotation}"
+        return f"rule {self.loaded.number} of {self.hooked.name} {self.chain.name}, {self.loaded.quotation}"
 
 
 class PacketState:
-    """One packet on its path: what it is now, what it has met, and where it ended."""
+    """One packet on its path: its current headers, the rules it met, and where it ended."""
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings, packet: Packet, assumed: Sequence[bool] = ()) -> None:
         self._ruleset = ruleset
@@ -66,13 +66,13 @@ class PacketState:
         self._policy_routed = False
         self._unread: dict[str, None] = {}
         self._disputed: tuple[str, ...] = ()
-        self._assumed = tuple(assumed)  # of rules of which nobody knows whether they hold, in the order that it comes to them
-        self.doubts: tuple[tuple[bool, TraceStep | None, str], ...] = ()  # what was assumed of each, the rule, and why
-        self._early: set[tuple[str, tuple[str, str]]] = set()  # chains that were asked before what has their priority
+        self._assumed = tuple(assumed)  # for rules whose match is uncertain, in the order they are met
+        self.doubts: tuple[tuple[bool, TraceStep | None, str], ...] = ()  # assumed match, rule, reason
+        self._early: set[tuple[str, tuple[str, str]]] = set()  # ran before connection tracking or NAT of the same priority
         self._at: _Place
 
     def trace(self) -> Trace:
-        """What has happened."""
+        """The path so far."""
         return Trace(
             first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
             redirect_port=self._port, transparent=self._transparent, translated=self._translated,
@@ -81,28 +81,28 @@ class PacketState:
         )  # fmt: skip
 
     def ask(self, stage: HookStage) -> None:
-        """Goes through the chains of a stage."""
+        """Traverse the chains of a stage."""
         before = self._translation()
-        for stations in stage.rounds:
+        for hooked_chains in stage.rounds:
             if self._fate or (stage.name == NAT and self._translation() != before):
                 return
-            self._ask_round(stations)
+            self._ask_round(hooked_chains)
 
-    def _ask_round(self, stations: Sequence[Station]) -> None:
-        """Goes through chains of one priority."""
-        several = len(stations) > 1 and any(one.changes_packets for one in stations)
-        if several and len(stations) > MOST_ORDERS:
+    def _ask_round(self, hooked_chains: Sequence[HookedChain]) -> None:
+        """Traverse chains of one priority."""
+        several = len(hooked_chains) > 1 and any(one.changes_packets for one in hooked_chains)
+        if several and len(hooked_chains) > MOST_ORDERS:
             self._end(UNKNOWN, f"more than {MOST_ORDERS} chains of one priority change packets at {self._hook}")
             return
-        first, *others = [self._try_all(order) for order in permutations(stations)] if several else [set()]
-        self._ask_each(stations)
+        first, *others = [self._try_all(order) for order in permutations(hooked_chains)] if several else [set()]
+        self._ask_each(hooked_chains)
         if self._fate != UNKNOWN and any(outcomes != first for outcomes in others):
-            self._disputed = tuple(one.source or one.table for one in stations)
+            self._disputed = tuple(one.source or one.table for one in hooked_chains)
             self._decider = None
-            self._end(UNKNOWN, tell_dispute(self._disputed))
+            self._end(UNKNOWN, explain_dispute(self._disputed))
 
-    def _try_all(self, order: Sequence[Station]) -> set[tuple[object, ...]]:
-        """What may be left of the packet if the chains are asked in this order, whatever is assumed on the way."""
+    def _try_all(self, order: Sequence[HookedChain]) -> set[tuple[object, ...]]:
+        """Possible outcomes if the chains run in this order, under all assumptions."""
         found: set[tuple[object, ...]] = set()
         before = tuple([one for one, _, _ in self.doubts])
         waiting: list[tuple[bool, ...]] = [before]
@@ -114,59 +114,59 @@ class PacketState:
             waiting += [(*chosen[:at], True) for at in range(len(assumed), len(chosen))]
         return found
 
-    def try_order(self, order: Sequence[Station], assumed: tuple[bool, ...]) -> tuple[object, ...]:
-        """What is left of the packet in one order under some assumptions; asked of a copy."""
+    def try_order(self, order: Sequence[HookedChain], assumed: tuple[bool, ...]) -> tuple[object, ...]:
+        """The outcome of one order under some assumptions; call it on a copy."""
         self._steps = []
         self._assumed = assumed
         self._early = set(self._early)
         self._connection = self._connection and self._connection.copy()
         self._ask_each(order)
-        if self._fate:  # dropped or refused: gone in any order
+        if self._fate:  # gone in any order
             return (DROPPED if self._fate == REFUSED else self._fate,)
         connection = self._connection
         kept = connection and (connection.to, connection.mark, connection.zone, connection.redirected)
         return (self._packet, kept, self._port, self._transparent, self._translated, self._zone)
 
-    def _ask_each(self, stations: Sequence[Station]) -> None:
+    def _ask_each(self, hooked_chains: Sequence[HookedChain]) -> None:
         before = self._translation()
-        for station in stations:
-            if self._fate or (station.effect == NAT and self._translation() != before):
-                return  # whom one chain of NAT has translated, the others are not asked about
-            if station.turn == EARLY:
-                if not self._assume(None, f"the kernel does not show whether {station.name} comes first at {self._hook}"):
+        for hooked in hooked_chains:
+            if self._fate or (hooked.effect == NAT and self._translation() != before):
+                return  # once a NAT chain has translated a packet, it skips the others
+            if hooked.turn == EARLY:
+                if not self._assume(None, f"the kernel does not show whether {hooked.name} comes first at {self._hook}"):
                     continue
-                self._early.add((self._hook, station.place))
-            elif station.turn and (self._hook, station.place) in self._early:
+                self._early.add((self._hook, hooked.place))
+            elif hooked.turn and (self._hook, hooked.place) in self._early:
                 continue
-            chain = station.chain
-            if self._walk(station, chain, ()) != GO_ON:
+            chain = hooked.chain
+            if self._walk(hooked, chain, ()) != GO_ON:
                 continue
             outcome = f"the policy is {chain.policy}"
-            self._steps.append(TraceStep(self._hook, outcome, station.table, chain.name, source=station.source))
-            policy = f"the policy of {station.name} {chain.name} is {chain.policy}"
+            self._steps.append(TraceStep(self._hook, outcome, hooked.table, chain.name, source=hooked.source))
+            policy = f"the policy of {hooked.name} {chain.name} is {chain.policy}"
             if chain.policy == "DROP":
                 self._end(DROPPED, policy)
             elif chain.policy != "ACCEPT":
                 self._end(UNKNOWN, f"{policy}, which netinit does not know")
 
     def _assume(self, step: TraceStep | None, reason: str) -> bool:
-        """One of the two that may be, where nobody knows."""
+        """Choose one of both possibilities where the match is uncertain."""
         count = len(self.doubts)
         chosen = self._assumed[count] if count < len(self._assumed) else False
         self.doubts = (*self.doubts, (chosen, step, reason))
         return chosen
 
     def _translation(self) -> tuple[object, ...]:
-        """What NAT has done."""
+        """What NAT has done to the packet."""
         to = self._connection and (self._connection.to, self._connection.redirected)
         return (to, self._translated, self._packet.source)
 
-    def _walk(self, station: Station, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
-        """Goes through a chain: accepted, ended for good, or on with the chain that called it."""
+    def _walk(self, hooked: HookedChain, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
+        """Traverse a chain: accepted, ended, or returned to the calling chain."""
         for loaded in chain.rules:
             holds = self._test(loaded)
             target = loaded.rule.target
-            at = _Place(station, chain, loaded, above)
+            at = _Place(hooked, chain, loaded, above)
             if holds is None and not target.only_observes:
                 self._step(at, None, "whether it holds cannot be known")
                 holds = self._assume(self._steps[-1], f"{at}: {self._unknown_part(loaded)}")
@@ -182,37 +182,37 @@ class PacketState:
             if verdict != GO_ON:
                 return verdict
         if not chain.policy:
-            ended = TraceStep(self._hook, "the chain ends: back to its caller", station.table, chain.name, source=station.source)
+            ended = TraceStep(self._hook, "the chain ends: back to its caller", hooked.table, chain.name, source=hooked.source)
             self._steps.append(ended)
         return GO_ON
 
-    # What targets do (rules.targets.Traversal). `_at` is the rule whose target acts.
+    # Target effects (rules.traversal.Traversal); `_at` is the rule whose target acts.
 
     def drop(self) -> Verdict:
-        """It vanishes."""
+        """Drop silently."""
         return self._end_by_rule(DROPPED, str(self._at))
 
     def refuse(self) -> Verdict:
-        """Its sender learns that it was refused."""
+        """Drop and notify the sender."""
         return self._end_by_rule(REFUSED, str(self._at))
 
     def give_up(self) -> Verdict:
-        """Nobody knows what becomes of it."""
+        """End with an unknown outcome."""
         return self._end_by_rule(UNKNOWN, f"{self._at}: netinit does not know the target")
 
     def call(self, chain: str) -> Verdict:
-        """It goes through another chain."""
+        """Enter another chain."""
         at = self._at
-        called = at.station.chains.get(chain)
+        called = at.hooked.chains.get(chain)
         if called is None or called.policy:
             return self._end_by_rule(UNKNOWN, f"{at}: nothing is known of {chain}")
         if chain in at.above:
             return self._end_by_rule(UNKNOWN, f"{at}: the chain {chain} calls itself")
-        return self._walk(at.station, called, (*at.above, at.chain.name))
+        return self._walk(at.hooked, called, (*at.above, at.chain.name))
 
     def track(self, zone: int | None) -> Verdict:
-        """Gives the connection a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
-        if self._at.station.effect != RAW:
+        """Set the conntrack zone, or None for no tracking; the first such rule wins, a tracked packet keeps its own (xt_CT)."""
+        if self._at.hooked.effect != RAW:
             return self.give_up()
         if self._connection is None and not self._zone:
             if zone is None:
@@ -222,14 +222,14 @@ class PacketState:
         return GO_ON
 
     def hand_over(self, port: int, mark: int) -> Verdict:
-        """A transparent socket gets it, and it has a mark."""
+        """Assign a transparent socket and set the mark (TPROXY)."""
         self._packet = self._packet.replace(mark=mark)
         self._port, self._transparent = (port if self._ruleset.is_proxy(port) else 0), True
         return ACCEPTED
 
     def redirect(self, port: int) -> Verdict:
-        """Its connection goes to a port of this host."""
-        if self._at.station.effect != NAT:
+        """Redirect the connection to a port of this host."""
+        if self._at.hooked.effect != NAT:
             return self.give_up()
         connection = self._connection
         if connection is None:
@@ -242,16 +242,16 @@ class PacketState:
         connection.redirected = True
         if not self._ruleset.is_proxy(port):
             self._translated = True
-        elif not self._transparent:  # the socket that TPROXY chose gets the packet whatever its addresses become
+        elif not self._transparent:  # the socket that TPROXY assigned still gets the packet
             self._port = port
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:
-        """Its connection goes elsewhere; an empty address and port 0 leave as they are."""
+        """Translate the destination; an empty address or port 0 stays as it is."""
         connection = self._connection
         if is_of_other_family(address, self._packet.family):
             return GO_ON
-        if self._at.station.effect != NAT or connection is None:
+        if self._at.hooked.effect != NAT or connection is None:
             return self.give_up()
         original = connection.original
         connection.send_to(number_of(address) if address else original.destination, port or original.destination_port)
@@ -259,7 +259,7 @@ class PacketState:
         return ACCEPTED
 
     def write_destination(self, address: str, port: int) -> Verdict:
-        """It goes elsewhere; behind connection tracking nobody knows, since NAT may write over it."""
+        """Rewrite the destination without NAT; unknown after connection tracking, where NAT may overwrite it."""
         packet = self._packet
         if self._hook not in TRANSLATES_DESTINATION or self._connection is not None or self._port:
             return self.give_up()
@@ -268,14 +268,14 @@ class PacketState:
         return GO_ON
 
     def replace_source(self) -> Verdict:
-        """Its source becomes what only the kernel knows."""
-        if self._at.station.effect != NAT:
+        """Translate the source to an address that only the kernel knows."""
+        if self._at.hooked.effect != NAT:
             return self.give_up()
         self._packet = self._packet.replace(source=None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-        """The bits of `mask` are cleared in its mark or its connection's, then `value` is xored in."""
+        """Clear the bits of `mask` in the packet or connection mark, then xor `value`."""
         packet = self._packet
         if connection:
             return self._mark_connection((packet.connection_mark & ~mask) ^ value)
@@ -283,11 +283,11 @@ class PacketState:
         return GO_ON
 
     def save_mark(self) -> Verdict:
-        """Its connection gets its mark."""
+        """Copy the packet mark to the connection."""
         return self._mark_connection(self._packet.mark)
 
     def restore_mark(self) -> Verdict:
-        """It gets its connection's mark, where it has one."""
+        """Copy the connection mark, if there is a connection, to the packet."""
         if self._connection is not None:
             self._packet = self._packet.replace(mark=self._packet.connection_mark)
         return GO_ON
@@ -299,7 +299,7 @@ class PacketState:
         return GO_ON
 
     def _test(self, loaded: LoadedRule) -> bool | None:
-        """Whether all matches hold: no, as soon as one does not, however little is known of the others."""
+        """Whether all matches hold: False as soon as one fails, even if others are uncertain (None)."""
         unknown = False
         shown = self._visible()
         for match in loaded.rule.matches:
@@ -310,7 +310,7 @@ class PacketState:
         return None if unknown else True
 
     def _visible(self) -> Packet:
-        """The packet as rules of this hook see it: coming in, or going out, or both."""
+        """The packet as rules of this hook see it, with its incoming or outgoing interface or both."""
         if self._hook in (PREROUTING, INPUT):
             return self._packet.replace(out_interface="") if self._packet.out_interface else self._packet
         if self._hook == FORWARD or not self._packet.in_interface:
@@ -323,7 +323,7 @@ class PacketState:
         return f"it cannot be known here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
 
     def _end_by_rule(self, fate: str, reason: str) -> Verdict:
-        """The rule that was looked at last ends it."""
+        """End the packet, with the current rule as the decider."""
         self._decider = self._steps[-1]
         return self._end(fate, reason)
 
@@ -332,7 +332,7 @@ class PacketState:
         return ENDED
 
     def _step(self, at: _Place, holds: bool | None, outcome: str) -> None:
-        step = TraceStep(self._hook, outcome, at.station.table, at.chain.name, at.loaded, holds, at.station.source)
+        step = TraceStep(self._hook, outcome, at.hooked.table, at.chain.name, at.loaded, holds, at.hooked.source)
         self._steps.append(step)
 
     def _note(self, outcome: str, table: str = "") -> None:

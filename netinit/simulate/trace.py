@@ -1,4 +1,4 @@
-"""The path of a simulated packet: what it met, and what became of it."""
+"""The path of a simulated packet and its verdict."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from netinit.rules.packet import Packet
 from netinit.simulate.loaded_rules import LoadedRule
 
 # Where a packet ends.
-DELIVERED = "delivered"  # to this host's sockets
-SENT = "sent"  # made here, left through an interface
+DELIVERED = "delivered"  # to a socket of this host
+SENT = "sent"  # by this host, through an interface
 FORWARDED = "forwarded"  # from one interface to another
 DROPPED = "dropped"
-REFUSED = "refused"  # dropped, and the sender is informed
+REFUSED = "refused"  # dropped, and the sender is notified
 UNKNOWN = "unknown"
 ROUTED_OTHERWISE = "routing may deliver it to this host, or drop it: see ip rule and ip route"
 
-# How an answer is called in one word.
+# Verdicts in one word.
 CAPTURED = "captured"
 DIRECT = "direct"
 
@@ -28,10 +28,10 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that happened, or was looked at, in the kernel's order.
+    """One step of the path, in the kernel's order.
 
-    `rule` is None for what the kernel does without a rule: a policy, tracking, translating, routing. `holds` says
-    whether the rule's matches hold: None where that cannot be known, and for steps without a rule.
+    `rule` is None for steps without one: policies, tracking, translation, routing. `holds`: whether the rule's matches
+    hold; None if unknown or without a rule.
     """
 
     hook: str
@@ -40,11 +40,11 @@ class TraceStep:
     chain: str = ""
     rule: LoadedRule | None = None
     holds: bool | None = None
-    source: str = ""  # the place of the table, where several hold rules
+    source: str = ""  # place of the table, if several have rules
 
     @property
     def met(self) -> Rule:
-        """The rule of a hit. ValueError for a step without one."""
+        """The rule of a hit. Raises ValueError for a step without a rule."""
         if self.rule is None:
             raise ValueError(f"{self.outcome}: no rule did this")
         return self.rule.rule
@@ -52,14 +52,14 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The path of one packet. `reason` says why, where it was dropped, refused or cannot be known.
+    """The path of one packet. `reason` explains why it was dropped, refused or is unknown.
 
-    `redirect_port` is where REDIRECT or TPROXY sent it; `zone` the connection's tracking zone. `unread` are the tables
-    of others that looked at it: what they do is not known, and not part of its fate.
+    `redirect_port` is REDIRECT's or TPROXY's port, `zone` the conntrack zone. `unread` names foreign tables that saw
+    the packet; their effect is unknown and not part of its fate.
     """
 
-    first: Packet  # as it was sent or came in
-    last: Packet  # as it ended
+    first: Packet  # as sent or received
+    last: Packet  # at its end
     fate: str
     steps: tuple[TraceStep, ...]
     reason: str = ""
@@ -68,9 +68,9 @@ class Trace:
     translated: bool = False  # by a foreign DNAT
     policy_routed: bool = False
     zone: int = 0
-    decider: TraceStep | None = None  # the rule that dropped or refused it, or because of which its end is not known
+    decider: TraceStep | None = None  # the rule that dropped or refused it or made its end unknown
     unread: tuple[str, ...] = ()
-    disputed: tuple[str, ...] = ()  # the places whose order decides, which the kernel does not show
+    disputed: tuple[str, ...] = ()  # places whose relative order decides but is not exposed
 
     @property
     def verdict(self) -> str:
@@ -83,7 +83,7 @@ class Trace:
 
     @property
     def end(self) -> tuple[object, ...]:
-        """All that two paths must have in common to end alike, but for marks, and the source of what is captured."""
+        """Everything that makes two ends equal, except marks and the source of captured packets."""
         if self.verdict == DROPPED:
             return (DROPPED,)
         last = self.last
@@ -94,16 +94,16 @@ class Trace:
 
     @property
     def hits(self) -> tuple[TraceStep, ...]:
-        """The steps at rules that hold: those whose counters rise."""
+        """Steps at rules that match: those whose counters increase."""
         return tuple(step for step in self.steps if step.rule is not None and step.holds)
 
 
-def tell_dispute(places: Sequence[str]) -> str:
-    """Why nobody knows what becomes of a packet that several places treat, each in its own way."""
+def explain_dispute(places: Sequence[str]) -> str:
+    """The reason for an unknown verdict when several places treat a packet differently."""
     return f"{' and '.join(places)} both have rules for this connection, and the kernel does not show which it runs first"
 
 
 def list_unread(tables: Sequence[str]) -> str:
-    """Who decides, too, without being read."""
+    """The reason for an unknown verdict when unreadable tables take part in it."""
     named = ", ".join([shorten(one) for one in tables[:MOST_NAMED]]) + (" and more" if len(tables) > MOST_NAMED else "")
     return f"foreign rules that netinit cannot read look at it, and may drop it or send it elsewhere ({named})"

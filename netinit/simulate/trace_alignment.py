@@ -1,4 +1,4 @@
-"""A packet's path as the kernel reported it, laid beside the path that the simulator predicts."""
+"""Compares a packet's path reported by the kernel with the simulated one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from netinit.simulate.trace import (
     TraceStep,
 )
 
-VANISHED = "vanished"  # it met no rule that ended it, and did not come to an end either
+VANISHED = "vanished"  # its path was not seen to end, by a rule or otherwise
 BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"
 AS_KNOWN = "its connection was known before, so that NAT is not asked again"
 _SAME = {REFUSED: DROPPED}
@@ -33,9 +33,9 @@ _SAME = {REFUSED: DROPPED}
 
 @dataclass(frozen=True, slots=True)
 class ObservedHit:
-    """A rule that a packet met. `loaded` is it as it was read; None for one of a table that netinit does not read.
+    """A rule that a packet met. `loaded` is None for a rule of a table that netinit cannot read.
 
-    `outcome` is what the kernel says of one that was not read.
+    `outcome` is the kernel's report for such a rule.
     """
 
     hook: str
@@ -48,31 +48,31 @@ class ObservedHit:
 
     @property
     def place(self) -> tuple[str, str, str, int]:
-        """Where it was met."""
+        """The rule's hook, table, chain and number."""
         return (self.hook, self.table, self.chain, self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class TracedPacket:
-    """A real packet: as it began, the rules that it met, its end, and its destination then. `whole`: no event was lost."""
+    """An observed packet: initial headers, rules met, end, and final destination. `whole`: no event was lost."""
 
     first: Packet
     met: tuple[ObservedHit, ...]
     fate: str
     destination: int | None
     port: int | None
-    interface: str = ""  # that it left through
+    interface: str = ""  # outgoing interface
     whole: bool = True
 
     @property
     def captured_at(self) -> int:
-        """The port of the proxy that a rule sent it to; 0 where none did."""
+        """The proxy port that a rule redirected it to, or 0."""
         ports = [one.loaded.rule.target.captures_at for one in self.met if one.loaded]
         return next((port for port in reversed(ports) if port), 0)
 
     @property
     def verdict(self) -> str:
-        """captured, direct or dropped; unknown where it vanished."""
+        """captured, direct or dropped; unknown if the packet vanished."""
         if self.fate == DROPPED:
             return DROPPED
         if self.fate == VANISHED:
@@ -80,7 +80,7 @@ class TracedPacket:
         return CAPTURED if self.captured_at else DIRECT
 
     def describe(self) -> str:
-        """What became of it, in words."""
+        """Describe the packet's end in words."""
         where = format_endpoint(self.first.family, self.destination, self.port)
         if self.fate == DROPPED:
             last = self.met[-1] if self.met else None
@@ -97,7 +97,7 @@ class TracedPacket:
 
 @dataclass(frozen=True, slots=True)
 class PathLine:
-    """A rule on the path: met and predicted, or one of both; or one that nobody here can read."""
+    """A rule on the path: observed, predicted or both, or one that cannot be read."""
 
     kind: str
     hook: str
@@ -110,9 +110,9 @@ class PathLine:
 
 @dataclass(frozen=True, slots=True)
 class AlignedTrace:
-    """Both paths in one. `agrees` is None where there was nothing to agree with: the prediction was unknown, or events were lost.
+    """Both paths merged. `agrees` is None if they cannot be compared: unknown prediction, or lost events.
 
-    `differences` say in what they disagree; `notes` what is worth knowing.
+    `differences` list the disagreements; `notes` add context.
     """
 
     lines: tuple[PathLine, ...]
@@ -122,17 +122,17 @@ class AlignedTrace:
 
 
 def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
-    """The kernel's path beside the predicted one."""
+    """Merge the observed path with the predicted one."""
     expected = [
         step for step in predicted.steps if step.rule is not None and step.holds is not False and step.table in TABLES_OF_THE_KERNEL
-    ]  # rules of foreign tables are shown as the kernel reports them
+    ]  # shown as the kernel reports them
     met = [one for one in observed.met if one.loaded]
     kinds = _align(met, expected)
     lines = tuple(_lines(observed, expected, kinds))
     wrong = [line for line in lines if line.kind in (KERNEL_ONLY, PREDICTED_ONLY)]
     fate = _SAME.get(predicted.fate, predicted.fate)
     if fate == DROPPED and not predicted.decider and observed.fate == VANISHED:
-        fate = VANISHED  # by no rule: the host does not forward
+        fate = VANISHED  # without a rule: the host does not forward
     if fate == UNKNOWN:
         return AlignedTrace(lines, None, notes=(f"this was not predicted: {predicted.reason}",))
     differences = []
@@ -153,7 +153,7 @@ def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
 
 
 def rules_of(ruleset: Ruleset, table: str, chain: str) -> dict[int, LoadedRule]:
-    """The rules of a chain by their numbers."""
+    """A chain's rules by number."""
     found = ruleset.tables.get(table, {}).get(chain)
     return {loaded.number: loaded for loaded in found.rules} if found else {}
 
@@ -163,9 +163,9 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
 
 
 def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
-    """The kind of each rule met (`met`, its index) and of each one expected. What may hold need not be met.
+    """Classify each rule met ("met", index) and each expected one. Rules whose match is uncertain may be missing.
 
-    Where several places have rules each is aligned by itself: the kernel reports by other means what the older iptables met.
+    Places are aligned separately, because the kernel reports legacy iptables by another mechanism.
     """
     kinds: dict[tuple[str, int], str] = {}
     several = any(step.source for step in expected)
@@ -191,7 +191,7 @@ def _align_place(
 
 
 def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
-    """What was met, in the kernel's order; before each what was predicted to come before it."""
+    """Observed rules in order, each preceded by the predicted rules that come before it."""
     waiting = [(index, step) for index, step in enumerate(expected)]
     index = 0
     for one in observed.met:

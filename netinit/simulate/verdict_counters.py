@@ -1,8 +1,8 @@
-"""What becomes of packets, as the counters of live rules show: the rules that decide, and how much each has decided.
+"""Derives verdicts and their packet counts from the counters of live rules.
 
-A rule decides where it captures, drops, sends elsewhere, or ends the path to a rule that would capture. The table nat sees
-the first packet of a connection alone, so its rules count connections; the others count packets. What comes to a chain that
-captures and leaves it by no rule is the rest: direct, because nothing captures it. Packets that no rule looks at are not counted.
+A rule decides if it captures, drops, diverts, or ends the path to a rule that would capture. nat sees only the first
+packet of a connection, so its rules count connections; other tables count packets. The rest that enters a capturing
+chain and leaves it by no rule is direct. Packets that meet no rule are not counted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _DIRECTIONS = {PREROUTING: INBOUND, INPUT: INBOUND, OUTPUT: OUTBOUND, FORWARD: T
 _ORDER = (CAPTURED, DIRECT, DROPPED, UNKNOWN)
 
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
-Spot = tuple[str, str, int]  # of a rule: its table, chain and number
+Spot = tuple[str, str, int]  # table, chain, number
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a rule stands: its backend, family (empty: both share it), table, chain and number from 1."""
+    """A rule's position: backend, family (empty if shared), table, chain and number from 1."""
 
     source: str
     family: str
@@ -49,14 +49,14 @@ Counters = Mapping[Place, tuple[str, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What is decided: by `because` (a purpose, or a foreign rule quoted) and `option`, where one made the rule.
+    """A verdict with its cause: `because` (a purpose, or a quoted foreign rule) and the `option` behind it, if any.
 
-    The packets are those that the rules at `places` counted; of a rest those of `places` less those of `less`.
+    The count is the sum of the rules at `places` minus those at `less`.
     """
 
     direction: str
     verdict: str
-    port: int  # of the proxy, where it captures
+    port: int  # the proxy's port, if captured
     unit: str
     because: str
     option: str = ""
@@ -65,7 +65,7 @@ class Fate:
     less: tuple[Place, ...] = ()
 
     def count(self, counters: Counters) -> int | None:
-        """How many it were, by the counters of one reading; None where a rule has none."""
+        """The number of packets or connections in one reading; None if a rule has no counter."""
         found = [counters[place][1] for place in self.places]
         other = [counters[place][1] for place in self.less]
         if None in found or None in other:
@@ -74,19 +74,19 @@ class Fate:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What fates have in common that are one to people, whatever rules count them."""
+        """Key under which fates are one to the reader, whichever rules count them."""
         return (self.direction, self.verdict, self.port, self.unit, self.because, self.option, self.foreign)
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
-    """A rule on a path from a hook; `above` are the rules that led there."""
+class _PathRule:
+    """A rule on a path from a hook; `above` are the calling rules."""
 
     hook: str
     table: str
     chain: LoadedChain
     index: int
-    above: tuple[_At, ...]
+    above: tuple[_PathRule, ...]
 
     @property
     def rule(self) -> LoadedRule:
@@ -94,12 +94,12 @@ class _At:
 
     @property
     def spot(self) -> Spot:
-        """Where the rule stands."""
+        """The rule's position."""
         return (self.table, self.chain.name, self.rule.number)
 
     @property
-    def entry(self) -> _At:
-        """The rule of the hook's own chain that the path began with."""
+    def entry(self) -> _PathRule:
+        """The base chain's rule that the path began with."""
         return self.above[0] if self.above else self
 
     @property
@@ -108,9 +108,9 @@ class _At:
 
 
 def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple[str, int | None]]:
-    """Every rule by its place: its text, and its packet counter, None where it has none.
+    """Every rule's text and packet counter (None if it has none), by place.
 
-    `shared` are the backends whose families have their rules in common.
+    `shared` are backends whose families share their rules.
     """
     return {
         Place(source, "" if source in shared else family.name, table, name, loaded.number): (loaded.text, loaded.packets)
@@ -123,36 +123,36 @@ def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple
 
 
 def find_fates(rulesets: Rulesets, shared: frozenset[str], origins: Mapping[str, str] | None = None) -> tuple[Fate, ...]:
-    """What the rules decide: what is captured first, then what is not, what is dropped, and what nobody knows."""
+    """The fates that rules decide: captured first, then direct, dropped and unknown."""
     found: dict[tuple[object, ...], tuple[Fate, dict[Place, None], dict[Place, None]]] = {}
     for source, families in rulesets.items():
         for family, ruleset in families.items():
             for fate in _Finder(ruleset, source, "" if source in shared else family.name, origins or {}).find():
                 _, places, less = found.setdefault(fate.identity, (fate, {}, {}))
-                places.update(dict.fromkeys(fate.places))  # a rule that both families share counts once
+                places.update(dict.fromkeys(fate.places))  # rules shared by both families count once
                 less.update(dict.fromkeys(fate.less))
     fates = [replace(fate, places=tuple(places), less=tuple(less)) for fate, places, less in found.values()]
     return tuple(sorted(fates, key=lambda fate: (_ORDER.index(fate.verdict), fate.direction)))
 
 
 class _Finder:
-    """Finds what the rules of one family decide."""
+    """Finds the fates that the rules of one family decide."""
 
     def __init__(self, ruleset: Ruleset, source: str, family: str, origins: Mapping[str, str]) -> None:
         self._tables = ruleset.tables
         self._source, self._family, self._origins = source, family, origins
-        self._last: dict[tuple[str, str], int] = {}  # by table and chain: the last of its rules that leads to a capture
+        self._last: dict[tuple[str, str], int] = {}  # last rule that leads to a capture, by table and chain
 
     def find(self) -> Iterator[Fate]:
-        paths: dict[Spot, list[_At]] = {}
-        jumps: dict[Spot, set[tuple[Spot, ...]]] = {}  # on how many paths each is come to
+        paths: dict[Spot, list[_PathRule]] = {}
+        jumps: dict[Spot, set[tuple[Spot, ...]]] = {}  # the paths to each rule
         for at in self._list_ways():
             if at.above:
                 jumps.setdefault(at.above[-1].spot, set()).add(tuple([one.spot for one in at.above]))
             if self._verdict(at):
                 paths.setdefault(at.spot, []).append(at)
         leaving: dict[Spot, list[tuple[Fate, bool]]] = {}
-        refused: dict[str, list[Place]] = {}  # by hook: what nat has let go and filter drops
+        refused: dict[str, list[Place]] = {}  # accepted by nat and dropped by filter, by hook
         for decided in paths.values():
             for counted, members, less in _part(decided, jumps):
                 fate = self._make(counted, members, less)
@@ -166,7 +166,7 @@ class _Finder:
         yield from self._find_rests(leaving, refused)
 
     def _find_rests(self, leaving: Mapping[Spot, list[tuple[Fate, bool]]], refused: Mapping[str, list[Place]]) -> Iterator[Fate]:
-        """What comes into a chain that captures and leaves it by no rule, nor is refused behind it."""
+        """Traffic that enters a capturing chain, leaves it by no rule and is not rejected later."""
         for (table, hook, number), fates in leaving.items():
             chain = self._tables[table][hook]
             index = next(index for index, loaded in enumerate(chain.rules) if loaded.number == number)
@@ -176,15 +176,15 @@ class _Finder:
                 others = [] if table != NAT or TCP in chain.rules[index].rule.matches else refused.get(hook, [])
                 yield Fate(
                     _DIRECTIONS[hook], DIRECT, 0, _unit(table), NOTHING_CAPTURES,
-                    places=(self._place(_At(hook, table, chain, index, ())), *[one for fate, _ in fates for one in fate.less]),
+                    places=(self._place(_PathRule(hook, table, chain, index, ())), *[one for fate, _ in fates for one in fate.less]),
                     less=tuple([one for fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
 
-    def _place(self, at: _At) -> Place:
+    def _place(self, at: _PathRule) -> Place:
         return Place(self._source, self._family, *at.spot)
 
-    def _make(self, counted: _At, members: list[_At], less: list[_At]) -> Fate:
-        """The fate of packets that came to one rule on these paths, which `counted` has counted, with those of `less`."""
+    def _make(self, counted: _PathRule, members: list[_PathRule], less: list[_PathRule]) -> Fate:
+        """The fate of packets on these paths, counted by `counted` minus `less`."""
         at = members[0]
         verdict = self._verdict(at)
         causes = dict.fromkeys([self._describe(one) for one in members])
@@ -197,8 +197,8 @@ class _Finder:
             (self._place(counted),), tuple([self._place(one) for one in less]),
         )  # fmt: skip
 
-    def _describe(self, at: _At) -> tuple[str, str, bool]:
-        """Why, by which option, and whether the rule is foreign."""
+    def _describe(self, at: _PathRule) -> tuple[str, str, bool]:
+        """The cause, the option behind it, and whether the rule is foreign."""
         step: TraceStep | None = at.step
         if self._verdict(at) == CAPTURED:
             hits = [*[one.step for one in at.above], at.step]
@@ -209,24 +209,24 @@ class _Finder:
         option = "" if made is None or made == ALWAYS else self._origins.get(made.option, made.label)
         return loaded.purpose or f"{loaded.quotation} ({place})", option, not loaded.purpose
 
-    def _list_ways(self) -> Iterator[_At]:
+    def _list_ways(self) -> Iterator[_PathRule]:
         for hook in _DIRECTIONS:
             for table in STAGES[hook]:
                 if chain := self._tables.get(table, {}).get(hook):
                     yield from self._walk(hook, table, chain, ())
 
-    def _walk(self, hook: str, table: str, chain: LoadedChain, above: tuple[_At, ...]) -> Iterator[_At]:
-        """Every rule that a packet can come to, on each path; a chain that calls itself is entered once."""
+    def _walk(self, hook: str, table: str, chain: LoadedChain, above: tuple[_PathRule, ...]) -> Iterator[_PathRule]:
+        """Every reachable rule on each path; a recursive chain is entered once."""
         for index, loaded in enumerate(chain.rules):
-            at = _At(hook, table, chain, index, above)
+            at = _PathRule(hook, table, chain, index, above)
             called = self._tables[table].get(loaded.rule.target.calls)
             if called is None:
                 yield at
             elif called is not chain and all(called is not one.chain for one in above):
                 yield from self._walk(hook, table, called, (*above, at))
 
-    def _verdict(self, at: _At) -> str:
-        """What a rule decides; empty where it decides nothing."""
+    def _verdict(self, at: _PathRule) -> str:
+        """The verdict of a rule; empty if it does not decide."""
         target = at.rule.rule.target
         if target.captures_at:
             return CAPTURED
@@ -237,8 +237,8 @@ class _Finder:
         ends = isinstance(target, Return | Accept) and self._ends_the_way(at)
         return DIRECT if ends or isinstance(target, DestinationNat) else ""
 
-    def _ends_the_way(self, at: _At) -> bool:
-        """Whether a packet that this rule lets go would otherwise come to one that may capture it, and comes to none now."""
+    def _ends_the_way(self, at: _PathRule) -> bool:
+        """Whether accepting here keeps packets from every rule that may capture them."""
         stages = STAGES[at.hook]
         for later in stages[stages.index(at.table) + 1 :]:
             if self._find_last(later, at.hook) >= 0:
@@ -251,10 +251,10 @@ class _Finder:
         return here and (not above or at.chain.name in BUILTIN_CHAINS)
 
     def _find_last(self, table: str, name: str) -> int:
-        """The place of the last rule of a chain that captures or leads to one that does; -1 where there is none."""
+        """Index of a chain's last rule that captures or leads to a capture; -1 if none."""
         known = self._last.get((table, name))
         if known is None:
-            self._last[table, name] = -1  # while it is looked at: a chain that calls itself leads nowhere new
+            self._last[table, name] = -1  # guards against recursion
             chain = self._tables.get(table, {}).get(name)
             places = [index for index, loaded in enumerate(chain.rules) if self._leads(table, loaded)] if chain else []
             known = self._last[table, name] = places[-1] if places else -1
@@ -269,16 +269,18 @@ def _unit(table: str) -> str:
     return CONNECTIONS if table == NAT else PACKETS
 
 
-def _part(paths: list[_At], jumps: Mapping[Spot, set[tuple[Spot, ...]]]) -> list[tuple[_At, list[_At], list[_At]]]:
-    """The paths to one rule, separate where the jumps to it count what takes each: who counts, the paths, who is taken off."""
+def _part(
+    paths: list[_PathRule], jumps: Mapping[Spot, set[tuple[Spot, ...]]]
+) -> list[tuple[_PathRule, list[_PathRule], list[_PathRule]]]:
+    """Split the paths to one rule so that each can be counted: (counting rule, paths, rules to subtract)."""
     alone = [at for at in paths if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(paths) > 1 else []
     others = [at for at in paths if at not in alone]
-    found: list[tuple[_At, list[_At], list[_At]]] = [(at.above[-1], [at], []) for at in alone]
+    found: list[tuple[_PathRule, list[_PathRule], list[_PathRule]]] = [(at.above[-1], [at], []) for at in alone]
     return [*found, (others[0], others, [at.above[-1] for at in alone])] if others else found
 
 
-def _is_implied(at: _At) -> bool:
-    """Whether all that takes this path fulfils the last rule's matches."""
+def _is_implied(at: _PathRule) -> bool:
+    """Whether everything on this path satisfies the last rule's matches."""
     before = [match for one in at.above for match in one.rule.rule.matches]
     protocols = {match.protocol for match in before if isinstance(match, Port)}
     return all(
@@ -287,15 +289,15 @@ def _is_implied(at: _At) -> bool:
     )
 
 
-def _drops_datagrams(at: _At) -> bool:
-    """Whether a rule of filter drops datagrams of UDP whatever conntrack says: none is ever confirmed, so nat counts them all."""
+def _drops_datagrams(at: _PathRule) -> bool:
+    """Whether a filter rule drops UDP in every conntrack state: no entry is ever confirmed, so nat counts every packet."""
     matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
     udp = any(isinstance(match, Port) and match.protocol == "udp" for match in matches)
     return at.table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
 
 
-def _of_known_connections(at: _At) -> bool:
-    """Whether the rule sees packets of connections alone that were decided before: they go where the first one went."""
+def _of_known_connections(at: _PathRule) -> bool:
+    """Whether the rule sees only packets of connections that were decided before."""
     matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
     return any(
         isinstance(match, Socket) or (isinstance(match, ConnectionState) and not match.negated and "NEW" not in match.states)

@@ -1,11 +1,10 @@
-"""What answers requests: reviews at /inject, health at /livez and /readyz. An ASGI application.
+"""The ASGI application: admission reviews at /inject, health at /livez and /readyz.
 
-Theory of operation. A review whose body is small is computed in the event loop, one after the other, since it is nothing but
-computing. A large one, and one that turns out to take longer than a moment, is computed in a child process (`review_child`),
-also one after the other, with a tenth of the event loop's priority. Peers take turns in both queues, and all who wait there,
-their bodies read, have a place out of a bounded number. Each request has a deadline, counted from its head, of the seconds
-that the API server gives in the query less a margin: it is answered 503 where its turn comes too late, and interrupted where
-it takes too long.
+Theory of operation. Reviews with a small body are computed in the event loop, one at a time. A review with a large
+body, or one that exceeds its processor time there, is computed in a child process (`review_child`), also one at a time,
+with a tenth of the event loop's scheduling weight. Both queues are round-robin over clients, and the number of reviews
+that wait is limited. A request's deadline is the timeout that the API server sends in the query, less a margin, counted
+from the arrival of its headers. A review that gets no turn by then, or runs longer, is answered with 503.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ __all__ = ["Application", "Monitoring", "Stopwatch"]
 
 _DEADLINE = 10.0  # seconds, the API's default for a webhook
 _LONGEST = 30.0
-_MOST_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds of a body that is too long
-_MARGIN = 0.9  # of the seconds given, so that the answer arrives in time
-_LIGHT = 32 << 10  # bytes of a body that is tried in the event loop; most have less than 10 KiB
-_MOMENT = 0.05  # seconds of processor time after which a child begins it anew; 2 ms are usual
-_DENIALS = 60  # lines of the log a minute about pods that are refused
+_MOST_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds to read from a body that is too long
+_MARGIN = 0.9  # fraction of the timeout to use, so that the answer arrives in time
+_LIGHT = 32 << 10  # bytes: larger bodies go to a child at once; most have less than 10 KiB
+_MOMENT = 0.05  # seconds of processor time in the event loop, then a child starts over; 2 ms are usual
+_DENIALS = 60  # log lines per minute about denied pods
 _JSON = "application/json"
 
 
 class Stopwatch:
-    """Interrupts a computation of this thread, the main one, that takes more processor time than it may."""
+    """Interrupts a computation in the main thread that exceeds its processor time (SIGPROF)."""
 
     def __init__(self) -> None:
         self._armed = False
@@ -50,7 +49,7 @@ class Stopwatch:
             raise Interruption
 
     def run(self, seconds: float, work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
-        """What the work returns. Raises Interruption."""
+        """Return the result of `work`. Raises Interruption after `seconds` of processor time."""
         self._armed = True
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
@@ -61,14 +60,14 @@ class Stopwatch:
 
 
 class Monitoring:
-    """Answers at the port without TLS: metrics and health."""
+    """ASGI application of the port without TLS: metrics and health."""
 
     def __init__(self, state: ServingState, metrics: Metrics) -> None:
         self._state = state
         self._metrics = metrics
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
-        """One request."""
+        """Answer one request."""
         if scope["path"] == "/metrics":
             await reply(send, 200, self._metrics.text(), CONTENT_TYPE)
         elif not await reply_health(self._state, scope, send):
@@ -76,7 +75,7 @@ class Monitoring:
 
 
 async def reply_health(state: ServingState, scope: Any, send: Any) -> bool:
-    """Answers a request for health; whether it is one."""
+    """Answer a health request; return False for any other path."""
     path = scope["path"]
     if path in {"/livez", "/healthz"}:
         await reply(send, 200, b"ok\n", close=state.draining)
@@ -89,7 +88,7 @@ async def reply_health(state: ServingState, scope: Any, send: Any) -> bool:
 
 
 class Application:
-    """Answers requests with what is in `state`."""
+    """Answers requests, with the values in `state`."""
 
     def __init__(
         self,
@@ -112,38 +111,38 @@ class Application:
         self._denials = LineLimit(_DENIALS)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request."""
+        """Answer one request."""
         if await reply_health(self._state, scope, send):
             return
         arrived: float = scope["state"]["arrived"]
         loop = asyncio.get_running_loop()
         self._metrics.in_flight.inc()
         try:
-            given = await self._review(scope, receive, arrived)
+            answer = await self._review(scope, receive, arrived)
         except asyncio.CancelledError:
-            given = review.refuse(Fault(503, "ended", "the server ends, and has no time left; try again"))
-        except Exception as error:  # noqa: BLE001 - nothing of ours goes to a client
-            given = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
+            answer = review.refuse(Fault(503, "ended", "the server ends, and has no time left; try again"))
+        except Exception as error:  # noqa: BLE001 - the client must not see internals
+            answer = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
             self._log.event("error", f"internal error: {type(error).__name__}: {error}")
         finally:
             self._metrics.in_flight.dec()
         seconds = loop.time() - arrived
-        self._metrics.count(given.outcome, given.reason, seconds)
-        self._record(given, seconds)
-        if given.status == 413:  # noqa: PLR2004 - Content Too Large
+        self._metrics.count(answer.outcome, answer.reason, seconds)
+        self._record(answer, seconds)
+        if answer.status == 413:  # noqa: PLR2004 - Content Too Large
             await discard(receive)
-        late = [(b"retry-after", b"1")] if given.status == 503 else []  # noqa: PLR2004 - Service Unavailable
-        # A request of which the rest is not read must not be taken for the next one.
-        last = given.status >= 400 or self._state.draining or scope["state"]["last"]  # noqa: PLR2004 - the client's errors and ours
-        await reply(send, given.status, given.body, given.content_type, close=last, more=late)
+        late = [(b"retry-after", b"1")] if answer.status == 503 else []  # noqa: PLR2004 - Service Unavailable
+        # The unread rest of a rejected request must not be parsed as the next request.
+        last = answer.status >= 400 or self._state.draining or scope["state"]["last"]  # noqa: PLR2004 - 4xx and 5xx
+        await reply(send, answer.status, answer.body, answer.content_type, close=last, more=late)
 
     async def _review(self, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
-        """The answer to a request for a review."""
+        """Return the answer to a review, or the refusal; other exceptions are internal errors."""
         try:
             environment = review.environment_of(scope["raw_path"].decode("latin-1"))
             check_head(scope["method"], scope["headers"])
             self._check_client(scope)
-            deadline = arrived + seconds_given(scope["query_string"])
+            deadline = arrived + request_seconds(scope["query_string"])
             async with self._bodies.hold(receive, deadline) as body:
                 with self._places.hold(scope["client"][0] if scope["client"] else "") as place:
                     return await self._compute(body, environment, place, deadline)
@@ -155,14 +154,14 @@ class Application:
             return review.refuse(Fault(503, "late", "the review takes more time or memory than it may; the pod is too large"))
 
     def _check_client(self, scope: Any) -> None:
-        """Nothing; raises Fault where the client may not ask, or not yet."""
+        """Raise Fault if the server is not ready, or if a required client certificate is missing."""
         if obstacle := self._state.find_obstacle():
             raise Fault(503, "not-ready", f"{obstacle}; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
             raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
 
     async def _compute(self, body: bytearray, environment: dict[str, str], place: QueuePlace, deadline: float) -> ReviewAnswer:
-        """The answer, computed where it holds up nobody. Raises TimeoutError, Interruption and Fault."""
+        """Compute the answer in the event loop or in a child process. Raises TimeoutError, Interruption and Fault."""
 
         def work() -> ReviewAnswer:
             served = self._state.served
@@ -171,71 +170,71 @@ class Application:
 
         if len(body) <= _LIGHT:
             async with self._in_loop.take(place, deadline):
-                await asyncio.sleep(0)  # what has come in meanwhile gets its place in the queue
+                await asyncio.sleep(0)  # let requests that arrived meanwhile join the queue
                 try:
-                    return self._watch.run(min(_left(deadline), _MOMENT), work)
+                    return self._watch.run(min(_seconds_left(deadline), _MOMENT), work)
                 except Interruption:
-                    _left(deadline)
+                    _seconds_left(deadline)
         async with self._in_child.take(place, deadline):
-            _left(deadline)
+            _seconds_left(deadline)
             self._metrics.heavy.inc()
             return await run_in_child(work, deadline)
 
-    def _record(self, given: ReviewAnswer, seconds: float) -> None:
-        level = {"injected": "info", "denied": "warn"}.get(given.outcome, "debug")
-        level = "error" if given.detail else level
+    def _record(self, answer: ReviewAnswer, seconds: float) -> None:
+        level = {"injected": "info", "denied": "warn"}.get(answer.outcome, "debug")
+        level = "error" if answer.detail else level
         if not self._log.wants(level):
             return
         if level in {"warn", "error"}:
-            admitted, kept_back = self._denials.admit()
-            if kept_back:
-                self._log.event("warn", f"{kept_back} lines about denied pods were left out in the minute before")
+            admitted, suppressed = self._denials.admit()
+            if suppressed:
+                self._log.event("warn", f"{suppressed} lines about denied pods were left out in the minute before")
             if not admitted:
                 return
         self._log.event(
             level,
-            f"{given.outcome}: {given.message}" if given.message else given.outcome,
-            pod=f"{given.namespace}/{given.pod}" if given.pod else "",
-            owner=given.owner,
-            decision=given.outcome,
-            reason=given.reason,
+            f"{answer.outcome}: {answer.message}" if answer.message else answer.outcome,
+            pod=f"{answer.namespace}/{answer.pod}" if answer.pod else "",
+            owner=answer.owner,
+            decision=answer.outcome,
+            reason=answer.reason,
             milliseconds=round(seconds * 1000, 2),
-            uid=given.uid,
-            dryRun=given.dry_run or "",
-            detail=given.detail if self._log.wants("debug") else "",
+            uid=answer.uid,
+            dryRun=answer.dry_run or "",
+            detail=answer.detail if self._log.wants("debug") else "",
         )
 
 
 def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Nothing; raises Fault for what cannot be a review, by the request's head alone."""
+    """Raise Fault if method or headers rule out a review."""
     if method != "POST":
         raise Fault(405, "no-review", "reviews are sent by POST")
-    given: dict[bytes, bytes] = {}
+    seen: dict[bytes, bytes] = {}
     for name, value in headers:
-        if name in given and name in {b"content-type", b"content-length", b"content-encoding"}:
+        if name in seen and name in {b"content-type", b"content-length", b"content-encoding"}:
             raise Fault(400, "no-review", f"the header {name.decode('latin-1')} is given twice")
-        given[name] = value
-    if given.get(b"content-type", b"").split(b";")[0].strip().lower() != _JSON.encode():
+        seen[name] = value
+    if seen.get(b"content-type", b"").split(b";")[0].strip().lower() != _JSON.encode():
         raise Fault(415, "no-json", f"the Content-Type must be {_JSON}")
-    if given.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+    if seen.get(b"content-encoding", b"identity").strip().lower() != b"identity":
         raise Fault(415, "no-json", "compressed bodies are not read")
-    length = given.get(b"content-length", b"0")
+    length = seen.get(b"content-length", b"0")
     if not length.isdigit():
         raise Fault(400, "no-review", "the Content-Length is no number")
     if len(length) > 10 or int(length) > LARGEST:  # noqa: PLR2004 - digits
         raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
 
 
-def _left(deadline: float) -> float:
-    """The seconds until the deadline. Raises TimeoutError where there are none."""
+def _seconds_left(deadline: float) -> float:
+    """Return the seconds until the deadline. Raises TimeoutError if it has passed."""
     left = deadline - asyncio.get_running_loop().time()
     if left <= 0:
         raise TimeoutError
     return left
 
 
-def seconds_given(query: bytes) -> float:
-    """The seconds that a request may take: those of the API server's `timeout=10s`, less a margin."""
+def request_seconds(query: bytes) -> float:
+    """Return the seconds a request may take: the API server's `timeout=10s` (default 10, maximum 30), less a margin."""
     for item in query.split(b"&"):
         name, _, value = item.partition(b"=")
         if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit() and len(value) < 4:  # noqa: PLR2004
@@ -244,7 +243,7 @@ def seconds_given(query: bytes) -> float:
 
 
 async def discard(receive: Any) -> None:
-    """Reads on for a moment: a client that still sends would not see the answer otherwise."""
+    """Read the rest of a rejected body for a moment, so that a client that is still sending can read the answer."""
     left = _MOST_DISCARDED
     try:
         async with asyncio.timeout(_LINGER):

@@ -1,7 +1,7 @@
-"""The bodies of requests, as they arrive and until they are answered: so many bytes together.
+"""A memory limit for request bodies, from their arrival until the answer.
 
-Where there is no room left, the largest of those that are not complete is given up, so that whoever sends much and slowly
-makes room for small ones.
+When the limit is reached, the largest incomplete body is dropped: a client that sends a lot slowly makes room for small
+requests.
 """
 
 from __future__ import annotations
@@ -17,67 +17,67 @@ from netinit.webhook.review import Fault
 
 __all__ = ["Bodies"]
 
-_SECONDS = 5.0  # for a body to come, if the request has so many
+_SECONDS = 5.0  # for a body to arrive, if the deadline is not earlier
 
 
 @dataclass(slots=True, eq=False)
 class _Body:
-    """One of them; `limit` is None once it is complete."""
+    """One body; `limit` is None once it is complete."""
 
     limit: asyncio.Timeout | None
     data: bytearray
-    given_up: bool = False
+    is_dropped: bool = False
 
 
 class Bodies:
-    """All of one process; `most` bytes together."""
+    """The bodies in memory, `most` bytes in total."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._there: list[_Body] = []
+        self._bodies: list[_Body] = []
 
     @contextlib.asynccontextmanager
     async def hold(self, receive: Any, deadline: float) -> AsyncIterator[bytearray]:
-        """The body, which counts until the block ends. Raises Fault where it is too long, or does not come in time."""
-        own = _Body(asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _SECONDS)), bytearray())
-        self._there.append(own)
+        """Read a body and count its bytes until the block ends. Raises Fault if it is too long, too slow or dropped."""
+        current = _Body(asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _SECONDS)), bytearray())
+        self._bodies.append(current)
         try:
-            yield await self._read(own, receive)
+            yield await self._read(current, receive)
         finally:
-            self._there.remove(own)
+            self._bodies.remove(current)
 
-    async def _read(self, own: _Body, receive: Any) -> bytearray:
-        assert own.limit is not None  # noqa: S101 - it has just begun
+    async def _read(self, current: _Body, receive: Any) -> bytearray:
+        assert current.limit is not None  # noqa: S101 - it is incomplete
         try:
-            async with own.limit:
-                while await self._take(own, receive):
+            async with current.limit:
+                while await self._take(current, receive):
                     pass
         except TimeoutError:
-            raise self._refusal() if own.given_up else Fault(408, "slow", "the body did not come in time") from None
-        own.limit = None
-        return own.data
+            raise self._refusal() if current.is_dropped else Fault(408, "slow", "the body did not come in time") from None
+        current.limit = None
+        return current.data
 
-    async def _take(self, own: _Body, receive: Any) -> bool:
-        """Takes what comes next; whether there is more."""
+    async def _take(self, current: _Body, receive: Any) -> bool:
+        """Read the next part of the body; return whether more follows."""
         message = await receive()
-        if own.given_up:  # meanwhile, and its parts with it
+        if current.is_dropped:  # dropped while it waited for this part
             raise self._refusal()
         if message["type"] != "http.request":
             raise Fault(400, "gone", "the client went away")
-        own.data += message.get("body", b"")
-        if len(own.data) > LARGEST:
+        current.data += message.get("body", b"")
+        if len(current.data) > LARGEST:
             raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
-        if sum(len(one.data) for one in self._there) > self._most:
-            self._make_room(own)
+        if sum(len(one.data) for one in self._bodies) > self._most:
+            self._make_room(current)
         return bool(message.get("more_body"))
 
-    def _make_room(self, own: _Body) -> None:
-        largest = max((one for one in self._there if one.limit is not None and not one.given_up), key=lambda one: len(one.data))
-        if largest is own:
+    def _make_room(self, current: _Body) -> None:
+        largest = max((one for one in self._bodies if one.limit is not None and not one.is_dropped), key=lambda one: len(one.data))
+        if largest is current:
             raise self._refusal()
-        largest.given_up = True
+        largest.is_dropped = True
         largest.data.clear()
-        assert largest.limit is not None  # noqa: S101 - it was chosen for that
+        assert largest.limit is not None  # noqa: S101 - only incomplete bodies are candidates
         largest.limit.reschedule(asyncio.get_running_loop().time())
 
     def _refusal(self) -> Fault:

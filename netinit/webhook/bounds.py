@@ -1,4 +1,4 @@
-"""What no API server would store, which is refused before a template is rendered for it. Pure."""
+"""Limits on pods: reject what no API server would store, before rendering a template for it. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from netinit.base.tree import Tree, mapping, sequence
 __all__ = ["LARGEST", "find_excess", "is_too_dense"]
 
 LARGEST = 6 << 20
-"""Bytes of a request: two objects (new and old) of as many bytes as the API server takes."""
-_LARGEST_POD = 3 << 20  # bytes of a request to the API server (its MaxRequestBodyBytes)
-_MOST_CONTAINERS = 1000  # of one pod; a node runs some hundred in all
-_MOST_ANNOTATION_BYTES = 256 << 10  # of one object: TotalAnnotationSizeLimitB in apimachinery's validation
-_MOST_VALUES = 300_000  # etcd stores 1.5 MiB, in which a pod has half as many
+"""Maximum bytes of a review: twice the API server's request limit, since it holds the new and the old object."""
+_LARGEST_POD = 3 << 20  # bytes: the API server's MaxRequestBodyBytes
+_MOST_CONTAINERS = 1000  # per pod; a node runs about a hundred in total
+_MOST_ANNOTATION_BYTES = 256 << 10  # per object: TotalAnnotationSizeLimitB in apimachinery's validation
+_MOST_VALUES = 300_000  # twice what a pod of 1.5 MiB, etcd's limit, can hold
 _LISTS = ("containers", "initContainers", "ephemeralContainers")
 
 
 def is_too_dense(body: bytes | bytearray) -> bool:
-    """Whether a body may hold more values than a pod can have, which would take memory as they are parsed."""
+    """Whether a body may hold more values than a pod can have, and would need too much memory to parse."""
     return body.count(b",") + body.count(b"{") + body.count(b"[") > _MOST_VALUES
 
 
 def find_excess(pod: Tree, size: int) -> str:
-    """What is beyond the API server's limits in a pod that came in `size` bytes; empty where nothing is."""
+    """Return which API server limit a pod of `size` bytes exceeds; empty if none."""
     if size > _LARGEST_POD:
         return f"its {size} bytes are more than the {_LARGEST_POD >> 20} MiB that the API server takes"
     spec = mapping(pod.get("spec"))

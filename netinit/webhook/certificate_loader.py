@@ -1,4 +1,4 @@
-"""The serving certificate: checked as it comes in, and in use from the next handshake on."""
+"""Check new serving certificates, and use a valid one from the next handshake on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from netinit.webhook.settings import ServeSettings
 
 __all__ = ["CertificateLoader"]
 
-_MOST_BYTES = 1 << 20  # of a certificate's file
+_MOST_BYTES = 1 << 20  # per certificate file
 _STAND_IN_SECONDS = 365 * 86400.0
 
 
 class CertificateLoader:
-    """Keeps the TLS context of new connections; a certificate that cannot be served leaves the one before in use."""
+    """Holds the TLS context of new connections; an invalid certificate leaves the previous one in use."""
 
     def __init__(self, settings: ServeSettings, state: ServingState, log: EventLog) -> None:
         self._settings = settings
@@ -30,13 +30,14 @@ class CertificateLoader:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether a certificate is served that was given, or came out of the Secret."""
+        """Whether a certificate from the files or the Secret is being served."""
         return self._served is not None
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection. Before the first certificate it has one that nobody trusts.
+        """The TLS context for a new connection; before the first certificate, one that no client trusts.
 
-        So a client is refused at once, and does not wait for an answer; the kubelet's probes look at no certificate.
+        So clients fail at once instead of waiting, and the kubelet's probes, which verify no certificate, work from the
+        start.
         """
         if self._context is None:
             pair = make_pair(service_names(self._settings.service, "netinit"), now=time.time(), seconds=_STAND_IN_SECONDS)
@@ -44,7 +45,7 @@ class CertificateLoader:
         return self._context
 
     def load_files(self) -> None:
-        """Reads the files that the flags name, and serves what they hold, if that can be."""
+        """Read the files that the flags name, and serve their certificate if it is valid."""
         settings = self._settings
         certificate, key = self.read("--tlsCertFile", settings.tls_cert_file), self.read("--tlsKeyFile", settings.tls_key_file)
         clients = self.read("--clientCAFile", settings.client_ca_file)
@@ -52,12 +53,12 @@ class CertificateLoader:
             self.offer(certificate, key, clients)
 
     def offer(self, certificate: str, key: str, clients: str) -> None:
-        """Serves this pair from the next handshake on, to clients of this authority, if that can be.
+        """Serve this pair from the next handshake on, if it is valid; `clients` is the CA bundle for client certificates.
 
-        A session of TLS never outlives its authority: each connection gets the present context when it begins.
+        All arguments are PEM texts. Connections that exist keep their context.
         """
         if self._settings.client_ca_file and not clients:
-            return  # what is wrong with its file is noted
+            return  # the problem with the file is already noted
         offered = (certificate, key, clients)
         if offered == self._served:
             self._state.problems.note("certificate", "")
@@ -78,7 +79,7 @@ class CertificateLoader:
         self._note_names(facts)
 
     def _note_names(self, facts: Facts) -> None:
-        """Notes that the API server would not take the certificate, which is served nevertheless: others may use another name."""
+        """Note that the API server would reject the certificate; serve it anyway, since clients may use another name."""
         settings = self._settings
         missing = find_missing_name(facts, settings.service, settings.namespace) if settings.namespace else ""
         problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(facts.names) or 'no name'}"
@@ -87,7 +88,7 @@ class CertificateLoader:
             self._log.event("error", f"the certificate: {problem}")
 
     def read(self, flag: str, name: str) -> str:
-        """The text of a file; empty where none is named, or where it cannot be read, which is noted."""
+        """Return the text of a file; empty if no file is named, or if it cannot be read, which is noted as a problem."""
         if not name:
             return ""
         problem = text = ""

@@ -1,4 +1,4 @@
-"""Certificates: made (an authority and a serving certificate of it), read, checked before they are used, and served."""
+"""Create, read, check and load certificates: a CA and a serving certificate signed by it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
     "split_pem",
 ]
 
-_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.2; all of 1.3 are good
-_SKEW = 300.0  # seconds that a clock elsewhere may be behind
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; all ciphers of TLS 1.3 are allowed
+_SKEW = 300.0  # seconds that a client's clock may be behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A serving certificate with its key, and the authority that signed it; PEM texts."""
+    """A serving certificate, its key and the CA certificate that signed it, as PEM texts."""
 
     authority: str
     certificate: str
@@ -38,7 +38,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a certificate says: seconds of the epoch, and the names that it is for."""
+    """Contents of a certificate: validity in seconds since the epoch, and the DNS names."""
 
     since: float
     until: float
@@ -46,7 +46,7 @@ class Facts:
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """The names by which the API server, and others, call a Service."""
+    """Return the DNS names of a Service, as the API server and other clients use them."""
     return (
         f"{service}.{namespace}.svc",
         f"{service}.{namespace}.svc.cluster.local",
@@ -56,9 +56,9 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
-    """A new authority, and a certificate of it for these names, ECDSA on P-256, both valid for `seconds` from `now`.
+    """Create a CA and a certificate signed by it for these names (ECDSA, P-256), both valid for `seconds` from `now`.
 
-    The authority's key is used once and forgotten: with the next certificate comes the next authority.
+    The CA's key is discarded: each new certificate gets a new CA.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -106,7 +106,7 @@ def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
 
 
 def _usage(*allowed: str) -> Any:
-    """The extension that says what a key may be used for."""
+    """Return the extension that restricts the use of a key."""
     from cryptography import x509
 
     every = (
@@ -124,7 +124,7 @@ def _usage(*allowed: str) -> Any:
 
 
 def describe(text: str) -> Facts:
-    """What the first certificate of a PEM text says. Raises ConfigError."""
+    """Return the contents of the first certificate of a PEM text. Raises ConfigError."""
     from cryptography import x509
 
     begin = text.find("-----BEGIN CERTIFICATE-----")
@@ -144,9 +144,9 @@ def describe(text: str) -> Facts:
 
 
 def check(certificate: str, key: str, *, now: float, authority: str = "") -> Facts:
-    """What the certificate says. Raises ConfigError where it cannot be served: not PEM, another key's, or not valid.
+    """Return the contents of a certificate. Raises ConfigError if it cannot be served: not PEM, not valid now, another key.
 
-    Nor where an authority is given (PEM), and it is not the one that signed it.
+    If `authority` (PEM) is given, it must have signed the certificate.
     """
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -185,13 +185,13 @@ def _is_issued_by(certificate: str, authority: str) -> bool:
 
 
 def split_pem(text: str) -> list[str]:
-    """The certificates of a text in PEM, each a text of its own."""
+    """Split a PEM text into its certificates."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     return [f"{begin}{part.partition(end)[0]}{end}\n" for part in text.split(begin)[1:]]
 
 
 def leads_to(chain: str, bundle: str) -> bool:
-    """Whether the first certificate of a chain was signed by one of a bundle, or by way of the chain's others."""
+    """Whether a CA of the bundle signed the first certificate of the chain, directly or through the others."""
     own, *between = split_pem(chain) or [""]
     authorities = split_pem(bundle)
     while True:
@@ -205,15 +205,15 @@ def leads_to(chain: str, bundle: str) -> bool:
 
 
 def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
-    """The name by which the API server calls the Service, where the certificate is not for it; else empty."""
+    """Return the DNS name by which the API server calls the Service, if the certificate lacks it; otherwise empty."""
     name = service_names(service, namespace)[0]
     return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
 
 
 def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContext:
-    """A TLS context with a chain and its key, which asks for certificates of clients where an authority is given; PEM texts.
+    """Return a TLS context for a certificate chain and key, as PEM texts. Raises ConfigError.
 
-    Raises ConfigError.
+    `clients`: the CA bundle for client certificates, which are then requested; empty to request none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -224,8 +224,8 @@ def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContex
         _load_pair(context, f"{key.rstrip()}\n{certificate}")
         if clients:
             context.load_verify_locations(cadata=clients)
-            context.verify_mode = ssl.CERT_OPTIONAL  # probes of the kubelet have none; reviews are refused without
-            context.options |= ssl.OP_NO_TICKET  # a session would go on with an authority that is not known any more
+            context.verify_mode = ssl.CERT_OPTIONAL  # the kubelet's probes present none; a review without one is rejected later
+            context.options |= ssl.OP_NO_TICKET  # a resumed session would keep trusting a CA that was removed
             context.num_tickets = 0
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the serving certificate cannot be used: {error}") from error
@@ -233,7 +233,7 @@ def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContex
 
 
 def _load_pair(context: ssl.SSLContext, pair: str) -> None:
-    """Gives a context its key and chain, which OpenSSL reads from files alone: one in memory that has no name."""
+    """Load key and chain into the context through an anonymous file in memory: OpenSSL reads only files."""
     handle = os.memfd_create("serving-pair", os.MFD_CLOEXEC)
     try:
         os.write(handle, pair.encode())

@@ -1,7 +1,7 @@
-"""The Helm chart, rendered without Helm: the same templates, the same values, our own template engine. Pure.
+"""Render the Helm chart without Helm: same templates, same values, our own template engine. Pure.
 
-The chart keeps to what both engines have: sprig's functions, `template` and not `include`, and maps written in flow style,
-so that nothing depends on indentation.
+The chart uses only what both engines support: sprig's functions, `template` instead of `include`, and maps in flow
+style, so that indentation does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from netinit.golang.template import Struct, Template
 
 __all__ = ["merge_values", "render", "set_value"]
 
-_ORDER = (  # as kubectl should meet them: the webhooks last, when everything that answers them is there
+_ORDER = (  # the order in which kubectl applies them: webhooks last, when their server exists
     "rbac.yaml",
     "certificate.yaml",
     "service.yaml",
@@ -35,7 +35,7 @@ _ORDER = (  # as kubectl should meet them: the webhooks last, when everything th
 def render(
     files: Mapping[str, str], values: Tree, *, name: str, namespace: str, service: str = "netinit"
 ) -> list[Tree]:
-    """The objects of the chart, whose files are given by their path in it. Raises ConfigError."""
+    """Render the chart's objects. `files` maps each path in the chart to its content. Raises ConfigError."""
     chart = mapping(goyaml.load(files["Chart.yaml"]))
     own = {
         "Name": string(chart.get("name")),
@@ -61,9 +61,9 @@ def render(
 
 
 def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequence[str] = ()) -> Tree:
-    """The values with others over them, as Helm merges them.
+    """Merge values over others, as Helm does.
 
-    Raises ConfigError for a key that the chart's schema does not have.
+    Raises ConfigError, with `label` for the source, for a key that the chart's schema does not have.
     """
     result: Tree = clone(base)
     known = mapping(schema.get("properties"))
@@ -81,7 +81,7 @@ def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequenc
 
 
 def set_value(text: str) -> Tree:
-    """The values of a `--set a.b=value`, whose value is YAML. Raises ConfigError."""
+    """Parse the argument of `--set a.b=value`; the value is YAML. Raises ConfigError."""
     keys, equals, value = text.partition("=")
     if not equals or not all(keys.split(".")):
         raise ConfigError(f"--set: {quote(text)} is not KEY=VALUE, such as webhook.failurePolicy=Ignore")
@@ -95,7 +95,7 @@ def set_value(text: str) -> Tree:
 
 
 def _floats(value: Any) -> Any:
-    """Values as Helm has them: whole numbers too are floats, which print alike."""
+    """Convert numbers to floats, as Helm does; whole numbers still print without a fraction."""
     if isinstance(value, dict):
         return {key: _floats(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""The controller's tasks in the cluster: ConfigMaps and namespaces watched, the Secret renewed, caBundles kept.
+"""The controller's tasks on the cluster: watch ConfigMaps and namespaces, renew the Secret, update caBundles.
 
-Each runs until it is cancelled. Errors of the API are noted in `problems` by the object that they are about, and retried.
+Each task runs until it is cancelled. API errors are noted in `problems` under the object concerned, and retried.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from netinit.kube.resources import (
 )
 from netinit.webhook.configuration import Texts
 from netinit.webhook.registration import bundle_patch
-from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
+from netinit.webhook.renewal import CertificateState, RenewalPlan, from_secret, next_state, to_data
 from netinit.webhook.serving_state import Problems
 from netinit.webhook.settings import ServeSettings
 
 __all__ = ["WatchedCluster"]
 
-_AGAIN = 1.0  # seconds after an error, and between two looks where nothing happens
+_RETRY_SECONDS = 1.0  # seconds between retries
 _RESYNC = 30.0
 _COMPONENT = "netinit-webhook"
 
-Offering = Callable[[Texts | str, list[Tree]], Any]
-"""Takes texts that may be a configuration, or why there are none, with the ConfigMaps that changed."""
+OfferCallback = Callable[[Texts | str, list[Tree]], Any]
+"""Accepts texts to try as a configuration, or the reason why there are none, and the ConfigMaps that changed."""
 
 
 class WatchedCluster:
-    """The tasks, with what they found; the callbacks are the controller's."""
+    """The tasks and their state; callbacks connect them to the controller."""
 
     def __init__(self, client: Client, settings: ServeSettings, problems: Problems) -> None:
         self.client = client
@@ -55,15 +55,15 @@ class WatchedCluster:
         self.bundle = ""
         self.announced = not settings.webhook_config
         self._wake = asyncio.Event()
-        self._kept: Kept | None = None  # what the Secret had last
-        self._versions: dict[str, Any] = {}  # of the ConfigMaps that were offered last
+        self._certificate_state: CertificateState | None = None  # the last content of the Secret
+        self._versions: dict[str, Any] = {}  # resource versions of the ConfigMaps in the last offer, by name
 
     # ---- ConfigMaps
 
-    async def follow_config_maps(self, offer: Offering, files: Callable[[], Texts]) -> None:
-        """Offers the texts of the watched ConfigMaps, and of files for what is not watched, whenever they change.
+    async def follow_config_maps(self, offer: OfferCallback, files: Callable[[], Texts]) -> None:
+        """Offer the configuration whenever a watched ConfigMap changes, with the ConfigMaps that changed.
 
-        With them it hands over the ConfigMaps that changed.
+        `files` reads the texts that do not come from a watched ConfigMap.
         """
         changed = asyncio.Event()
         caches = {
@@ -75,7 +75,7 @@ class WatchedCluster:
             for cache in caches.values():
                 group.create_task(cache.run())
             while True:
-                await _within(changed, _RESYNC)
+                await _wait_for(changed, _RESYNC)
                 changed.clear()
                 self._note_caches(caches)
                 if all(cache.synced for cache in caches.values()):
@@ -86,19 +86,19 @@ class WatchedCluster:
             self._problems.note(f"ConfigMap {self.namespace}/{name}", cache.error)
 
     async def _offer(
-        self, caches: dict[str, Cache], offer: Offering, files: Callable[[], Texts]
+        self, caches: dict[str, Cache], offer: OfferCallback, files: Callable[[], Texts]
     ) -> None:
-        found: dict[str, Tree] = {}
+        current: dict[str, Tree] = {}
         for name, cache in caches.items():
             tree = cache.get(name, self.namespace)
             self._problems.note(f"ConfigMap {self.namespace}/{name}", "" if tree else "it does not exist")
             if tree is None:
                 return
-            found[name] = tree
+            current[name] = tree
         texts = files()
-        config, mesh = found.get(self.settings.config_map), found.get(self.settings.mesh_map)
-        versions = {name: mapping(tree.get("metadata")).get("resourceVersion") for name, tree in found.items()}
-        changed = [tree for name, tree in found.items() if versions[name] != self._versions.get(name)]
+        config, mesh = current.get(self.settings.config_map), current.get(self.settings.mesh_map)
+        versions = {name: mapping(tree.get("metadata")).get("resourceVersion") for name, tree in current.items()}
+        changed = [tree for name, tree in current.items() if versions[name] != self._versions.get(name)]
         self._versions = versions
         for tree, key in ((config, "config"), (mesh, "mesh")):
             if tree is not None and key not in strings(tree.get("data")):
@@ -106,23 +106,23 @@ class WatchedCluster:
                 await offer(problem, [tree])
                 return
         data = strings(mapping(config).get("data"))
-        wanted = Texts(
+        target = Texts(
             config=data.get("config", texts.config),
             values=texts.values if texts.values is not None else data.get("values"),
             mesh=strings(mesh.get("data"))["mesh"] if mesh else texts.mesh,
             origin=f"ConfigMap {self.namespace}/{self.settings.config_map}" if config else texts.origin,
         )
-        await offer(wanted, changed or list(found.values()))
+        await offer(target, changed or list(current.values()))
 
     async def find_config_map(self, name: str) -> Tree:
-        """A ConfigMap; where it cannot be read, what its name says of it, which is enough for an event."""
+        """Return a ConfigMap; if it cannot be read, only its name and namespace, which suffice for an event."""
         try:
             return await self.client.get(CONFIG_MAPS, name, self.namespace)
         except ClusterError:
             return {"metadata": {"name": name, "namespace": self.namespace}}
 
     async def write_event(self, about: Tree, message: str) -> None:
-        """An event on an object, which `kubectl describe` shows; that it cannot be written is a problem, no more."""
+        """Write a warning event on an object, for `kubectl describe`; a failure is only noted as a problem."""
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         involved = {"kind": "ConfigMap", "apiVersion": "v1", **own}
@@ -135,10 +135,10 @@ class WatchedCluster:
         else:
             self._problems.note("event", "")
 
-    # ---- what decides about pods
+    # ---- objects that affect the injection of pods
 
     async def follow_namespaces(self, publish: Callable[[dict[str, Any]], None]) -> None:
-        """Publishes the namespaces whose annotations say which user ids their pods get."""
+        """Publish the namespaces that have OpenShift annotations for user and group ids."""
 
         def keep(tree: Tree) -> Any:
             annotations = strings(mapping(tree.get("metadata")).get("annotations"))
@@ -148,16 +148,16 @@ class WatchedCluster:
         await self._follow("namespaces", NAMESPACES, keep, lambda items: publish(_by_name(items)))
 
     async def follow_nodes(self, publish: Callable[[dict[str, bool]], None]) -> None:
-        """Publishes which nodes' kubelets run native sidecars."""
+        """Publish, for each node, whether its kubelet supports native sidecars."""
         await self._follow("nodes", NODES, runs_native_sidecars, lambda items: publish(_by_name(items)))
 
     async def follow_proxy_configs(self, publish: Callable[[list[ProxyConfigResource]], None]) -> None:
-        """Publishes the ProxyConfig resources; none where the cluster does not know their kind."""
+        """Publish the ProxyConfig resources; an empty list if the cluster does not have this resource."""
 
         def keep(tree: Tree) -> Any:
             try:
                 return ProxyConfigResource.parse(tree)
-            except ConfigError as error:  # the API server refuses such a one, unless the kind's definition is of another release
+            except ConfigError as error:  # possible if the CRD is of another Istio release
                 return error
 
         def take(items: dict[tuple[str, str], Any]) -> None:
@@ -176,7 +176,10 @@ class WatchedCluster:
         *,
         optional: bool = False,
     ) -> None:
-        """Publishes what is kept of the objects of all namespaces, whenever it has changed; the label is for problems."""
+        """Watch a resource in all namespaces and publish what `keep` returns for each object, whenever that changes.
+
+        `label` is the subject of problems; `optional`: the cluster may not have the resource.
+        """
         changed = asyncio.Event()
         cache = Cache(self.client, resource, keep=keep, changed=changed.set, optional=optional)
         published: dict[tuple[str, str], Any] | None = None
@@ -189,12 +192,12 @@ class WatchedCluster:
                 if cache.synced and cache.items != published:
                     published = dict(cache.items)
                     publish(published)
-                await asyncio.sleep(0.1)  # a start of many objects is one publication
+                await asyncio.sleep(0.1)  # publish once for many changes, as at the start
 
     # ---- the certificate
 
-    async def renew(self, plan: RenewalPlan, serve: Callable[[Kept], None]) -> None:
-        """Keeps the Secret, with other replicas, and serves what it calls present."""
+    async def renew(self, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
+        """Renew the certificate in the Secret, in step with other replicas, and serve the Secret's current pair."""
         name = self.settings.certificate_secret
         changed = asyncio.Event()
         cache = Cache(self.client, SECRETS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
@@ -203,34 +206,34 @@ class WatchedCluster:
             while True:
                 self._problems.note(f"Secret {self.namespace}/{name}", cache.error)
                 if cache.synced:
-                    await self._renew_once(cache.get(name, self.namespace), plan, serve)
-                await _within(changed, min(_RESYNC, plan.overlap / 4))
+                    await self._renew_step(cache.get(name, self.namespace), plan, serve)
+                await _wait_for(changed, min(_RESYNC, plan.overlap / 4))
                 changed.clear()
 
-    async def _renew_once(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[Kept], None]) -> None:
+    async def _renew_step(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
         label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
-        kept = from_secret(secret) if secret else self._kept  # one that was deleted is written back: its pair is trusted
-        wanted = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)
-        if wanted is not kept or secret is None:
+        kept = from_secret(secret) if secret else self._certificate_state  # restore a deleted Secret: clients trust its pair
+        target = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)
+        if target is not kept or secret is None:
             try:
-                await self._write_secret(secret, wanted)
+                await self._write_secret(secret, target)
             except ClusterError as error:
-                if error.status not in {CONFLICT, NOT_FOUND}:  # another replica was quicker: the watch brings its state
+                if error.status not in {CONFLICT, NOT_FOUND}:  # otherwise another replica was faster, and the watch delivers its state
                     self._problems.note(label, str(error))
                 return
         self._problems.note(label, "")
-        self._kept = wanted
-        if self.bundle != wanted.bundle:
-            self.bundle = wanted.bundle
+        self._certificate_state = target
+        if self.bundle != target.bundle:
+            self.bundle = target.bundle
             self.announced = not self.settings.webhook_config
             self._wake.set()
-        serve(wanted)
+        serve(target)
 
-    async def _write_secret(self, secret: Tree | None, wanted: Kept) -> None:
+    async def _write_secret(self, secret: Tree | None, target: CertificateState) -> None:
         name = self.settings.certificate_secret
         body: Tree = {
             "type": "Opaque",
-            "data": to_data(wanted),
+            "data": to_data(target),
             "metadata": {"name": name, "namespace": self.namespace},
         }
         if secret is None:
@@ -246,14 +249,14 @@ class WatchedCluster:
     # ---- caBundles
 
     def announce(self, bundle: str) -> None:
-        """Every caBundle must be this bundle from now on."""
+        """Set the bundle that every caBundle must have."""
         if bundle != self.bundle:
             self.bundle = bundle
             self.announced = not self.settings.webhook_config
             self._wake.set()
 
     async def keep_bundles(self) -> None:
-        """Patches our webhooks whenever their caBundle is another, whoever changed it."""
+        """Patch the caBundle of our webhooks whenever it differs, whoever changed it."""
         names = [name.strip() for name in self.settings.webhook_config.split(",") if name.strip()]
         caches = {
             name: Cache(self.client, WEBHOOK_CONFIGURATIONS, fields=f"metadata.name={name}", changed=self._wake.set)
@@ -263,18 +266,18 @@ class WatchedCluster:
             for cache in caches.values():
                 group.create_task(cache.run())
             while True:
-                await _within(self._wake, _RESYNC)
+                await _wait_for(self._wake, _RESYNC)
                 self._wake.clear()
                 bundle = self.bundle
                 if bundle:
                     done = [await self._patch(name, cache, bundle) for name, cache in caches.items()]
                     self.announced = all(done) and bundle == self.bundle
                     if not all(done):
-                        await asyncio.sleep(_AGAIN)
+                        await asyncio.sleep(_RETRY_SECONDS)
                         self._wake.set()
 
     async def _patch(self, name: str, cache: Cache, bundle: str) -> bool:
-        """Whether the configuration has the bundle now."""
+        """Update the caBundle in one configuration; return whether it was already correct."""
         label = f"MutatingWebhookConfiguration {name}"
         if not cache.synced:
             self._problems.note(label, cache.error)
@@ -290,7 +293,7 @@ class WatchedCluster:
             if patch:
                 await self.client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
         except ClusterError as error:
-            # the version is another already: the watch brings it
+            # conflict or 422: the object changed meanwhile, and the watch delivers it
             self._problems.note(label, "" if error.status in {CONFLICT, 422} else str(error))
             return False
         self._problems.note(label, "")
@@ -301,8 +304,8 @@ def _by_name(items: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
     return {name: kept for (_, name), kept in items.items()}
 
 
-async def _within(event: asyncio.Event, seconds: float) -> None:
-    """The event has happened, or the seconds are over."""
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, at most `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

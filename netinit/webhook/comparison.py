@@ -1,4 +1,4 @@
-"""What two injectors make of the same pods: reviews of workloads, the pods that their answers lead to, and the differences. Pure."""
+"""Compare two injectors: build reviews for workloads, apply the patches that they return, and find differences. Pure."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from netinit.inject.patch import apply_patch
 __all__ = ["ANSWER", "DOCUMENTED", "PodComparison", "PodDifference", "Review", "ReviewOutcome", "make_reviews", "read_outcome"]
 
 ANSWER = "the answer"
-"""The path of a difference between the answers themselves: one side refuses the pod, or gives no answer."""
+"""The path of a difference between the answers themselves: one side denies the pod, or its answer is invalid."""
 
-_DEEPEST = 200  # levels, as of YAML documents: what is compared recursively
-_MOST_EXAMPLES = 3  # of a group: further ones say what these do
-_HASH = "5c6f7d8b9"  # in the place of the one that a Deployment gives its ReplicaSet
-_MINUTES = "28000000"  # in the place of the time that a CronJob gives its Job
+_MAX_DEPTH = 200  # levels, the limit for YAML documents too: comparing recurses
+_MOST_EXAMPLES = 3  # per group: more would add nothing
+_HASH = "5c6f7d8b9"  # stands for a ReplicaSet's pod-template-hash
+_MINUTES = "28000000"  # stands for the scheduled time in a Job's name
 
 
 class Review(NamedTuple):
-    """An AdmissionReview and how messages name its pod."""
+    """An AdmissionReview, and the title of its pod for messages."""
 
     title: str
     tree: Tree
 
     @property
     def pod(self) -> Tree:
-        """The pod as it was sent."""
+        """The pod before injection."""
         return mapping(mapping(self.tree.get("request")).get("object"))
 
 
 class ReviewOutcome(NamedTuple):
-    """What became of a pod: the pod, or why there is none."""
+    """The result of a review: the pod, or why there is none (denied by the webhook, or no valid answer)."""
 
     pod: Tree | None = None
     refusal: str = ""
@@ -48,7 +48,7 @@ class ReviewOutcome(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The answer without the pod."""
+        """The outcome in words, without the pod."""
         return self.failure or (f"refused: {self.refusal}" if self.pod is None else "allowed")
 
 
@@ -56,9 +56,9 @@ class ReviewOutcome(NamedTuple):
 
 
 def make_reviews(tree: Any, namespace: str, takes: Callable[[Workload], bool] = lambda _: True) -> Iterator[Review]:
-    """The reviews of a document: a recorded one as a dry run, or one for each workload in it that `takes` chooses.
+    """Yield the reviews of a document: a recorded AdmissionReview as a dry run, or one for each workload that `takes` accepts.
 
-    `namespace` is that of workloads that name none. Raises ParseError where an AdmissionReview holds no pod.
+    `namespace` is the default for workloads without one. Raises ParseError if an AdmissionReview contains no pod.
     """
     if isinstance(tree, dict) and tree.get("kind") == "AdmissionReview":
         yield _recorded(tree)
@@ -80,7 +80,7 @@ def _recorded(tree: Tree) -> Review:
 
 
 def _of_workload(one: Workload, namespace: str) -> Review:
-    """The review of a pod that the workload's controller creates."""
+    """Return the review of a pod as the workload's controller would create it."""
     title = f"{one.kind} {namespace}/{one.name}"
     request = {
         "uid": hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -101,7 +101,7 @@ def _created_pod(one: Workload, namespace: str) -> Tree:
     pod = {"kind": "Pod", "apiVersion": "v1", **one.created_pod()}
     metadata = pod["metadata"]
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"):
-        metadata.pop(key, None)  # of a pod that exists: one that is being created has none
+        metadata.pop(key, None)  # fields that a pod gets only when it is created
     if one.kind == "Pod":
         pod["spec"].pop("nodeName", None)
         return {**pod, "metadata": {**metadata, "namespace": namespace}}
@@ -119,7 +119,7 @@ def _created_pod(one: Workload, namespace: str) -> Tree:
 
 
 def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
-    """The pod that an answer leads to. Raises ParseError for what is no answer to this review."""
+    """Apply the patch of a webhook's answer. Raises ParseError for an invalid answer, or one to another review."""
     try:
         tree = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -140,13 +140,13 @@ def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
         raise ParseError(f"the answer's patch cannot be read: {error}") from error
     pod = None if _is_too_deep(operations) else apply_patch(review.pod, operations)
     if not isinstance(pod, dict) or _is_too_deep(pod):
-        raise ParseError(f"the answer's patch leaves no pod of at most {_DEEPEST} levels")
+        raise ParseError(f"the answer's patch leaves no pod of at most {_MAX_DEPTH} levels")
     return ReviewOutcome(pod=pod)
 
 
 def _is_too_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         level = [item for one in level for item in (one.values() if isinstance(one, dict) else sequence(one))]
         if not level:
             return False
@@ -157,7 +157,7 @@ def _is_too_deep(value: Any) -> bool:
 
 
 class PodDifference(NamedTuple):
-    """Where two pods differ, and what each has there; None where it has nothing."""
+    """A path at which two pods differ, and both values; None if a side has none."""
 
     path: str
     left: Any
@@ -165,7 +165,10 @@ class PodDifference(NamedTuple):
 
 
 def find_differences(pod: Tree, left: ReviewOutcome, right: ReviewOutcome) -> list[PodDifference]:
-    """How the outcomes for a pod differ. The messages of two refusals may, but an answer that failed always counts."""
+    """Return the differences between two outcomes for a pod.
+
+    Two denials are equal whatever their messages; an invalid answer always counts as a difference.
+    """
     if left.failure or right.failure or (left.pod is None) != (right.pod is None):
         return [PodDifference(ANSWER, left.summary, right.summary)]
     if left.pod is None or right.pod is None:
@@ -174,7 +177,7 @@ def find_differences(pod: Tree, left: ReviewOutcome, right: ReviewOutcome) -> li
 
 
 def _canonical(pod: Tree) -> Tree:
-    """The pod as the API server reads it: zeros of Go left out or written, quantities in one spelling."""
+    """Return the pod as the API server decodes it, so that omitted zero values and equal quantities compare equal."""
     read = {"metadata": json_of("v1.ObjectMeta", pod.get("metadata")), "spec": json_of("v1.PodSpec", pod.get("spec"))}
     return {**{key: value for key, value in pod.items() if value is not None}, **read}
 
@@ -196,7 +199,7 @@ def _walk(path: str, before: Any, left: Any, right: Any) -> Iterator[PodDifferen
         return
     own = _by_name(before) or {}
     for name in sorted(ours.keys() | theirs.keys()):
-        label = "*" if name in own else name  # the pod's own containers and volumes have other names in each pod
+        label = "*" if name in own else name  # names in the original pod vary; group their differences
         yield from _walk(f"{path}[{label}]", own.get(name), ours.get(name), theirs.get(name))
     order = [[name for name in names if name in ours and name in theirs] for names in named if names is not None]
     if order[0] != order[1]:
@@ -204,7 +207,7 @@ def _walk(path: str, before: Any, left: Any, right: Any) -> Iterator[PodDifferen
 
 
 def _parsed(left: Any, right: Any) -> tuple[Any, Any]:
-    """Two texts that are objects of JSON both, such as the status annotation, as these objects; anything else as it is."""
+    """Decode two texts that are both JSON objects, such as the status annotation; return other values unchanged."""
     if isinstance(left, str) and isinstance(right, str) and left.startswith("{") and right.startswith("{"):
         try:
             parsed = json.loads(left), json.loads(right)
@@ -219,7 +222,7 @@ def _step(path: str, key: str) -> str:
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:
-    """The items of a list by their names, or by their mountPath; None where they are not distinguished by them."""
+    """Map the items of a list by `mountPath` or `name`; None if neither identifies them uniquely."""
     items = sequence(value)
     if not isinstance(value, list | None) or not all(isinstance(item, dict) for item in items):
         return None
@@ -234,7 +237,7 @@ def _by_name(value: Any) -> dict[str, Any] | None:
 
 
 class Documented(NamedTuple):
-    """A difference between Istio and netinit that docs/differences.md has: its section, its row, and how it is recognized."""
+    """A difference between Istio and netinit listed in docs/differences.md: its section and row, and how to recognize it."""
 
     section: str
     row: str
@@ -259,48 +262,48 @@ def _probes_undeclared_port(pod: Tree) -> bool:
     containers = [mapping(one) for one in sequence(mapping(pod.get("spec")).get("containers"))]
     declared = {mapping(port).get("name") for one in containers for port in sequence(one.get("ports"))}
     probes = [mapping(one.get(key)) for one in containers for key in ("livenessProbe", "readinessProbe", "startupProbe")]
-    asked = [mapping(probe.get(kind)).get("port") for probe in probes for kind in ("httpGet", "tcpSocket")]
-    return any(isinstance(port, str) and not port.isdigit() and port not in declared for port in asked)
+    probed = [mapping(probe.get(kind)).get("port") for probe in probes for kind in ("httpGet", "tcpSocket")]
+    return any(isinstance(port, str) and not port.isdigit() and port not in declared for port in probed)
 
 
-_GIVEN = "values-and-templates"
+_INPUTS = "values-and-templates"
 DOCUMENTED = (
     Documented(
         "the-port-of-the-tunnel", "netinit's `sidecar`",
         lambda _, one: one.path.startswith("spec.initContainers[istio-") and _has_text(one, "--inbound-tunnel-port"),
     ),
     Documented(
-        _GIVEN, "`traffic.sidecar.istio.io/includeOutboundPorts`",
+        _INPUTS, "`traffic.sidecar.istio.io/includeOutboundPorts`",
         lambda pod, one: one.path == ANSWER and bool(_annotation(pod, "traffic.sidecar.istio.io/includeOutboundPorts"))
         and _has_text(one, "includeOutboundPorts"),
     ),
     Documented(
-        _GIVEN, "`statusPort` in `proxy.istio.io/config`",
+        _INPUTS, "`statusPort` in `proxy.istio.io/config`",
         lambda pod, one: "statusPort" in _annotation(pod, "proxy.istio.io/config")
         and (one.path == "metadata.annotations[prometheus.io/port]" or "Probe" in one.path),
     ),
     Documented(
-        _GIVEN, '`status.sidecar.istio.io/port: " 80"`',
+        _INPUTS, '`status.sidecar.istio.io/port: " 80"`',
         lambda pod, one: (text := _annotation(pod, "status.sidecar.istio.io/port")) != text.strip() and one.path != ANSWER,
     ),
     Documented(
-        _GIVEN, "a probe that names a port no container declares",
+        _INPUTS, "a probe that names a port no container declares",
         lambda pod, one: "Probe" in one.path and _probes_undeclared_port(pod),
     ),
     Documented(
-        _GIVEN, '`sidecar.istio.io/nativeSidecar: "yes"`',
+        _INPUTS, '`sidecar.istio.io/nativeSidecar: "yes"`',
         lambda pod, one: _annotation(pod, NATIVE_SIDECAR) not in {"", "true", "false"} and _is_of_proxy(one),
     ),
     Documented(
-        _GIVEN, "`connectTimeout`, `parentShutdownDuration` in a proxy's configuration",
+        _INPUTS, "`connectTimeout`, `parentShutdownDuration` in a proxy's configuration",
         lambda _, one: "[PROXY_CONFIG]" in one.path and one.path.endswith((".connectTimeout", ".parentShutdownDuration")),
     ),
     Documented(
-        _GIVEN, "second injection of a pod whose owner changed `istio-proxy`",
+        _INPUTS, "second injection of a pod whose owner changed `istio-proxy`",
         lambda pod, one: bool(_annotation(pod, "sidecar.istio.io/status")) and _is_of_proxy(one),
     ),
     Documented(
-        _GIVEN, "overrides only in the annotation, with another `runAsUser`",
+        _INPUTS, "overrides only in the annotation, with another `runAsUser`",
         lambda pod, one: "runAsUser" in _annotation(pod, "proxy.istio.io/overrides")
         and one.path.startswith("spec.initContainers[istio-init]"),
     ),
@@ -309,7 +312,7 @@ DOCUMENTED = (
 
 @dataclass(slots=True)
 class Group:
-    """Pods that differ in one place; `examples` are titles with differences, of other values each."""
+    """The pods that differ at one path; `examples` are titles and differences, each with other values."""
 
     path: str
     documented: Documented | None
@@ -317,7 +320,7 @@ class Group:
     examples: list[tuple[str, PodDifference]] = field(default_factory=list)
 
     def add(self, title: str, one: PodDifference) -> None:
-        """Counts another pod."""
+        """Count a pod, and keep it as an example if its values are new."""
         self.pods += 1
         known = any(same([one.left, one.right], [seen.left, seen.right]) for _, seen in self.examples)
         if len(self.examples) < _MOST_EXAMPLES and not known:
@@ -325,7 +328,7 @@ class Group:
 
 
 class PodComparison:
-    """The differences of many pods, grouped by place and by whether they are documented."""
+    """The differences of many pods, grouped by path and documented difference."""
 
     def __init__(self) -> None:
         self.pods = 0
@@ -334,7 +337,7 @@ class PodComparison:
         self._groups: dict[tuple[str, str], Group] = {}
 
     def add(self, review: Review, left: ReviewOutcome, right: ReviewOutcome) -> None:
-        """Compares the two outcomes of a review."""
+        """Compare the two outcomes of a review."""
         found = [(one, _find_documented(review.pod, one)) for one in find_differences(review.pod, left, right)]
         self.pods += 1
         self.different += bool(found)
@@ -347,7 +350,7 @@ class PodComparison:
                 self._groups.setdefault(key, Group(one.path, reason)).add(review.title, one)
 
     def groups(self) -> list[Group]:
-        """Those that are not documented first, of each the ones with most pods."""
+        """Return the groups: undocumented first, then by the number of pods."""
         return sorted(self._groups.values(), key=lambda group: (group.documented is not None, -group.pods, group.path))
 
 

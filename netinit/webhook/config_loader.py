@@ -1,4 +1,4 @@
-"""How configurations come in: read, parsed, tried on a canary pod and published; an invalid one leaves the one before in use."""
+"""Load configurations: read, parse, test on a canary pod, publish; an invalid one leaves the previous one in use."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.inject.pod import Settings
-from netinit.webhook.configuration import Served, Texts, forget_others, load
+from netinit.webhook.configuration import Served, Texts, free_old_configurations, load
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import ServeSettings
 
 __all__ = ["ConfigLoader", "config_files", "read_files"]
 
-_LARGEST = 8 << 20  # bytes of a file; a ConfigMap has at most 1 MiB
+_LARGEST = 8 << 20  # bytes per file; a ConfigMap has at most 1 MiB
 
 
 class ConfigLoader:
-    """Takes texts that may be a configuration, and puts those that are into `state`, with their generation from 1 on."""
+    """Tries texts as a configuration and puts valid ones into `state`, numbered from 1 by generation."""
 
     def __init__(self, settings: Settings, state: ServingState, log: Callable[[str, str], None]) -> None:
         self._settings = settings
@@ -30,7 +30,7 @@ class ConfigLoader:
         self._offered: Texts | None = None
 
     async def offer(self, texts: Texts) -> bool:
-        """Tries texts that are other than the last ones; whether they were. What is wrong with them is noted and logged."""
+        """Try texts unless they equal the last ones, which returns False. Problems are noted in the state and logged."""
         if texts == self._offered:
             return False
         self._offered = texts
@@ -41,12 +41,12 @@ class ConfigLoader:
             self._refuse(str(error))
             return True
         finally:
-            forget_others()
+            free_old_configurations()
         self._publish(served)
         return True
 
     async def restore(self, texts: Texts) -> None:
-        """Uses a configuration from before a restart until there is a valid one; the problem with the newest one stays noted."""
+        """Use the last good configuration from before a restart; the problem with the newest one stays noted."""
         problem = self._state.configuration_problem
         try:
             served = await asyncio.to_thread(load, texts, self._settings, 1)
@@ -57,23 +57,23 @@ class ConfigLoader:
         self._state.configuration_problem = problem
 
     def change_settings(self, **changes: Any) -> None:
-        """Injects with other settings from now on, such as what the cluster's objects say."""
+        """Replace injection settings, such as those from cluster objects, for the following reviews."""
         self._settings = self._settings.replace(**changes)
         if self._state.served:
             self._state.served = dataclasses.replace(self._state.served, settings=self._settings)
 
     def _publish(self, served: Served) -> None:
-        self._state.served = dataclasses.replace(served, settings=self._settings)  # which may have changed since it was tried
+        self._state.served = dataclasses.replace(served, settings=self._settings)  # they may have changed during the trial
         self._state.configuration_problem = ""
         if served.generation == 1:
-            gc.freeze()  # what a start has made stays: collections need not look at it
+            gc.freeze()  # objects of the start live on: exclude them from collections
         self._log("info", f"configuration {served.generation} is in use: version {served.version}, of {served.origin}")
         for warning in served.warnings:
             self._log("warn", f"configuration {served.generation}: {warning}")
 
     def refuse(self, problem: str) -> bool:
-        """Notes that there is something newer that is no configuration at all; whether that is news."""
-        self._offered = None  # what was there before is new when it comes back
+        """Note why the newest source is not a configuration at all; return False if that is known already."""
+        self._offered = None  # if the previous texts return, try them again
         return self._refuse(problem)
 
     def _refuse(self, problem: str) -> bool:
@@ -87,13 +87,13 @@ class ConfigLoader:
 
 
 def config_files(settings: ServeSettings) -> list[Path]:
-    """The files that `read_files` may read."""
+    """Return the files that `read_files` may read."""
     folders = ((settings.inject_config, ("config", "values")), (settings.values_file, ("values",)), (settings.mesh_config, ("mesh",)))
     return [path for name, keys in folders if name for path in (Path(name), *(Path(name) / key for key in keys))]
 
 
 def read_files(settings: ServeSettings) -> Texts:
-    """The texts of the files that the flags name. Raises ConfigError."""
+    """Return the texts of the files that the flags name. Raises ConfigError."""
     config = _read("--injectConfig", settings.inject_config, "config")
     values = _read("--valuesFile", settings.values_file, "values")
     if values is None and config is not None and Path(settings.inject_config).is_dir():

@@ -1,4 +1,4 @@
-"""The configuration in use: read, parsed, tried on a canary pod, and then one value."""
+"""Load a configuration: parse it, test it on a canary pod, and return it as one immutable value."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from netinit.inject.defaults import default_config
 from netinit.inject.pod import Settings
 from netinit.inject.unread_annotations import known_to
 
-__all__ = ["Served", "Texts", "forget_others", "load"]
+__all__ = ["Served", "Texts", "free_old_configurations", "load"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The texts that make a configuration; None where one is not given. `origin` says where they are from."""
+    """The source texts of a configuration; None for a default. `origin` says where they come from."""
 
     config: str | None = None
     values: str | None = None
@@ -29,9 +29,10 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A configuration in use: it is replaced whole. `version` distinguishes configurations, `known` are annotations.
+    """A configuration in use, always replaced as a whole; `version` identifies it.
 
-    `texts` are those that it was made of; `is_restored`: from before a restart, since the newest ones are invalid.
+    `known`: the annotations that it reads. `texts`: its source. `is_restored`: it dates from before a restart, because
+    the newest one is invalid.
     """
 
     config: InjectionConfig
@@ -45,16 +46,16 @@ class Served:
     warnings: tuple[str, ...] = field(default=())
 
     def settings_with(self, environment: Mapping[str, str]) -> Settings:
-        """The settings with the variables that a request's path asks for."""
+        """Return the settings with the variables from a request's path."""
         return self.settings.replace(environment={**self.settings.environment, **environment}) if environment else self.settings
 
 
 def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool = True) -> Served:
-    """The configuration of these texts, which has injected the canary. ConfigError says what is wrong with which text."""
+    """Parse these texts and inject a canary pod. Raises ConfigError that names the text and its problem."""
     config = _load(texts)
     if canary:
         try_canary(config, settings)
-    doubts = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
+    template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
         config=config,
         settings=settings,
@@ -63,14 +64,14 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
         origin=texts.origin,
         texts=texts,
         generation=generation,
-        warnings=(*config.warnings, *doubts),
+        warnings=(*config.warnings, *template_warnings),
     )
 
 
-def forget_others() -> None:
-    """Lets go of what earlier configurations left: outlines of their texts, and parsed templates, which refer to themselves.
+def free_old_configurations() -> None:
+    """Free caches of earlier configurations: outlines of templates, and parsed templates, which are cyclic.
 
-    Without it a process has 15 MiB more after a few dozen configurations.
+    Without it a process grows by 15 MiB in a few dozen configurations.
     """
     guard.forget()
     gc.collect()
@@ -88,7 +89,7 @@ def _load(texts: Texts) -> InjectionConfig:
 
 
 def _version(texts: Texts, config: InjectionConfig) -> str:
-    """The template's hash where it is classic, as the status annotation has it; else a hash of all texts."""
+    """Return the template's hash for a classic configuration, as in the status annotation; else a hash of all texts."""
     if config.classic:
         return config.version
     whole = "\0".join(text or "" for text in (texts.config, texts.values, texts.mesh))

@@ -1,4 +1,4 @@
-"""The tasks that keep configuration, certificate and namespaces current, each retried a second after it failed."""
+"""The tasks that keep configuration, certificate and namespaces current; a failed task is restarted after a second."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from netinit.webhook.certificates import make_pair, service_names
 from netinit.webhook.config_loader import ConfigLoader, config_files, read_files
 from netinit.webhook.configuration import Texts
 from netinit.webhook.file_events import FileEvents
-from netinit.webhook.renewal import Kept, RenewalPlan
+from netinit.webhook.renewal import CertificateState, RenewalPlan
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
 __all__ = ["Controller"]
 
-_POLL_SECONDS = 0.5  # between two looks at files that change; what two looks find alike is complete
-_RESYNC_SECONDS = 10.0  # between two looks at files that do not, for file systems that notify of nothing
+_POLL_SECONDS = 0.5  # between two checks of changing files; equal results mean that writing is complete
+_RESYNC_SECONDS = 10.0  # between two checks of unchanged files, for file systems without inotify
 _RETRY_SECONDS = 1.0
-_CONFIGS, _NODES = "ProxyConfig resources", "nodes"  # what is watched
+_CONFIGS, _NODES = "ProxyConfig resources", "nodes"  # kinds in ServingState.awaited
 
 
 class Controller:
-    """Writes `state` and hands certificates to their loader, until `run` is cancelled."""
+    """Updates `state` and passes certificates to their loader, until `run` is cancelled."""
 
     def __init__(self, settings: ServeSettings, state: ServingState, certificates: CertificateLoader, log: EventLog) -> None:
         self._settings = settings
@@ -39,12 +39,12 @@ class Controller:
         self._certificates = certificates
         self._log = log
         self._config = ConfigLoader(settings.injection, state, log.event)
-        self._refused: asyncio.Queue[str] = asyncio.Queue()  # why files are not taken, for events
+        self._rejections: asyncio.Queue[str] = asyncio.Queue()  # reasons why files were rejected, for events
         watched = {_CONFIGS: settings.watch_proxy_configs, _NODES: settings.watches_nodes}
         state.awaited |= {kind for kind, is_watched in watched.items() if is_watched}
 
     async def run(self) -> None:
-        """Runs all tasks."""
+        """Run all tasks."""
         async with asyncio.TaskGroup() as group:
             for name, task in self._tasks().items():
                 group.create_task(self._run_forever(name, task))
@@ -63,7 +63,7 @@ class Controller:
         return found
 
     async def _run_forever(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        """Runs a task again whenever it fails; its failure is a problem until then."""
+        """Restart a task whenever it fails; the failure stays a noted problem until then."""
         last = ""
         while True:
             try:
@@ -83,7 +83,7 @@ class Controller:
     async def _follow_files(self) -> None:
         with contextlib.closing(_WatchedFiles(config_files(self._settings))) as watched:
             while True:
-                if watched.settled() or self._state.served is None:
+                if watched.has_settled_change() or self._state.served is None:
                     await self._read_files(watched)
                 await watched.pause()
 
@@ -92,25 +92,25 @@ class Controller:
             texts = await asyncio.to_thread(read_files, self._settings)
         except ConfigError as error:
             is_new = self._config.refuse(str(error))
-            watched.forget()
+            watched.retry()
         else:
             is_new = await self._config.offer(texts)
         if is_new and self._state.configuration_problem and self._settings.values_map:
-            self._refused.put_nowait(self._state.configuration_problem)
+            self._rejections.put_nowait(self._state.configuration_problem)
 
     async def _follow_certificate(self) -> None:
         settings = self._settings
         names = (settings.tls_cert_file, settings.tls_key_file, settings.client_ca_file)
         with contextlib.closing(_WatchedFiles([Path(name) for name in names if name])) as watched:
             while True:
-                if watched.settled() or not self._certificates.has_certificate:
+                if watched.has_settled_change() or not self._certificates.has_certificate:
                     self._certificates.load_files()
-                    if self._state.problems:  # of time too: a certificate becomes valid while it waits
-                        watched.forget()
+                    if self._state.problems:  # try again: a certificate that is not yet valid becomes so
+                        watched.retry()
                 await watched.pause()
 
     async def _write_health(self) -> None:
-        """Writes `ok` to the classic health file, again at each interval as long as the server is ready."""
+        """Write `ok` to the health file at each interval while the server is ready (for classic probes)."""
         while True:
             if self._state.is_ready():
                 await asyncio.to_thread(Path(self._settings.health_file).write_text, "ok")
@@ -134,7 +134,7 @@ class Controller:
         settings = self._settings
         found: list[Coroutine[Any, Any, None]] = []
         if settings.config_map or settings.mesh_map:
-            found.append(cluster.follow_config_maps(self._offering(cluster), lambda: read_files(settings)))
+            found.append(cluster.follow_config_maps(self._make_offer(cluster), lambda: read_files(settings)))
         if settings.values_map:
             found.append(self._report_refused(cluster))
         if settings.watch_namespaces:
@@ -150,14 +150,14 @@ class Controller:
                 lifetime=settings.certificate_lifetime / SECOND,
                 make=lambda now, seconds: make_pair(names, now=now, seconds=seconds),
             )
-            found.append(cluster.renew(plan, self._serve_kept))
+            found.append(cluster.renew(plan, self._serve_certificate))
         if settings.webhook_config:
             found.append(cluster.keep_bundles())
             if settings.ca_cert_file:
                 found.append(self._announce_file(cluster))
         return found
 
-    def _offering(self, cluster: Any) -> Callable[[Texts | str, list[Tree]], Awaitable[None]]:
+    def _make_offer(self, cluster: Any) -> Callable[[Texts | str, list[Tree]], Awaitable[None]]:
         from netinit.webhook.last_good import LastGoodConfig
 
         name = self._settings.last_good_map
@@ -178,9 +178,9 @@ class Controller:
         return offer
 
     async def _report_refused(self, cluster: Any) -> None:
-        """Writes an event on the ConfigMap that the files are mounted from, for each reason that they are not taken."""
+        """Write an event on the ConfigMap mounted as --valuesFile, for each reason why the files are rejected."""
         while True:
-            problem = await self._refused.get()
+            problem = await self._rejections.get()
             await cluster.write_event(await cluster.find_config_map(self._settings.values_map), self._describe(problem))
 
     def _describe(self, problem: str) -> str:
@@ -208,7 +208,7 @@ class Controller:
         self._state.awaited.discard(kind)
         self._log.event("info", message)
 
-    def _serve_kept(self, kept: Kept) -> None:
+    def _serve_certificate(self, kept: CertificateState) -> None:
         clients = self._certificates.read("--clientCAFile", self._settings.client_ca_file)
         self._certificates.offer(kept.present.certificate, kept.present.key, clients)
 
@@ -221,7 +221,7 @@ class Controller:
 
 
 class _WatchedFiles:
-    """Files that may change, be replaced, or not be there."""
+    """Files that may change, be replaced, or be missing."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._paths = paths
@@ -231,12 +231,12 @@ class _WatchedFiles:
         self._taken: tuple[Any, ...] | None = None
 
     def close(self) -> None:
-        """Lets go of the notifications."""
+        """Stop the notifications."""
         self._events.close()
 
-    def settled(self) -> bool:
-        """Whether they are others than when this was last true, and have not changed since the last look."""
-        self._is_watched = self._events.watch(self._paths)  # before the look: what happens later is notified
+    def has_settled_change(self) -> bool:
+        """Whether the files have changed since this was last true, and not since the previous call (writing is complete)."""
+        self._is_watched = self._events.watch(self._paths)  # before the check, so that later changes send an event
         found = tuple([_identity(path) for path in self._paths])
         is_complete, self._seen = found == self._seen, found
         if not is_complete or found == self._taken:
@@ -245,19 +245,19 @@ class _WatchedFiles:
         return True
 
     async def pause(self) -> None:
-        """Until the next look: where all is taken, until something happens."""
+        """Wait until the next check: for an event if nothing is pending, otherwise for a short time."""
         if self._is_watched and self._seen == self._taken:
             await self._events.wait(_RESYNC_SECONDS)
         else:
             await asyncio.sleep(_POLL_SECONDS)
 
-    def forget(self) -> None:
-        """Has `settled` be true again though nothing changed, since what was read could not be used."""
+    def retry(self) -> None:
+        """Make `has_settled_change` true again for unchanged files, because the last read could not be used."""
         self._taken = None
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """What differs where a file is another, or has another content; empty where there is none."""
+    """Return what changes when a file is replaced or written; empty if it does not exist."""
     try:
         status = path.stat()
     except OSError:

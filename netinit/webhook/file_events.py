@@ -1,4 +1,4 @@
-"""Waiting until files may have changed, by inotify: an idle server wakes for nothing else."""
+"""Wait for file changes with inotify, so that an idle server does not wake up."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 
 __all__ = ["FileEvents"]
 
-# Of inotify(7): attributes, a written file that is closed, moved, created, deleted; the folder itself deleted or moved.
+# inotify(7): IN_ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF.
 _MASK = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-_READ = 64 << 10  # bytes of notifications
+_READ = 64 << 10  # bytes per read
 
 
 class FileEvents:
-    """Notifications of the folders that files are in. Where the kernel gives none, `wait` is a pause."""
+    """Change notifications for the directories of files; without inotify `wait` only sleeps."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None)
         self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Close the descriptor."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
     def watch(self, paths: Iterable[Path]) -> bool:
-        """Watches the folders of these files, those that links lead to as well; whether all of them are watched."""
+        """Watch the directories of these files and of the targets of symbolic links; return whether all are watched."""
         folders = {folder for path in paths for folder in (path.parent, path.resolve().parent, path if path.is_dir() else path.parent)}
         watched = [self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _MASK) >= 0 for folder in folders]
         return self._descriptor >= 0 and all(watched)
 
     async def wait(self, seconds: float) -> None:
-        """Returns when something has happened since the last call, or the seconds are over."""
+        """Return after an event since the last call, or after `seconds`."""
         loop, happened = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._descriptor, happened.set)
         try:

@@ -1,4 +1,4 @@
-"""The last configuration that was in use, kept in a ConfigMap: a restart uses it where the newest one is invalid."""
+"""The last configuration in use, stored in a ConfigMap: after a restart it replaces an invalid newest one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = ("config", "values", "mesh")
 
 
 class LastGoodConfig:
-    """The ConfigMap, which the chart makes; every replica writes the same into it. Errors are noted in `problems`."""
+    """The ConfigMap, which the chart creates; all replicas write the same content. Errors are noted in `problems`."""
 
     def __init__(self, client: Client, namespace: str, name: str, problems: Problems) -> None:
         self._client = client
@@ -25,11 +25,11 @@ class LastGoodConfig:
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """The name for messages."""
         return f"ConfigMap {self._namespace}/{self._name}"
 
     async def read(self) -> Texts | None:
-        """The configuration in it, or None."""
+        """Return the stored configuration, or None."""
         data: dict[str, str] = {}
         try:
             data = strings((await self._client.get(CONFIG_MAPS, self._name, self._namespace)).get("data"))
@@ -40,14 +40,14 @@ class LastGoodConfig:
         return Texts(**{key: data.get(key) for key in _KEYS}, origin=f"{self.label}, the last good one of {data.get('origin')}")
 
     async def write(self, texts: Texts) -> None:
-        """Keeps a configuration that is in use, unless it was kept last."""
+        """Store a configuration that is in use, unless it was stored last."""
         if texts == self._written:
             return
-        wanted = {**{key: getattr(texts, key) for key in _KEYS}, "origin": texts.origin}
+        target = {**{key: getattr(texts, key) for key in _KEYS}, "origin": texts.origin}
         try:
             found = mapping((await self._client.get(CONFIG_MAPS, self._name, self._namespace)).get("data"))
-            if any(found.get(key) != value for key, value in wanted.items()):
-                await self._client.patch(CONFIG_MAPS, self._name, {"data": wanted}, self._namespace)
+            if any(found.get(key) != value for key, value in target.items()):
+                await self._client.patch(CONFIG_MAPS, self._name, {"data": target}, self._namespace)
         except ClusterError as error:
             self._note(error)
             return

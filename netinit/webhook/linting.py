@@ -1,4 +1,4 @@
-"""What is wrong with an installation of an injector: webhooks that stop a cluster, and those that never fire. Pure."""
+"""Lint an installation of an injector: webhooks that would block a cluster, and those that never match. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_CASES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationFinding:
-    """One thing that is wrong: its severity, its kind for machines, what it is about, what is so and what helps."""
+    """One problem: severity, machine-readable kind, the object concerned, the message and the remedy."""
 
     severity: str
     kind: str
@@ -45,7 +45,7 @@ class InstallationFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hook:
-    """A webhook with the object that it stands in and where it leads."""
+    """A webhook and the name of its MutatingWebhookConfiguration."""
 
     tree: Tree
     parsed: Webhook
@@ -66,26 +66,29 @@ class _Hook:
 
 
 def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
-    """Everything that is wrong, errors first. `whole`: the objects are all there are, so that what is missing is missing."""
+    """Return all problems, errors first; `now` is in seconds since the epoch.
+
+    `whole`: the objects are a complete cluster, so an object that is not among them does not exist.
+    """
     by_kind: dict[str, list[Tree]] = {}
     for tree in trees:
         by_kind.setdefault(string(tree.get("kind")), []).append(tree)
-    hooks = list(_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
-    about_templates = list(_about_templates(by_kind.get("ConfigMap", [])))
-    if not hooks and about_templates and not whole:
-        return tuple(about_templates)
+    hooks = list(_find_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
+    template_findings = list(_check_templates(by_kind.get("ConfigMap", [])))
+    if not hooks and template_findings and not whole:
+        return tuple(template_findings)
     if not hooks:
         none = "there is no webhook that injects sidecars"
         return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
-    found: list[InstallationFinding] = about_templates
-    found += _about_proxy_configs(by_kind)
+    found: list[InstallationFinding] = template_findings
+    found += _check_proxy_configs(by_kind)
     for hook in hooks:
-        found += [*_about_itself(hook, by_kind), *_about_certificate(hook, now, by_kind, whole=whole)]
-        found += _about_service(hook, by_kind, whole=whole)
+        found += [*_check_webhook(hook, by_kind), *_check_certificate(hook, now, by_kind, whole=whole)]
+        found += _check_service(hook, by_kind, whole=whole)
     if whole and "Namespace" in by_kind:
-        found += _about_namespaces(hooks, by_kind["Namespace"])
+        found += _check_namespaces(hooks, by_kind["Namespace"])
     found += [_finding(WARNING, *example) for example in find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)]
-    found += _both(hooks)
+    found += _check_overlaps(hooks)
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
 
@@ -94,8 +97,8 @@ def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) 
     return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
 
 
-def _about_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
-    """What is wrong with the injectors' configurations among the ConfigMaps."""
+def _check_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
+    """Check the injector configurations among the ConfigMaps."""
     for tree in config_maps:
         data = strings(tree.get("data"))
         metadata = mapping(tree.get("metadata"))
@@ -114,37 +117,37 @@ def _about_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
 
 
 def _is_ours(deployment: Tree) -> bool:
-    return _labels_of_pods(deployment).get(_COMPONENT) == _OURS
+    return _pod_labels(deployment).get(_COMPONENT) == _OURS
 
 
-def _labels_of_pods(workload: Tree) -> dict[str, str]:
+def _pod_labels(workload: Tree) -> dict[str, str]:
     return strings(mapping(mapping(mapping(workload.get("spec")).get("template")).get("metadata")).get("labels"))
 
 
-def _about_proxy_configs(by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
-    """The ProxyConfig resources, where our webhook runs without watching them."""
-    blind = any(_is_ours(tree) and _WATCHES not in arguments_of(tree) for tree in by_kind.get("Deployment", []))
-    for metadata in [mapping(tree.get("metadata")) for tree in by_kind.get("ProxyConfig", []) if blind]:
+def _check_proxy_configs(by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
+    """Warn about ProxyConfig resources that our webhook ignores because it does not watch them."""
+    ignores_them = any(_is_ours(tree) and _WATCHES not in arguments_of(tree) for tree in by_kind.get("Deployment", []))
+    for metadata in [mapping(tree.get("metadata")) for tree in by_kind.get("ProxyConfig", []) if ignores_them]:
         subject = f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}"
         message = f"its settings reach pods that istiod injects, and not those of this webhook, which runs without {_WATCHES}"
         yield _finding(WARNING, "proxy-config", subject, message, "set injection.proxyConfigs=true")
 
 
 def arguments_of(workload: Tree) -> list[str]:
-    """The arguments of all containers of a workload's pods."""
+    """Return the arguments of all containers of a workload's pods."""
     pod = mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec"))
     return [string(word) for one in sequence(pod.get("containers")) for word in sequence(mapping(one).get("args"))]
 
 
-def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
-    """The webhooks that are called for new pods by way of an injector's path."""
+def _find_hooks(configurations: list[Tree]) -> Iterator[_Hook]:
+    """Yield the webhooks that inject sidecars, by their name or path."""
     for tree in configurations:
         name = string(mapping(tree.get("metadata")).get("name"))
         listed = [mapping(item) for item in sequence(tree.get("webhooks"))]
         try:
             parsed = parse_webhooks(tree)
         except ConfigError:
-            continue  # the API server would have refused it
+            continue  # the API server would have rejected it
         for item, webhook in zip(listed, parsed, strict=True):
             path = string(mapping(mapping(item.get("clientConfig")).get("service")).get("path"))
             url = string(mapping(item.get("clientConfig")).get("url"))
@@ -152,11 +155,11 @@ def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
                 yield _Hook(tree=item, parsed=webhook, configuration=name)
 
 
-def _about_itself(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
+def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
     namespace = hook.service[0]
     own = {_NAME: namespace, "istio-injection": "enabled"}
-    pods = [labels for _, labels in _deployments(hook, by_kind)] or [{}, {"app.kubernetes.io/name": "netinit-webhook"}]
-    if namespace and hook.fails and all(_takes(hook, own, labels) for labels in pods):
+    pods = [labels for _, labels in _find_deployments(hook, by_kind)] or [{}, {"app.kubernetes.io/name": "netinit-webhook"}]
+    if namespace and hook.fails and all(_matches(hook, own, labels) for labels in pods):
         yield _finding(
             ERROR,
             "own-namespace",
@@ -165,7 +168,7 @@ def _about_itself(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[In
             "webhook then can't start where it is not running",
             f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{namespace}]}}",
         )
-    if hook.fails and _takes(hook, {_NAME: _SYSTEM, "istio-injection": "enabled"}, {}):
+    if hook.fails and _matches(hook, {_NAME: _SYSTEM, "istio-injection": "enabled"}, {}):
         yield _finding(
             WARNING,
             "system-namespace",
@@ -192,17 +195,15 @@ def _about_itself(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[In
         )
 
 
-def _takes(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) -> bool:
+def _matches(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) -> bool:
     return hook.parsed.matches(namespace, pod)
 
 
-def _about_certificate(
-    hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool
-) -> Iterator[InstallationFinding]:
+def _check_certificate(hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
     text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
     remedy = "let the webhook keep it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
     if not text:
-        if whole and hook.service[1]:  # manifests have none: it is put there in the cluster
+        if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
             yield _finding(WARNING, "no-bundle", hook.subject, "it has no caBundle: it is not trusted yet", remedy)
         return
     try:
@@ -224,14 +225,14 @@ def _about_certificate(
             f"the last authority of its caBundle ends in {days:.1f} days",
             remedy,
         )
-    served = _find_served(hook, by_kind.get("Secret", []))
+    served = _find_served_certificates(hook, by_kind.get("Secret", []))
     if served and not any(leads_to(chain, bundle) for chain in served.values()):
-        said = f"its caBundle has not the authority of the certificate in Secret {', '.join(served)}"
-        yield _finding(ERROR, "wrong-bundle", hook.subject, said, remedy)
+        message = f"its caBundle has not the authority of the certificate in Secret {', '.join(served)}"
+        yield _finding(ERROR, "wrong-bundle", hook.subject, message, remedy)
 
 
-def _find_served(hook: _Hook, secrets: list[Tree]) -> dict[str, str]:
-    """The certificates for the webhook's Service, by the Secrets that hold them."""
+def _find_served_certificates(hook: _Hook, secrets: list[Tree]) -> dict[str, str]:
+    """Return the certificates that are valid for the webhook's Service, by Secret."""
     namespace, service = hook.service
     found = {}
     for secret in secrets:
@@ -241,54 +242,50 @@ def _find_served(hook: _Hook, secrets: list[Tree]) -> dict[str, str]:
             if service and metadata.get("namespace") == namespace and not find_missing_name(describe(chain), service, namespace):
                 found[f"{namespace}/{metadata.get('name')}"] = chain
         except (binascii.Error, UnicodeDecodeError, ConfigError):
-            continue  # somebody else's, of whatever it is
+            continue  # not a TLS Secret
     return found
 
 
-def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
+def _check_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
     namespace, name = hook.service
     if not name:
         return
-    called = f"Service {namespace}/{name}"
-    services = [tree for tree in by_kind.get("Service", []) if _is(tree, namespace, name)]
+    label = f"Service {namespace}/{name}"
+    services = [tree for tree in by_kind.get("Service", []) if _has_name(tree, namespace, name)]
     if not services:
         if whole or by_kind.get("Service"):
             severity = ERROR if hook.fails else WARNING
-            yield _finding(
-                severity, "no-service", hook.subject, f"there is no {called}", "install it, or remove the webhook"
-            )
+            yield _finding(severity, "no-service", hook.subject, f"there is no {label}", "install it, or remove the webhook")
         return
     if whole and not _has_ready_pods(namespace, name, by_kind):
         yield _finding(
             ERROR if hook.fails else WARNING,
             "no-endpoints",
             hook.subject,
-            f"{called} leads to no ready pod: {'no pod can be created' if hook.fails else 'pods are created without a sidecar'}",
+            f"{label} leads to no ready pod: {'no pod can be created' if hook.fails else 'pods are created without a sidecar'}",
             f"kubectl -n {namespace} get pods, and their readiness: /readyz?verbose says what is missing",
         )
-    for deployment, labels in _deployments(hook, by_kind) if hook.fails else ():
-        yield from _about_replicas(deployment, labels, by_kind)
+    for deployment, labels in _find_deployments(hook, by_kind) if hook.fails else ():
+        yield from _check_replicas(deployment, labels, by_kind)
 
 
-def _deployments(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> list[tuple[Tree, dict[str, str]]]:
-    """The Deployments behind the webhook's Service, each with the labels of its pods."""
+def _find_deployments(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> list[tuple[Tree, dict[str, str]]]:
+    """Return the Deployments behind the webhook's Service, each with its pods' labels."""
     namespace, name = hook.service
-    services = [tree for tree in by_kind.get("Service", []) if _is(tree, namespace, name)]
+    services = [tree for tree in by_kind.get("Service", []) if _has_name(tree, namespace, name)]
     selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in services]
     found = []
     for tree in by_kind.get("Deployment", []):
-        labels = _labels_of_pods(tree)
+        labels = _pod_labels(tree)
         is_near = mapping(tree.get("metadata")).get("namespace") == namespace
         if is_near and any(one and one.items() <= labels.items() for one in selectors):
             found.append((tree, labels))
     return found
 
 
-def _about_replicas(
-    deployment: Tree, labels: Mapping[str, str], by_kind: Mapping[str, list[Tree]]
-) -> Iterator[InstallationFinding]:
+def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
     metadata = mapping(deployment.get("metadata"))
-    called = f"Deployment {metadata.get('namespace')}/{metadata.get('name')}"
+    label = f"Deployment {metadata.get('namespace')}/{metadata.get('name')}"
     replicas = mapping(deployment.get("spec")).get("replicas", 1)
     scaled = any(
         mapping(mapping(tree.get("spec")).get("scaleTargetRef")).get("name") == metadata.get("name")
@@ -298,7 +295,7 @@ def _about_replicas(
         yield _finding(
             WARNING,
             "one-replica",
-            called,
+            label,
             f"failurePolicy Fail and {replicas:.0f} replica: no pod can be created while it is replaced",
             "set replicas: 2",
         )
@@ -311,55 +308,55 @@ def _about_replicas(
         yield _finding(
             WARNING,
             "no-disruption-budget",
-            called,
+            label,
             "failurePolicy Fail without a PodDisruptionBudget: draining nodes may stop all replicas at once",
             "add a PodDisruptionBudget with minAvailable: 1",
         )
 
 
-def _is(tree: Tree, namespace: str, name: str) -> bool:
+def _has_name(tree: Tree, namespace: str, name: str) -> bool:
     metadata = mapping(tree.get("metadata"))
     return metadata.get("namespace") == namespace and metadata.get("name") == name
 
 
 def _has_ready_pods(namespace: str, name: str, by_kind: Mapping[str, list[Tree]]) -> bool:
-    """Whether the Service leads to a pod, by its EndpointSlices, or by the older Endpoints."""
+    """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
     for tree in by_kind.get("EndpointSlice", []):
         metadata = mapping(tree.get("metadata"))
         if metadata.get("namespace") == namespace and mapping(metadata.get("labels")).get(_SLICE_OF) == name:
             conditions = [mapping(mapping(one).get("conditions")) for one in sequence(tree.get("endpoints"))]
             if any(one.get("ready") is not False for one in conditions):
                 return True
-    old = [tree for tree in by_kind.get("Endpoints", []) if _is(tree, namespace, name)]
+    old = [tree for tree in by_kind.get("Endpoints", []) if _has_name(tree, namespace, name)]
     return any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
 
 
-def _about_namespaces(hooks: list[_Hook], namespaces: list[Tree]) -> Iterator[InstallationFinding]:
-    """Configurations of which every webhook waits for labels that no namespace has."""
+def _check_namespaces(hooks: list[_Hook], namespaces: list[Tree]) -> Iterator[InstallationFinding]:
+    """Warn about configurations whose namespace selectors match no namespace."""
     labels = [strings(mapping(tree.get("metadata")).get("labels")) for tree in namespaces]
     for configuration in dict.fromkeys(hook.configuration for hook in hooks):
         selectors = [hook.parsed.namespace_selector for hook in hooks if hook.configuration == configuration]
-        selectors = [one for one in selectors if not one.matches({})]  # others take single pods, by their own labels
+        selectors = [one for one in selectors if not one.matches({})]  # the others select pods by their own labels
         if selectors and not any(one.matches(labels_of) for one in selectors for labels_of in labels):
-            said = " or ".join(dict.fromkeys(map(str, selectors)))
+            message = " or ".join(dict.fromkeys(map(str, selectors)))
             yield _finding(
                 WARNING,
                 "matches-nothing",
                 configuration,
-                f"no webhook in it matches any of the {len(labels)} namespaces ({said})",
+                f"no webhook in it matches any of the {len(labels)} namespaces ({message})",
                 "label a namespace so, or remove it",
             )
 
 
-def _both(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
-    """Pairs of webhooks that lead to different servers and would both be called for the same pod."""
+def _check_overlaps(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
+    """Report pairs of webhooks of different servers that match the same pod."""
     for left, right in combinations(hooks, 2):
         if left.service == right.service and left.service[1]:
             continue
-        labels = _common_case(left, right)
+        labels = _find_common_labels(left, right)
         if labels is not None:
             namespace, pod = labels
-            example = f"a pod labelled {_words(pod)} in a namespace labelled {_words(namespace)}"
+            example = f"a pod labelled {_format_labels(pod)} in a namespace labelled {_format_labels(namespace)}"
             yield _finding(
                 ERROR,
                 "two-injectors",
@@ -369,12 +366,15 @@ def _both(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
             )
 
 
-def _words(labels: Mapping[str, str]) -> str:
+def _format_labels(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in labels.items()) or "with nothing"
 
 
-def _common_case(left: _Hook, right: _Hook) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Labels of a namespace and of a pod that both webhooks take: each key with each value that a selector names."""
+def _find_common_labels(left: _Hook, right: _Hook) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Return labels of a namespace and of a pod that both webhooks match; None if none are found.
+
+    Tries each combination of the keys and values that the selectors name.
+    """
     parts = []
     for pick in ("namespace_selector", "object_selector"):
         values: dict[str, list[Any]] = {}
@@ -393,8 +393,8 @@ def _common_case(left: _Hook, right: _Hook) -> tuple[dict[str, str], dict[str, s
             for case in product(*choices)
         ]
         selectors = [getattr(hook.parsed, pick) for hook in (left, right)]
-        fitting = next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
-        if fitting is None:
+        match = next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
+        if match is None:
             return None
-        parts.append(fitting)
+        parts.append(match)
     return parts[0], parts[1]

@@ -1,4 +1,4 @@
-"""The metrics that Prometheus scrapes: Istio's names, so that its dashboards go on, and our own beside them."""
+"""Prometheus metrics: Istio's names, so that its dashboards work, and our own in addition."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Metrics:
-    """The counts of this process; gauges of its state are read as they are asked for."""
+    """The counters of this process, and gauges that read its state when scraped."""
 
     def __init__(self, state: ServingState, connections: Callable[[], int]) -> None:
-        # Without a second series for each counter, which nobody charts.
+        # No `_created` series: dashboards do not use them.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         own: Any = {"registry": self._registry}
@@ -47,7 +47,7 @@ class Metrics:
         self._labelled: dict[tuple[str, str], Any] = {}
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
-        """Counts one review that is done."""
+        """Count an answered review. `seconds`: from the arrival of its headers to the answer."""
         self.requests.inc()
         known = {"injected": self.success, "unchanged": self.success, "skipped": self.skip}
         known.get(outcome, self.failure).inc()
@@ -58,16 +58,16 @@ class Metrics:
         self.seconds.observe(seconds)
 
     def count_dropped(self, stage: str) -> None:
-        """Counts a connection that made room for another, or was refused."""
+        """Count a connection that was dropped or refused, by its stage."""
         self.dropped.labels(stage).inc()
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 def _gauges(state: ServingState) -> Iterator[tuple[str, str, Callable[[], float]]]:
-    """Name, description and reader of each gauge that shows a value in use."""
+    """Yield name, description and reader of each gauge of the state."""
     yield (
         "netinit_webhook_configuration_generation",
         "The configuration in use, counted from 1.",

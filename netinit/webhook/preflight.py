@@ -1,4 +1,4 @@
-"""What of a cluster stands in the way of an installation that is not made yet. Pure."""
+"""Check before an installation whether the cluster can run it. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from netinit.inject.webhooks import parse_webhooks
 from netinit.webhook.linting import ERROR, WARNING, InstallationFinding, arguments_of, lint
 from netinit.webhook.prerequisites import find_missing
 
-__all__ = ["ClusterState", "find_pods", "name_resource", "preflight", "tell_platform"]
+__all__ = ["ClusterState", "detect_platforms", "find_pods", "name_resource", "preflight"]
 
-NATIVE_SIDECARS = (1, 29)  # on by default: the feature gate SidecarContainers
+NATIVE_SIDECARS = (1, 29)  # the feature gate SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
 NFTABLES_KERNEL = (5, 2)  # docs/backends.md
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
 _HOOKS = "MutatingWebhookConfiguration"
-_PLATFORMS = (  # the chart's node.platform, what of a node tells it, and how it looks there
+_PLATFORMS = (  # the chart's node.platform, the field of nodeInfo that shows it, and its pattern
     ("k3s", "kubeletVersion", re.compile(r"\+k3s")),
     ("gke", "kubeletVersion", re.compile(r"-gke\.")),
     ("openshift", "osImage", re.compile("Red Hat Enterprise Linux CoreOS")),
@@ -29,42 +29,45 @@ _PLATFORMS = (  # the chart's node.platform, what of a node tells it, and how it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """What is known of the cluster: its objects by kind, without the kinds that could not be read, and the API server's version."""
+    """The cluster's objects by kind (unreadable kinds are absent), and the API server's version."""
 
     version: str
     by_kind: Mapping[str, list[Tree]]
 
 
 def preflight(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> tuple[InstallationFinding, ...]:
-    """What would go wrong with the `planned` objects in this cluster, errors first; `namespace` is that of the installation."""
+    """Return the problems that the `planned` objects would have in this cluster, errors first; `namespace`.
+
+    where they are installed.
+    """
     found = [
         *lint(planned, now=0.0, whole=False),
-        *_about_versions(planned, cluster),
-        *_about_pod_security(planned, cluster, namespace),
-        *_about_injectors(planned, cluster),
-        *_about_kernels(planned, cluster),
+        *_check_versions(planned, cluster),
+        *_check_pod_security(planned, cluster, namespace),
+        *_check_injectors(planned, cluster),
+        *_check_kernels(planned, cluster),
     ]
     hooks = [hook for tree in planned if tree.get("kind") == _HOOKS for hook in parse_webhooks(tree)]
-    there = {kind: cluster.by_kind[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster.by_kind}
-    found += [_finding(WARNING, *said) for said in find_missing(there, hooks, whole="Namespace" in there)]
+    cluster_objects = {kind: cluster.by_kind[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster.by_kind}
+    found += [_finding(WARNING, *message) for message in find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects)]
     return tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.severity != ERROR))
 
 
 def name_resource(tree: Tree) -> str:
-    """The resource of an object as `kubectl auth can-i` takes it: `networkpolicies.networking.k8s.io`."""
+    """Return an object's resource as in `kubectl auth can-i`: `networkpolicies.networking.k8s.io`."""
     kind, (group, _, version) = string(tree.get("kind")).lower(), string(tree.get("apiVersion")).partition("/")
     plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     return f"{plural}.{group}" if version else plural
 
 
 def find_pods(planned: Sequence[Tree], kind: str) -> list[Tree]:
-    """The specs of the pods of the objects of a kind."""
+    """Return the pod specs in the templates of all objects of a kind."""
     templates = [mapping(mapping(tree.get("spec")).get("template")) for tree in planned if tree.get("kind") == kind]
     return [mapping(template.get("spec")) for template in templates]
 
 
-def tell_platform(nodes: Sequence[Tree]) -> dict[str, str]:
-    """The platforms that these nodes are of, each with the name of one."""
+def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
+    """Return the Kubernetes platforms of these nodes, each with the name of one node."""
     found: dict[str, str] = {}
     for tree in nodes:
         info = _node_info(tree)
@@ -80,13 +83,13 @@ def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) 
     return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
 
 
-def _about_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """API server and kubelets that do not know native sidecars, where the webhook would make some."""
+def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
+    """Check that API server and kubelets support native sidecars, if they are enabled."""
     if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
         return
     versions = {"the API server": cluster.version}
     versions |= {f"the kubelet of node {_name(tree)}": _node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
-    old = [f"{name} is {text}" for name, text in versions.items() if (number := _number(text)) and number < NATIVE_SIDECARS]
+    old = [f"{name} is {text}" for name, text in versions.items() if (number := _parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
         yield _finding(
             ERROR, "native-sidecars", "Kubernetes", f"native sidecars are there since 1.29, and {_shorten(old)}",
@@ -94,8 +97,8 @@ def _about_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[
         )  # fmt: skip
 
 
-def _about_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> Iterator[InstallationFinding]:
-    """Namespaces whose PodSecurity level refuses the agent, or the init container of injected pods."""
+def _check_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> Iterator[InstallationFinding]:
+    """Check that PodSecurity admits the agent, and the init containers of injected pods."""
     has_agent = any(tree.get("kind") == "DaemonSet" for tree in planned)
     hooks = [hook for tree in planned if tree.get("kind") == _HOOKS for hook in parse_webhooks(tree)]
     for tree in cluster.by_kind.get("Namespace", []):
@@ -112,8 +115,8 @@ def _about_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespac
             yield _finding(ERROR, "pod-security", f"Namespace {_name(tree)}", message, f"set node.enabled=true, or: {label}")
 
 
-def _about_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Webhooks of other injectors that take the same pods."""
+def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
+    """Report webhooks of other injectors that match the same pods."""
     ours = [tree for tree in planned if tree.get("kind") == _HOOKS]
     names = {_name(tree) for tree in ours}
     others = [{**tree, "kind": _HOOKS} for tree in cluster.by_kind.get(_HOOKS, []) if _name(tree) not in names]
@@ -122,21 +125,21 @@ def _about_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator
             yield finding
 
 
-def _about_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Nodes whose kernel is too old for the backend that is asked for, or older than what is tested."""
+def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
+    """Check the kernels of the nodes against the chosen backend and the oldest tested kernel."""
     texts = {_name(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
-    kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _number(text))}
+    kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
     too_old = [name for name, number in kernels.items() if number < NFTABLES_KERNEL]
     if too_old and "--backend=nftables" in _arguments(planned, "DaemonSet"):
-        said = f"the backend nftables needs Linux 5.2: {_shorten(too_old)}"
-        yield _finding(ERROR, "old-kernel", "Linux", said, "set node.backend=auto")
+        message = f"the backend nftables needs Linux 5.2: {_shorten(too_old)}"
+        yield _finding(ERROR, "old-kernel", "Linux", message, "set node.backend=auto")
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
-        said = f"older than 6.1, the oldest kernel that netinit is tested on: {_shorten(untested)}"
-        yield _finding(WARNING, "untested-kernel", "Linux", said, "run netinit doctor on such a node: it tries what pods need")
+        message = f"older than 6.1, the oldest kernel that netinit is tested on: {_shorten(untested)}"
+        yield _finding(WARNING, "untested-kernel", "Linux", message, "run netinit doctor on such a node: it tries what pods need")
 
 
 def _nodes(cluster: ClusterState) -> list[Tree]:
-    """The nodes that run Linux."""
+    """Return the Linux nodes."""
     return [tree for tree in cluster.by_kind.get("Node", []) if _node_info(tree).get("operatingSystem", "linux") == "linux"]
 
 
@@ -148,8 +151,8 @@ def _name(tree: Tree) -> str:
     return string(mapping(tree.get("metadata")).get("name"))
 
 
-def _number(version: str) -> tuple[int, int] | None:
-    """Major and minor number of `v1.29.3+k3s1`, `6.1.0-18-amd64`."""
+def _parse_version(version: str) -> tuple[int, int] | None:
+    """Parse major and minor version of `v1.29.3+k3s1` or `6.1.0-18-amd64`."""
     found = re.match(r"v?(\d{1,9})\.(\d{1,9})", version)
     return (int(found[1]), int(found[2])) if found else None
 

@@ -1,4 +1,4 @@
-"""The caBundle of webhook configurations: which of their webhooks are ours, and what is to be changed. Pure."""
+"""Find our webhooks in webhook configurations, and the patch that updates their caBundle. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["bundle_patch", "is_ours"]
 
 
 def is_ours(webhook: Tree, *, service: str, namespace: str, name: str = "") -> bool:
-    """Whether a webhook leads to our Service; where a name is given, whether it is the one of that name."""
+    """Whether a webhook is ours: it has this `name`, or if that is empty, it leads to our Service."""
     if name:
         return webhook.get("name") == name
     leads_to = mapping(mapping(webhook.get("clientConfig")).get("service"))
@@ -18,19 +18,19 @@ def is_ours(webhook: Tree, *, service: str, namespace: str, name: str = "") -> b
 
 
 def bundle_patch(configuration: Tree, bundle: str, *, service: str, namespace: str, name: str = "") -> list[Tree]:
-    """The JSON patch that gives our webhooks of a configuration this caBundle (PEM); empty where they have it.
+    """Return the JSON patch that sets the caBundle (PEM) of our webhooks in a configuration; empty if it is set.
 
-    It holds for this very version of the configuration, so that a place in its list means what it meant here.
+    The patch tests the resourceVersion, since it addresses webhooks by index.
     """
-    wanted = base64.b64encode(bundle.encode()).decode("ascii")
+    encoded = base64.b64encode(bundle.encode()).decode("ascii")
     operations: list[Tree] = []
-    for place, webhook in enumerate(sequence(configuration.get("webhooks"))):
-        webhook = mapping(webhook)  # noqa: PLW2901 - the same, if it is one
+    for index, webhook in enumerate(sequence(configuration.get("webhooks"))):
+        webhook = mapping(webhook)  # noqa: PLW2901 - empty if it is not a mapping
         if not is_ours(webhook, service=service, namespace=namespace, name=name):
             continue
-        if string(mapping(webhook.get("clientConfig")).get("caBundle")) != wanted:
-            path = f"/webhooks/{place}/clientConfig/caBundle"
-            operations.append({"op": "add", "path": path, "value": wanted})  # add replaces, too
+        if string(mapping(webhook.get("clientConfig")).get("caBundle")) != encoded:
+            path = f"/webhooks/{index}/clientConfig/caBundle"
+            operations.append({"op": "add", "path": path, "value": encoded})  # "add" also replaces
     if not operations:
         return []
     version = mapping(configuration.get("metadata")).get("resourceVersion")

@@ -1,9 +1,9 @@
-"""When a self-made certificate is renewed, and in which order: a state that is kept in a Secret, and its next step. Pure.
+"""Renew a self-signed serving certificate: the state in a Secret, and its next step. Pure.
 
-The new authority must be in every caBundle before a certificate of it is served. So a renewal has two steps, each one
-write of the Secret that fails where another replica was quicker: first the bundle gets the new authority, and the next
-pair waits beside the present one; after the overlap the next pair becomes the present one. Everybody serves what the
-Secret calls present.
+A new CA must be in every caBundle before a certificate that it signed is served. So a renewal has two steps. First, the
+next pair is added to the Secret next to the current one, and its CA to the bundle. After the overlap, the next pair
+becomes the current one. Each step is one write of the Secret, which fails if another replica was faster. Every replica
+serves the current pair of the Secret.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, string
 from netinit.webhook.certificates import Pair, check, describe
 
-__all__ = ["Kept", "RenewalPlan", "from_secret", "next_state", "to_data"]
+__all__ = ["CertificateState", "RenewalPlan", "from_secret", "next_state", "to_data"]
 
-_OVERLAP = 60.0  # seconds in which every API server hears of a new caBundle
+_OVERLAP = 60.0  # seconds for every API server to receive a new caBundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What the Secret holds: the present pair, the next one (or None) and since when it waits, and older authorities."""
+class CertificateState:
+    """The content of the Secret: the current pair, the next pair and earlier CAs (PEM).
+
+    `waiting_since`: when the next pair was created, in seconds since the epoch.
+    """
 
     present: Pair
     following: Pair | None = None
@@ -33,44 +36,44 @@ class Kept:
 
     @property
     def bundle(self) -> str:
-        """What every caBundle must be."""
+        """The caBundle: the current, next and earlier CAs, as PEM."""
         following = (self.following.authority,) if self.following else ()
         return "".join(dict.fromkeys((self.present.authority, *following, *self.older)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalPlan:
-    """How long certificates live, in seconds, and how a pair is made (of the time and the lifetime)."""
+    """The lifetime of certificates in seconds, and a function that creates a pair from the current time and the lifetime."""
 
     lifetime: float
     make: Callable[[float, float], Pair]
 
     @property
     def overlap(self) -> float:
-        """Seconds that the next pair waits."""
+        """Seconds between creating the next pair and serving it."""
         return min(_OVERLAP, self.lifetime / 10)
 
 
-def next_state(kept: Kept | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> Kept:
-    """What the Secret should hold now: the same object where nothing is due.
+def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> CertificateState:
+    """Return the state that the Secret should have now: the same object if nothing is due.
 
-    `announced`: every caBundle is known to hold the bundle; the next pair is not served before that.
+    `announced`: every caBundle contains the next CA; the next pair is not served before that.
     """
-    if kept is None or _ended(kept.present, now):
-        if kept is not None and kept.following is not None and not _ended(kept.following, now):
-            return _promoted(kept, kept.following, now)
-        return Kept(present=plan.make(now, plan.lifetime))
-    if kept.following is not None:
-        if _ended(kept.following, now):
-            return replace(kept, following=None, waiting_since=0.0)
-        due = announced and now - kept.waiting_since >= plan.overlap
-        return _promoted(kept, kept.following, now) if due else kept
-    if now >= describe(kept.present.certificate).until - plan.lifetime / 3:
-        return replace(kept, following=plan.make(now, plan.lifetime), waiting_since=now)
-    return kept
+    if state is None or _is_unusable(state.present, now):
+        if state is not None and state.following is not None and not _is_unusable(state.following, now):
+            return _promote(state, state.following, now)
+        return CertificateState(present=plan.make(now, plan.lifetime))
+    if state.following is not None:
+        if _is_unusable(state.following, now):
+            return replace(state, following=None, waiting_since=0.0)
+        due = announced and now - state.waiting_since >= plan.overlap
+        return _promote(state, state.following, now) if due else state
+    if now >= describe(state.present.certificate).until - plan.lifetime / 3:
+        return replace(state, following=plan.make(now, plan.lifetime), waiting_since=now)
+    return state
 
 
-def _ended(pair: Pair, now: float) -> bool:
+def _is_unusable(pair: Pair, now: float) -> bool:
     try:
         check(pair.certificate, pair.key, now=now, authority=pair.authority)
     except ConfigError:
@@ -78,10 +81,10 @@ def _ended(pair: Pair, now: float) -> bool:
     return False
 
 
-def _promoted(kept: Kept, following: Pair, now: float) -> Kept:
-    """The following pair is the present one; authorities of replicas that have not heard of it yet stay."""
-    older = tuple(text for text in (kept.present.authority, *kept.older) if _is_valid(text, now))
-    return Kept(present=following, older=older[:2])
+def _promote(state: CertificateState, following: Pair, now: float) -> CertificateState:
+    """Make the next pair the current one; earlier CAs stay for replicas that still serve their certificates."""
+    older = tuple(text for text in (state.present.authority, *state.older) if _is_valid(text, now))
+    return CertificateState(present=following, older=older[:2])
 
 
 def _is_valid(text: str, now: float) -> bool:
@@ -94,27 +97,27 @@ def _is_valid(text: str, now: float) -> bool:
 # ---- the Secret --------------------------------------------------------------------------------------------------------
 
 
-def to_data(kept: Kept) -> dict[str, str]:
-    """The Secret's `data`."""
+def to_data(state: CertificateState) -> dict[str, str]:
+    """Encode the state as the Secret's `data`."""
     texts = {
-        "ca.crt": kept.bundle,
-        "tls.crt": kept.present.certificate,
-        "tls.key": kept.present.key,
-        "authority.crt": kept.present.authority,
-        "older.crt": "".join(kept.older),
+        "ca.crt": state.bundle,
+        "tls.crt": state.present.certificate,
+        "tls.key": state.present.key,
+        "authority.crt": state.present.authority,
+        "older.crt": "".join(state.older),
     }
-    if kept.following is not None:
+    if state.following is not None:
         texts |= {
-            "next-authority.crt": kept.following.authority,
-            "next.crt": kept.following.certificate,
-            "next.key": kept.following.key,
-            "next-since": str(int(kept.waiting_since)),
+            "next-authority.crt": state.following.authority,
+            "next.crt": state.following.certificate,
+            "next.key": state.following.key,
+            "next-since": str(int(state.waiting_since)),
         }
     return {key: base64.b64encode(text.encode()).decode("ascii") for key, text in texts.items()}
 
 
-def from_secret(secret: Tree) -> Kept | None:
-    """What a Secret holds; None where that is nothing, or nothing that can be used."""
+def from_secret(secret: Tree) -> CertificateState | None:
+    """Decode the state from a Secret; None if it is empty or invalid."""
     try:
         texts = {
             key: base64.b64decode(string(value), validate=True).decode()
@@ -131,7 +134,7 @@ def from_secret(secret: Tree) -> Kept | None:
         since = float(texts.get("next-since") or 0)
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
-    return Kept(present=present, following=following, waiting_since=since, older=_split(texts.get("older.crt", "")))
+    return CertificateState(present=present, following=following, waiting_since=since, older=_split(texts.get("older.crt", "")))
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""One admission review: the bytes of the request in, the bytes of the answer out. Pure.
+"""Answer one admission review: request bytes in, response bytes out. Pure.
 
-What is no review is answered with an HTTP status; everything that is one gets an AdmissionReview of its own version, with
-allowed=false and a sentence where the pod cannot be injected. An exception never comes out of `answer`.
+A request that is not a review gets an HTTP error. A review gets an AdmissionReview of its own version; if the pod
+cannot be injected, with allowed=false and the reason. `answer` raises only Interruption.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ _LONGEST_PATH = 4096
 _LONGEST_UID = 256
 _MOST_WARNINGS, _LONGEST_WARNING = 10, 250  # kubectl shows 256 characters of each, 4096 of all
 _LONGEST_MESSAGE = 2000
-_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # what was read and rendered has no circles
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # JSON and rendered YAML have no cycles
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_.-]{0,127}\Z")
 _KEYS = {"cluster": "ISTIO_META_CLUSTER_ID", "net": "ISTIO_META_NETWORK"}
 
 
 class Interruption(BaseException):
-    """Ends a review that takes longer than it may. It is no Exception, so that nothing on the way takes it for an error."""
+    """Stops a review that exceeds its limits. A BaseException, so that no handler of errors catches it on the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewAnswer:
-    """What goes back, and what the log and the metrics are told of it.
+    """The HTTP response, and what is logged and counted.
 
-    `outcome` is injected, unchanged, skipped, denied or refused (by a status of HTTP); `reason` one word out of few.
+    `outcome`: injected, unchanged, skipped, denied, or refused (an HTTP error). `reason`: one word of a small set, for
+    metrics.
     """
 
     status: int
@@ -61,13 +62,13 @@ class ReviewAnswer:
     dry_run: bool = False
     warnings: tuple[str, ...] = ()
     detail: str = ""
-    """A traceback, for the log alone."""
+    """A traceback, only for the log."""
 
     content_type: str = "application/json"
 
 
-class Fault(Exception):  # noqa: N818 - an answer of HTTP's
-    """What is no review: the status, and the sentence that goes with it."""
+class Fault(Exception):  # noqa: N818 - it becomes an HTTP response
+    """A request that is not a valid review: the HTTP status and the message."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -77,7 +78,7 @@ class Fault(Exception):  # noqa: N818 - an answer of HTTP's
 
 @dataclass(slots=True)
 class _Review:
-    """What is being answered."""
+    """The review being answered."""
 
     api_version: str
     uid: str
@@ -89,7 +90,7 @@ class _Review:
     audit: dict[str, str] = field(default_factory=dict)
 
     def respond(self, outcome: str, reason: str, message: str = "", *, patch: list[Tree] | None = None) -> ReviewAnswer:
-        """The answer with what was found so far."""
+        """Return the answer, with the warnings and audit annotations so far."""
         denied = outcome == "denied"
         response: Tree = {"uid": self.uid, "allowed": not denied}
         if denied:
@@ -129,9 +130,9 @@ def answer(
     environment: Mapping[str, str] | None = None,
     namespace: Callable[[str], Namespace] = lambda name: Namespace(name=name),
 ) -> ReviewAnswer:
-    """The answer to a request's body.
+    """Return the answer to a request body.
 
-    `environment` is what the request's path asks for (`environment_of`), `namespace` finds what is known of one.
+    `environment`: proxy variables from the request's path (`environment_of`). `namespace` looks a namespace up by name.
     """
     review = None
     try:
@@ -141,7 +142,7 @@ def answer(
         return refuse(fault)
     except (RecursionError, MemoryError):
         return _deny(review, "too-large", "it is nested too deeply, or too large, to be injected")
-    except Exception as error:  # noqa: BLE001 - a fault of ours must not block a cluster without a word
+    except Exception as error:  # noqa: BLE001 - our bug must not block a cluster silently
         import traceback
 
         kind = type(error).__name__
@@ -158,7 +159,7 @@ def _with_detail(given: ReviewAnswer, detail: str) -> ReviewAnswer:
 
 
 def refuse(fault: Fault) -> ReviewAnswer:
-    """The answer to what is no review."""
+    """Return the HTTP error for an invalid request."""
     text = escape(shorten(str(fault), _LONGEST_MESSAGE))
     return ReviewAnswer(
         status=fault.status,
@@ -188,7 +189,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _read(body: bytes | bytearray) -> _Review:
-    """The review. Raises Fault for what is none, or cannot be answered as one."""
+    """Parse the review. Raises Fault if the body is not a valid review."""
     if not body.strip():
         raise Fault(400, "empty", "the body is empty: an AdmissionReview is expected")
     if len(body) > LARGEST:
@@ -253,11 +254,11 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
             pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner
         )
     except InjectionError as error:
-        return review.respond("denied", "pod", f"{_title(review)}: {_worded(error)}")
+        return review.respond("denied", "pod", f"{_title(review)}: {_format_error(error)}")
     except (TemplateError, ConfigError) as error:
-        return review.respond("denied", "template", f"{_title(review)}: {_worded(error)}")
+        return review.respond("denied", "template", f"{_title(review)}: {_format_error(error)}")
     except NetinitError as error:
-        return review.respond("denied", "pod", f"{_title(review)}: {_worded(error)}")
+        return review.respond("denied", "pod", f"{_title(review)}: {_format_error(error)}")
     review.warnings += advise(pod, injected, served.known)
     patch = json_patch(pod, injected)
     if not patch:
@@ -265,7 +266,7 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     return review.respond("injected", decision.step.value, decision.reason, patch=patch)
 
 
-def _worded(error: NetinitError) -> str:
+def _format_error(error: NetinitError) -> str:
     return escape(shorten("; ".join(str(error).splitlines()), _LONGEST_MESSAGE))
 
 
@@ -273,10 +274,10 @@ def _worded(error: NetinitError) -> str:
 
 
 def environment_of(path: str) -> dict[str, str]:
-    """The proxy's variables that a path such as `/inject/cluster/c1/net/n1` asks for; Fault where it leads nowhere.
+    """Return the proxy's variables in a path such as `/inject/cluster/c1/net/n1`. Raises Fault for an invalid path.
 
-    `cluster` and `net` are the cluster's and network's names, other keys are upper-cased; `--slash--` is a slash in a
-    value; a last key without a value is ignored. The path comes as it was sent, with its %XX.
+    `cluster` and `net` set the names of cluster and network; other keys are upper-cased. `--slash--` is a slash in a
+    value, as in Istio; a last key without a value is ignored. `path` is percent-encoded.
     """
     head, *words = path.strip("/").split("/")
     if head != "inject":
@@ -285,7 +286,7 @@ def environment_of(path: str) -> dict[str, str]:
         raise Fault(414, "no-path", f"the path is too long: {_MOST_VARIABLES} variables at most")
     found = {}
     for key, value in zip(words[::2], words[1::2], strict=False):
-        key = unquote(key)  # noqa: PLW2901 - the same, read
+        key = unquote(key)  # noqa: PLW2901 - decoded
         name = _KEYS.get(key.lower(), key.upper())
         if not _VARIABLE.match(name):
             raise Fault(400, "no-path", f"{escape(shorten(key))} in the path is no name of a variable")

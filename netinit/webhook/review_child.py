@@ -1,8 +1,7 @@
-"""A heavy review's own process: a fork with lower priority and bounds on its processor time, memory and answer.
+"""Compute a heavy review in a child process with lower priority and limits on processor time, memory and answer.
 
-Python's lock would let a thread hold up the event loop; a process competes with it for the processor alone, and with
-this priority it gets a tenth of one that both want. Its memory goes back to the system when it ends. The fork has the
-configuration and the request's body already.
+A thread would block the event loop through Python's GIL; a process competes only for the processor, with a tenth of the
+event loop's weight, and frees its memory when it exits. The fork inherits the configuration and the request's body.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from netinit.webhook.review import Interruption, ReviewAnswer
 
 __all__ = ["run_in_child"]
 
-_CPU_SECONDS = 2  # twice what the largest pods within `bounds` take with Istio's template
-_MEMORY = 112 << 20  # bytes beyond what the server has: such a pod takes 90 MiB
-_NICE = 10  # a tenth of the weight of the event loop: sched_prio_to_weight in kernel/sched/core.c
-_ANSWER_SECONDS = 60.0  # never waited for: the review's own deadline is shorter
-_LOOK = 0.005  # seconds between two looks whether a killed child is gone
+_CPU_SECONDS = 2  # twice the time of the largest pod within `bounds` with Istio's template
+_MEMORY = 112 << 20  # bytes beyond the server's: such a pod needs 90 MiB
+_NICE = 10  # a tenth of the event loop's weight: sched_prio_to_weight in kernel/sched/core.c
+_ANSWER_SECONDS = 60.0  # never reached: the review's own deadline is shorter
+_POLL_SECONDS = 0.005  # between two checks whether a killed child is gone
 
 
 async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> ReviewAnswer:
-    """The work's result. Raises Interruption where it takes more time or memory than it may; the child has ended then."""
+    """Run `work` in a child and return its result. Raises Interruption if it exceeds a limit; the child is gone then."""
     child = children.start(lambda _: _compute(work), seconds=_ANSWER_SECONDS, what="the review", keeps_groups=True)
     try:
         await _read(child, deadline)
@@ -40,8 +39,8 @@ async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> Rev
 
 
 def _compute(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
-    """Does the work, in the child."""
-    signal.set_wakeup_fd(-1)  # of the event loop, whose descriptors are closed
+    """In the child: set the limits and run the work."""
+    signal.set_wakeup_fd(-1)  # the event loop's descriptor is closed in the child
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     os.nice(_NICE)
@@ -52,7 +51,7 @@ def _compute(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
 
 
 async def _read(child: children.Child, deadline: float) -> None:
-    """Returns when the child has answered or ended. Raises TimeoutError at the deadline."""
+    """Wait until the child has answered or exited. Raises TimeoutError at the deadline."""
     loop = asyncio.get_running_loop()
     complete = asyncio.Event()
 
@@ -69,8 +68,8 @@ async def _read(child: children.Child, deadline: float) -> None:
 
 
 async def _end(child: children.Child) -> None:
-    """Returns when the child is gone, and its memory with it; the next one starts after that."""
+    """Kill the child and wait until its memory is free, before the next one starts."""
     while child.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Who may wait for the processor, and who is next: so many reviews in all, and peers take turns."""
+"""Limit the number of waiting reviews, and give clients turns in round-robin order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["QueuePlace", "ReviewPlaces", "Turns"]
 
 @dataclass(slots=True, eq=False)
 class QueuePlace:
-    """A review's place; `turn` is there while it waits for one."""
+    """A review's place in the queue; `turn` is set while it waits for its turn."""
 
     peer: str
     turn: asyncio.Future[None] | None = None
 
 
 class ReviewPlaces:
-    """Places for `most` reviews. Where none is left, a peer that has more of them than the newcomer's gives one up."""
+    """Places for `most` reviews. If all are taken, a client that holds more of them than the new one gives one up."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -31,7 +31,7 @@ class ReviewPlaces:
 
     @contextlib.contextmanager
     def hold(self, peer: str) -> Iterator[QueuePlace]:
-        """A place, until the block ends. Raises Fault where there is none."""
+        """Hold a place until the block ends. Raises Fault if there is none."""
         if self._count >= self._most and not self._free_one_for(peer):
             raise self._refusal()
         place = QueuePlace(peer)
@@ -46,7 +46,7 @@ class ReviewPlaces:
                 del self._held[peer]
 
     def _free_one_for(self, peer: str) -> bool:
-        """Whether another peer's review that waits was refused: the youngest of the peer that has most."""
+        """Refuse the newest waiting review of the client with most places; return whether a place becomes free."""
         largest = max(self._held.values(), key=len, default=[])
         if len(largest) <= len(self._held.get(peer, ())) + 1:
             return False
@@ -61,7 +61,7 @@ class ReviewPlaces:
 
 
 class Turns:
-    """One review at a time has its turn; the next one is of the peer that had none for the longest time."""
+    """One review runs at a time; the next turn goes to the client that has waited longest since its last one."""
 
     def __init__(self) -> None:
         self._is_taken = False
@@ -69,7 +69,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def take(self, place: QueuePlace, deadline: float) -> AsyncIterator[None]:
-        """The turn, until the block ends. Raises TimeoutError after the deadline, Fault where the place is given up."""
+        """Hold the turn until the block ends. Raises TimeoutError at the deadline, or Fault if the place was given up."""
         if self._is_taken:
             await self._wait(place, deadline)
         self._is_taken = True
@@ -86,7 +86,7 @@ class Turns:
                 await turn
         except BaseException:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._pass_on()  # it came at the moment of giving up
+                self._pass_on()  # the turn arrived just as the wait ended
             raise
         finally:
             place.turn = None
@@ -97,7 +97,7 @@ class Turns:
             del self._waiting[peer]
             turn = turns.popleft()
             if turns:
-                self._waiting[peer] = turns  # behind the other peers
+                self._waiting[peer] = turns  # behind the other clients
             if not turn.done():
                 turn.set_result(None)
                 return

@@ -1,4 +1,4 @@
-"""The server's life: sockets, bounds, tasks, and an end that finishes what was begun."""
+"""Run the webhook server: sockets, limits, tasks, and a shutdown that completes reviews in progress."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from netinit.webhook.settings import SECOND, ServeSettings
 
 __all__ = ["run"]
 
-_DRAIN_SECONDS = 15.0  # for reviews that were begun
+_DRAIN_SECONDS = 15.0  # for reviews in progress
 _MONITORING_CONNECTIONS = 64
 _SPARE_DESCRIPTORS = 256  # for files and the API, and for connections that are being closed
-_MEMORY_FOR_CONNECTION = 512 << 10  # bytes of the limit: one with TLS and half a head takes a fifth of that
+_MEMORY_FOR_CONNECTION = 512 << 10  # bytes of the memory limit: one with TLS and half its headers takes a fifth
 _FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 64, 512
-_FEWEST_BYTES, _MOST_BYTES = 8 << 20, 32 << 20  # of bodies; a sixteenth of the memory between them
+_FEWEST_BYTES, _MOST_BYTES = 8 << 20, 32 << 20  # for request bodies: a sixteenth of the memory limit, within these bounds
 
 
 def run(settings: ServeSettings) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code. Raises ConfigError where it cannot listen."""
+    """Serve until SIGTERM or SIGINT; return the exit code. Raises ConfigError if a port cannot be opened."""
     log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
     for notice in settings.notices():
         log.event("warn", notice)
@@ -40,14 +40,14 @@ def run(settings: ServeSettings) -> int:
 
 
 class _Server:
-    """All parts, put together."""
+    """All parts of the server, connected."""
 
     def __init__(self, settings: ServeSettings, log: EventLog) -> None:
         self._settings = settings
         self._log = log
         self._state = state = ServingState()
         memory = memory_limit() or _MOST_CONNECTIONS * _MEMORY_FOR_CONNECTION * 2
-        most = settings.most_connections or _between(_FEWEST_CONNECTIONS, memory // _MEMORY_FOR_CONNECTION, _MOST_CONNECTIONS)
+        most = settings.most_connections or _clamp(_FEWEST_CONNECTIONS, memory // _MEMORY_FOR_CONNECTION, _MOST_CONNECTIONS)
         allow_descriptors(most + _MONITORING_CONNECTIONS + _SPARE_DESCRIPTORS)
         self._certificates = CertificateLoader(settings, state, log)
         self._controller = Controller(settings, state, self._certificates, log)
@@ -57,14 +57,14 @@ class _Server:
             log=log,
             metrics=metrics,
             most_reviews=settings.most_reviews,
-            most_bytes=_between(_FEWEST_BYTES, memory // 16, _MOST_BYTES),
+            most_bytes=_clamp(_FEWEST_BYTES, memory // 16, _MOST_BYTES),
             wants_certificate=bool(settings.client_ca_file),
         )
         self._reviews = HttpListener(application, most_connections=most, dropped=metrics.count_dropped)
         self._monitoring = HttpListener(Monitoring(state, metrics), most_connections=_MONITORING_CONNECTIONS)
 
     async def run(self, reviews: socket.socket, monitoring: socket.socket) -> None:
-        """Serves until SIGTERM or SIGINT."""
+        """Serve until SIGTERM or SIGINT."""
         adopt_library_logs(self._log)
         stop_requested = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,12 +81,12 @@ class _Server:
         await self._monitoring.close(1.0)
 
     async def _drain(self) -> None:
-        """Goes on until nobody sends new reviews, then takes no more connections and finishes what was begun."""
+        """Keep serving until the API server has stopped sending reviews, then close the ports and complete those in progress."""
         self._state.draining = True
         await asyncio.sleep(self._settings.shutdown_delay / SECOND)
         if not await self._reviews.close(_DRAIN_SECONDS):
             self._log.event("error", f"reviews were cut off: they were not done within {_DRAIN_SECONDS:.0f} s")
 
 
-def _between(least: int, value: int, most: int) -> int:
+def _clamp(least: int, value: int, most: int) -> int:
     return min(max(least, value), most)

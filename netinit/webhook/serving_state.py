@@ -1,4 +1,4 @@
-"""What the server works with at this moment, and what is wrong: written by the controller, read by whoever answers requests."""
+"""The current values of the server, and its problems: written by the controller, read when answering requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Problems", "ServingState"]
 
 
 class Problems(dict[str, str]):
-    """What is wrong now, by what it is about."""
+    """Current problems by subject."""
 
     def note(self, subject: str, problem: str) -> None:
-        """Sets the problem of a subject; an empty one says that nothing is wrong with it any more."""
+        """Set the problem of a subject; an empty one clears it."""
         if problem:
             self[subject] = problem
         else:
@@ -26,9 +26,10 @@ class Problems(dict[str, str]):
 
 @dataclass(slots=True)
 class ServingState:
-    """The values in use. `certificate_expires` is in seconds of the epoch, 0 where there is no certificate yet.
+    """The values in use.
 
-    `awaited` are the kinds of objects that decide about pods and have not been listed yet.
+    `certificate_expires`: seconds since the epoch, 0 without a certificate. `awaited`: kinds of objects that affect
+    injection and have not been listed yet.
     """
 
     served: Served | None = None
@@ -42,26 +43,26 @@ class ServingState:
     cluster_problems: Problems = field(default_factory=Problems)
 
     def namespace(self, name: str) -> Namespace:
-        """What is known of a namespace."""
+        """Return the known labels and annotations of a namespace."""
         known = mapping(self.namespaces.get(name))
         return Namespace(name=name, labels=mapping(known.get("labels")), annotations=mapping(known.get("annotations")))
 
     def has_cluster_error(self) -> bool:
-        """Whether the cluster's API cannot be asked, or refuses something."""
+        """Whether the API is unreachable or rejects a request."""
         return bool(self.cluster_problems or "cluster" in self.problems)
 
     def find_obstacle(self) -> str:
-        """What is missing for a review to be answered, or nothing."""
+        """Return why reviews cannot be answered yet; empty if they can."""
         if self.served is None:
             return "there is no configuration yet"
         return f"the cluster's {' and '.join(sorted(self.awaited))} have not been read yet" if self.awaited else ""
 
     def is_ready(self) -> bool:
-        """Whether reviews can be answered, and the server is not about to end."""
+        """Whether reviews can be answered and the server is not shutting down."""
         return all(passed for _, passed, _ in self._checks())
 
     def report(self, *, verbose: bool) -> str:
-        """The text of /readyz: `ok`, or where it is not, or `verbose`, all that is known."""
+        """Return the text of /readyz: `ok`, or the checks and problems if it is not ready or `verbose`."""
         checks = self._checks()
         is_ready = all(passed for _, passed, _ in checks)
         if is_ready and not verbose:
@@ -74,7 +75,7 @@ class ServingState:
         return "\n".join([*lines, "ready" if is_ready else "not ready", ""])
 
     def _checks(self) -> list[tuple[str, bool, str]]:
-        """Name, whether it is as it must be, and a detail."""
+        """Return the checks: name, whether it passed, and a detail."""
         served, expires = self.served, self.certificate_expires
         configuration = f"generation {served.generation}, version {served.version}, of {served.origin}" if served else "none yet"
         return [
@@ -86,5 +87,5 @@ class ServingState:
 
 
 def format_date(seconds: float) -> str:
-    """A time of the epoch as RFC 3339 has it."""
+    """Format seconds since the epoch as RFC 3339."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,4 +1,4 @@
-"""What `netinit webhook serve` is asked: one declaration a flag, with the names that Istio's injector gave them. Pure."""
+"""The options of `netinit webhook serve`: one declaration per flag, named as in Istio's injector. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REMOVED = {
     "processes": "Has no effect since the server is one process; run more replicas. The next release refuses it.",
     "state_folder": "Has no effect since the server is one process, which writes no files. The next release refuses it.",
 }
-"""The fields of flags that are accepted with this notice for one release after they lost their effect."""
+"""Flags without effect that are accepted for one more release, by field: the notice to print."""
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
@@ -39,7 +39,7 @@ _LONGEST = 10 * 365 * 24 * _HOUR
 
 
 def read_duration(text: str) -> int:
-    """Nanoseconds of Go's 1h30m, 2s, 500ms; nothing at all is 0s."""
+    """Parse a Go duration (1h30m, 2s, 500ms) into nanoseconds. Raises ValueError."""
     parts = _PART.findall(text)
     if text == "0":
         return 0
@@ -60,11 +60,11 @@ def _write_duration(nanoseconds: int) -> str:
 
 _DURATION = Kind(metavar="DURATION", read=read_duration, write=_write_duration)
 _TEXT = Kind(metavar="NAME", read=str)
-_YES = Kind(metavar="true|false", read=read_bool, write=write_bool, words=("true", "false"))
+_BOOL = Kind(metavar="true|false", read=read_bool, write=write_bool, words=("true", "false"))
 
 
 class ServeSettings(DeclaredOptions):
-    """The server's settings. Durations are nanoseconds; an empty text is as good as none."""
+    """The server's settings. Durations are in nanoseconds; an empty text means not set."""
 
     inject_config: str = plain(
         "--injectConfig", PATH, default="",
@@ -94,7 +94,7 @@ class ServeSettings(DeclaredOptions):
         help_text="Run the proxy as a native sidecar, which is an init container that keeps running; auto: where every kubelet is "
         "1.33 or later, for which nodes are watched.")
     dual_stack: bool = plain(
-        "--dual-stack", _YES, default=False, also=("ISTIO_DUAL_STACK",),
+        "--dual-stack", _BOOL, default=False, also=("ISTIO_DUAL_STACK",),
         help_text="Capture IPv6 in every pod that has an IPv6 address, as proxyMetadata ISTIO_DUAL_STACK of the mesh does.")
     ipv6: str = plain(
         "--ipv6", OF_IPV6, default=AUTO,
@@ -129,10 +129,10 @@ class ServeSettings(DeclaredOptions):
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
     context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
     watch_namespaces: bool = plain(
-        "--watchNamespaces", _YES, default=False,
+        "--watchNamespaces", _BOOL, default=False,
         help_text="Watch namespaces for the annotations from which OpenShift's user ids follow.")
     watch_proxy_configs: bool = plain(
-        "--watchProxyConfigs", _YES, default=False,
+        "--watchProxyConfigs", _BOOL, default=False,
         help_text="Watch ProxyConfig resources (networking.istio.io), and merge them into the pods' proxy configuration.")
     health_file: str = plain(
         "--healthCheckFile", PATH, default="", help_text="Write ok to this file as long as the server is healthy.",
@@ -154,29 +154,29 @@ class ServeSettings(DeclaredOptions):
 
     @property
     def injection(self) -> InjectionSettings:
-        """What the injector is started with."""
+        """The initial settings of the injector."""
         return InjectionSettings(
             revision=self.revision, native_sidecars=self.native_sidecars is True, compliance_policy=self.compliance_policy,
             kubelets=Kubelets() if self.watches_nodes else None, proxy_metadata=self._proxy_metadata(),
         )
 
     def notices(self) -> list[str]:
-        """A sentence for each flag that was given and has no effect any more."""
+        """Return a sentence for each flag that is set and no longer has an effect."""
         return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
 
     def _proxy_metadata(self) -> dict[str, str]:
-        """What these settings add to the mesh's."""
+        """Return the variables to add to the mesh's proxyMetadata."""
         found = {DUAL_STACK: "true"} if self.dual_stack else {}
         return found if self.ipv6 == AUTO else {**found, IPV6_OF_PODS: self.ipv6}
 
     @property
     def watches_nodes(self) -> bool:
-        """Whether the nodes decide about native sidecars."""
+        """Whether native sidecars depend on the nodes' kubelets."""
         return self.native_sidecars == AUTO
 
     @property
     def uses_cluster(self) -> bool:
-        """Whether something is read from the API or written to it."""
+        """Whether a setting needs access to the API."""
         return any((
             self.config_map, self.mesh_map, self.values_map, self.certificate_secret, self.webhook_config, self.watch_namespaces,
             self.watch_proxy_configs, self.watches_nodes,

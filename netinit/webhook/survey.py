@@ -1,4 +1,4 @@
-"""What a cluster holds of an installation, for lint, and its workloads, for compare."""
+"""Read from a cluster the objects of an installation, for lint, and its workloads, for compare."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
 __all__ = ["find_workloads", "survey"]
 
-_ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, PROXY_CONFIGS)
+_LINTED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, PROXY_CONFIGS)
 _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS, JOBS, PODS)
 _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
 
 
 def survey(context: str, kubeconfig: str) -> list[Tree]:
-    """The objects of the cluster that matter. Kinds that the caller may not read are left out; ClusterError otherwise."""
+    """Return the objects to lint, without the kinds that the caller may not read. Raises ClusterError if webhooks cannot be read."""
     return asyncio.run(_survey(context, kubeconfig))
 
 
 async def _survey(context: str, kubeconfig: str) -> list[Tree]:
     trees: list[Tree] = []
     async with Client(find_access(kubeconfig=kubeconfig, context=context)) as client:
-        for resource in _ASKED:
+        for resource in _LINTED:
             try:
                 found, _ = await client.list(resource)
             except ClusterError as error:
@@ -62,7 +62,7 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
 
 
 def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
-    """The cluster's workloads that no other one controls, of all namespaces where none is named. Raises ClusterError."""
+    """Return the workloads without an owner among them; in all namespaces if `namespace` is empty. Raises ClusterError."""
     return asyncio.run(_find_workloads(context, kubeconfig, namespace))
 
 
@@ -83,6 +83,6 @@ def _typed(resource: Resource, found: list[Tree]) -> list[Tree]:
 
 
 def _namespaces(trees: list[Tree]) -> set[str]:
-    """Where the webhooks lead to, and keep their certificates."""
+    """Return the namespaces of the webhooks' Services, which also have the certificates."""
     hooks = [mapping(hook) for tree in trees for hook in sequence(tree.get("webhooks"))]
     return {string(mapping(mapping(hook.get("clientConfig")).get("service")).get("namespace")) for hook in hooks} - {""}

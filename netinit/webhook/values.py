@@ -1,4 +1,4 @@
-"""Whether values are what the chart's schema asks for: the words of JSON Schema (draft 7) that it uses. Pure."""
+"""Validate values against the chart's schema: the keywords of JSON Schema (draft 7) that it uses. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def find_problems(value: Any, schema: Tree, path: Sequence[str] = ()) -> Iterator[str]:
-    """A sentence for each value that is not what the schema asks for; it names the value by its path."""
+    """Yield a sentence for each value that violates the schema, with its path."""
     name = quote(".".join(path)) if path else "the values"
     if "anyOf" in schema:
         if all(any(True for _ in find_problems(value, one, path)) for one in schema["anyOf"]):
@@ -35,31 +35,31 @@ def find_problems(value: Any, schema: Tree, path: Sequence[str] = ()) -> Iterato
     if "enum" in schema and value not in schema["enum"]:
         yield f"{name}: {_show(value)} is none of {', '.join(map(str, schema['enum']))}"
     if isinstance(value, str):
-        yield from _of_text(value, schema, name)
+        yield from _check_text(value, schema, name)
     elif isinstance(value, int):
         if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
             yield f"{name}: {value} must be from {schema.get('minimum', 'any')} to {schema.get('maximum', 'any')}"
     elif isinstance(value, list):
-        yield from _of_list(value, schema, path)
+        yield from _check_list(value, schema, path)
     elif isinstance(value, dict):
-        yield from _of_mapping(value, schema, path)
+        yield from _check_mapping(value, schema, path)
 
 
 KEYWORDS = frozenset((
     *_ANNOTATIONS, "anyOf", "type", "enum", "pattern", "minLength", "minimum", "maximum", "uniqueItems", "items", "properties",
     "additionalProperties",
 ))  # fmt: skip
-"""The words that are understood."""
+"""The supported keywords of JSON Schema."""
 
 
-def _of_list(value: list[Any], schema: Tree, path: Sequence[str]) -> Iterator[str]:
+def _check_list(value: list[Any], schema: Tree, path: Sequence[str]) -> Iterator[str]:
     if schema.get("uniqueItems") and any(one in value[:at] for at, one in enumerate(value)):
         yield f"{quote('.'.join(path))}: {_show(value)} has one of them twice"
     for at, one in enumerate(value):
         yield from find_problems(one, mapping(schema.get("items")), (*path, str(at)))
 
 
-def _of_mapping(value: Tree, schema: Tree, path: Sequence[str]) -> Iterator[str]:
+def _check_mapping(value: Tree, schema: Tree, path: Sequence[str]) -> Iterator[str]:
     known, others = mapping(schema.get("properties")), schema.get("additionalProperties", {})
     for key, one in value.items():
         if key not in known and others is False:
@@ -68,7 +68,7 @@ def _of_mapping(value: Tree, schema: Tree, path: Sequence[str]) -> Iterator[str]
             yield from find_problems(one, known.get(key, mapping(others)), (*path, key))
 
 
-def _of_text(value: str, schema: Tree, name: str) -> Iterator[str]:
+def _check_text(value: str, schema: Tree, name: str) -> Iterator[str]:
     if len(value) < schema.get("minLength", 0):
         yield f"{name}: it must not be empty"
     elif "pattern" in schema and not re.search(schema["pattern"], value):

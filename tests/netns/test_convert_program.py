@@ -29,7 +29,6 @@ def program(tmp_path):
     return path
 
 
-
 @pytest.mark.netns
 def test_the_program_s_rules_are_compared_and_nothing_of_it_is_left(program, capsys, require_netns):
     needs("iptables-nft")
@@ -52,3 +51,29 @@ def test_a_program_that_fails_is_an_error_with_its_own_words(program, capsys, re
     done = capsys.readouterr()
     assert (code, done.out) == (1, "")
     assert "' ended with 7: what is connect" in done.err
+
+
+@pytest.mark.netns
+def test_the_program_s_own_name_says_which_words_stand_before_its_flags(tmp_path, capsys, require_netns):
+    needs("iptables-nft")
+    program = tmp_path / "pilot-agent"
+    program.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\niptables-nft -t nat -N ISTIO_REDIRECT\niptables-nft -t nat -A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n')
+    program.chmod(0o755)
+    code = start.run(["netinit", "convert", "--from", "istio", "--format", "json", "--verify", str(program), "--", "istio-iptables", "-p", "15001", "-i", "*"], {})
+    assert (tmp_path / "words").read_text() == "istio-iptables -p 15001 -i *\n"
+    told = [who for one in json.loads(capsys.readouterr().out)["proof"]["differences"] for who in one["who"]]
+    assert code == 3
+    assert told
+    assert not [who for who in told if who.startswith("IPv6")], "the pod's first address is IPv4: neither captures IPv6 there"
+
+
+@pytest.mark.netns
+def test_a_program_that_makes_no_rules_proves_nothing(tmp_path, capsys, require_netns):
+    needs("iptables-nft")
+    program = tmp_path / "pilot-agent"
+    program.write_text("#!/bin/sh\necho this is the help\n")
+    program.chmod(0o755)
+    code = start.run(["netinit", "convert", "--from", "istio", "--verify", str(program), "--", "-p", "15001"], {})
+    done = capsys.readouterr()
+    assert (code, done.out) == (1, "")
+    assert "made no rules, with istio-iptables -p 15001; name what makes them" in done.err

@@ -245,6 +245,25 @@ def test_where_the_way_depends_on_more_than_the_destination_both_ways_are_answer
     assert audited.returncode == 4, audited.stdout
 
 
+@pytest.mark.parametrize("backend", ["iptables-nft", "nftables"])
+@pytest.mark.parametrize("network", ["198.19.0.0/16", "fd19::/64"])
+def test_networks_that_routes_deliver_to_this_host_are_answered_as_the_kernel_does(pod, backend, network):
+    needs(backend)
+    flags = [*SIDECAR, "--backend", backend, "--ipv6", "on"]
+    start_servers(pod)
+    apply_in(pod, Options.from_argv(flags))
+    pod.run(["ip", "route", "add", "local", network, "dev", "lo"], check=True)
+    address = network.partition("/")[0].removesuffix("0.0") + ("1" if ":" in network else "1.1")
+    fates = {"app": ("direct", "stays in the pod"), "proxy": ("captured", "15001"), "inbound": ("captured", "15006")}
+    for uid in (APP_ID, PROXY_ID):
+        end = pod.probe([Probe(address, 80, uid=uid, gid=uid)])[0]
+        source = end.peer.rpartition(":")[0].strip("[]")  # the kernel's choice, which may be the address of the pass-through cluster
+        verdict, words = fates.get("inbound" if uid == PROXY_ID and end.server == "proxy" else end.server, ("dropped", ""))
+        told = explain(pod, "--from", source, "--to", f"[{address}]:80" if ":" in address else f"{address}:80", "--uid", str(uid), "--gid", str(uid), *flags)
+        assert told["verdict"] == verdict, (uid, end, told["sentence"])
+        assert words in told["sentence"], (uid, end, told["sentence"])
+
+
 def test_datagrams_to_broadcast_addresses_and_groups_reach_the_application(pod):
     needs("iptables-nft")
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))

@@ -408,6 +408,12 @@ def test_an_agent_whose_socket_was_taken_away_ends_to_be_started_anew(api, tmp_p
         assert node.ask("ADD", netns=pod.path)[0] == 0
 
 
+def test_an_agent_answers_for_its_own_readiness_and_for_no_other_agent_s(api, tmp_path):
+    with Node(tmp_path, api, "--instance", "newer", wait=False) as node:
+        node.until(lambda: node.get("/readyz/newer")[0] == 200, "ready")
+        assert [node.get(path)[0] for path in ("/readyz/newer", "/readyz/older", "/readyz", "/livez")] == [200, 404, 404, 200]
+
+
 def test_the_next_version_takes_the_place_of_the_one_before_and_no_pod_waits(api, tmp_path, pod):
     """As in an upgrade: both are there for a while, and share the port of metrics and health until the older one leaves it."""
     api.put(make_pod("web"))

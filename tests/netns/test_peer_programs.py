@@ -22,7 +22,7 @@ import peers
 from audit_rows import CAPTURED, find_row
 from conversations import make_socket, track
 from netinit.cli.explain import answer_question
-from netinit.cli.rule_sources import Question, find_ground, make_packets
+from netinit.cli.rule_sources import Question, find_rule_source, make_packets
 from netinit.lab import Pod
 from netinit.options import Options
 from peer_probes import ALL_OUTSIDE, POD, asked, fates, start
@@ -80,9 +80,9 @@ def test_explain_and_audit_say_of_each_connection_what_becomes_of_it(path, args,
     with Pod(outside=ALL_OUTSIDE) as pod:
         start(pod, options, (4, 6))
         run_program(pod, program, path, args)
-        ground = find_ground(Options(pid=pod.pid), (), "", (), live=True)
+        rule_source = find_rule_source(Options(pid=pod.pid), (), "", (), live=True)
         audited = json.loads(run_tool(pod, "audit", "--live", "--full", "--json").stdout)["pods"][0]
-        told = {one.name: (explained(ground, one), sorted_by(audited["traffic"], one)) for one in wanted}
+        told = {one.name: (explained(rule_source, one), sorted_by(audited["traffic"], one)) for one in wanted}
         happened = fates_of(pod, wanted)
         happened |= fates_of(pod, [one for one in wanted if told[one.name] != (happened[one.name],) * 2])  # late answers
     assert set(happened.values()) > {"direct"}
@@ -95,15 +95,15 @@ def fates_of(pod, wanted):
     return {name: fate if fate.startswith("proxy ") else "direct" for name, fate in fates(pod, wanted).items()}
 
 
-def explained(ground, one):
+def explained(rule_source, one):
     """What explain answers to a connection, as its fate."""
     probe = one.probe
     inbound = {"direction": "inbound", "source": CLIENT[ip_address(probe.host).version], "uid": "", "gid": ""}
     outbound = {"direction": "outbound", "source": "", "uid": str(probe.uid), "gid": str(probe.gid)}
     about = inbound if one.inbound else outbound
     question = Question(to=probe.host, to_port=str(probe.port), udp=probe.udp, interface="", mark=0, **about)
-    ((_, packet),) = make_packets(question, ground)
-    _, answer, _ = answer_question(ground, packet)
+    ((_, packet),) = make_packets(question, rule_source)
+    _, answer, _ = answer_question(rule_source, packet)
     return f"proxy {answer.trace.redirect_port}" if answer.verdict == "captured" else answer.verdict
 
 

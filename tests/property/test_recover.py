@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 
 from netinit.base.net import FAMILIES
 from netinit.options import Options
-from netinit.rules.infer_options import Recovered, from_chains, from_listings
+from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
 from netinit.rules.iptables.write import ListedTable, Listing, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
@@ -39,7 +39,7 @@ def listings_of(made: Plan) -> dict:
     return listings
 
 
-def unnamed(found: Recovered, options: Options) -> str:
+def unnamed(found: InferredOptions, options: Options) -> str:
     """What is wrong with options that were read back to another plan; empty where what they lack is named."""
     if found.options is None:
         return f"nothing was read: {found.unread}"

@@ -1,1 +1,1 @@
-"""`netinit audit`: `command` asks, `report` says what was found, `text`, `markdown` and `page` (HTML) show it."""
+"""`netinit audit`: `command` runs it, `report` collects the results, `text` and `page` (HTML) format them."""

@@ -1,4 +1,4 @@
-"""The assertions of --assert: a sentence, or a file of them."""
+"""Reads the assertions of --assert: a sentence, or a file of sentences."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from netinit.options.kinds import quote_value
 from netinit.simulate.audit.grammar import Assertion, parse_assertion
 
 SENTENCE = " is "
-MOST = 500  # of a run: each is a proof over all packets
+MOST = 500  # per run: each is a proof over all packets
 
 
 def read_assertions(given: Sequence[str]) -> list[Assertion]:
-    """Every assertion of the sentences and files. One OptionError with all that is wrong."""
+    """Parse all assertions of the sentences and files. Raises one OptionError with all problems."""
     found: list[Assertion] = []
     problems: list[str] = []
     for text in given:
@@ -34,7 +34,7 @@ def read_assertions(given: Sequence[str]) -> list[Assertion]:
 
 
 def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
-    """Each sentence of a file with its name and line, as netinit/data/assertions.schema.json describes it."""
+    """Yield each sentence of a file with its name and line; the format is netinit/data/assertions.schema.json."""
     import yaml
 
     try:
@@ -43,7 +43,7 @@ def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
         hint = f'; a sentence has the word "is": "outbound tcp{SENTENCE}captured"'
         raise OptionError(*[f"{problem}{hint}" for problem in error.problems]) from None
     try:
-        goyaml.load(text)  # refuses what is too deep, or too much, for the composer, which alone knows lines
+        goyaml.load(text)  # rejects excessive depth or size before the composer, which alone provides line numbers
         tree = yaml.compose(text, yaml.SafeLoader)
     except (ParseError, yaml.YAMLError) as error:
         raise OptionError(f"--assert: {quote_value(file)} is not YAML: {getattr(error, 'problem', None) or error}") from None

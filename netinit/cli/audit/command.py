@@ -1,4 +1,4 @@
-"""`netinit audit`: what of all traffic does not go through the proxy."""
+"""`netinit audit`: the traffic that bypasses the proxy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.findings.formats import FORMATS, render
 from netinit.cli.findings.ignored import ignore_options, read_ignored
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.rule_sources import RuleSource, find_ground, find_rule_sources, ground_options
+from netinit.cli.rule_sources import RuleSource, find_rule_source, find_rule_sources, rule_source_options
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
 
@@ -26,7 +26,7 @@ FOUND = 4
 
 @click.command("audit", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@ground_options
+@rule_source_options
 @click.option("--all-pods", is_flag=True, help="Audit the live rules of every pod of this node.")
 @click.option("--assert", "asserted", multiple=True, metavar="FILE|TEXT", help="Prove or refute what this says; repeatable.")
 @click.option("--fail-on", multiple=True, metavar="bypass[:CLASS]", help="Exit with 4 for a bypass (of a class); repeatable.")
@@ -63,20 +63,25 @@ def command(  # noqa: PLR0917
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
     accepted = read_ignored(ignored, ignore_file)
-    if as_json and form not in {"text", "json"}:
-        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
-    if full and form in FORMATS:
-        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
-    if all_pods and (pod or live or options.pid or options.netns):
-        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
-    grounds = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)
-    found = [examine(name, ground, assertions) for name, ground in grounds]
+    _refuse_contradictions(options, named=bool(pod or live), all_pods=all_pods, form=form, as_json=as_json, full=full)
+    rule_sources = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)
+    found = [examine(name, rule_source, assertions) for name, rule_source in rule_sources]
     if form in FORMATS and not as_json:
         issues = [issue for one in found for issue in list_issues(one, accepted)]
         show_artefact(render(form, "audit", issues, [one.name for one in found]))
     else:
         _show(found, "json" if as_json else form, full=full)
     return FOUND if any(fails(one, failing, accepted) for one in found) else 0
+
+
+def _refuse_contradictions(options: Options, *, named: bool, all_pods: bool, form: str, as_json: bool, full: bool) -> None:
+    """OptionError where one option leaves no sense to another."""
+    if as_json and form not in {"text", "json"}:
+        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
+    if full and form in FORMATS:
+        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
+    if all_pods and (named or options.pid or options.netns):
+        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
 
 
 def _show(found: list[Audited], form: str, *, full: bool) -> None:
@@ -93,42 +98,31 @@ def _show(found: list[Audited], form: str, *, full: bool) -> None:
 
 
 def _introduce(found: list[Audited]) -> None:
-    """Whose rules these are, and what is doubtful."""
+    """Print which rules are audited, and warnings about them."""
     for one in found:
         note(one.notes)
         warn(one.warnings)
 
 
 def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
-    """The live rules of every pod here that has any. NetinitError where there is none."""
-    grounds: list[tuple[str, RuleSource]] = []
+    """The live rules of every pod here that has any. Raises NetinitError if there is none."""
+    rule_sources: list[tuple[str, RuleSource]] = []
     without = 0
     for pid, program in find_pods():
         name = f"pid {pid} ({program})"
         try:
-            ground = find_ground(options.replace(pid=pid), (), "", (), live=True)
+            rule_source = find_rule_source(options.replace(pid=pid), (), "", (), live=True)
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue
-        if _has_rules(ground):
-            grounds.append((name, ground))
+        if rule_source.has_rules:
+            rule_sources.append((name, rule_source))
         else:
             without += 1
     if without:
         note([f"{count(without, 'network namespace')} of this node without any rule: not of a mesh"])
-    if not grounds:
+    if not rule_sources:
         raise NetinitError(
             "--all-pods: no pod of this node has rules that can be read; run it as root on the node, where its processes are seen"
         )
-    return grounds
-
-
-def _has_rules(ground: RuleSource) -> bool:
-    return any(
-        chain.rules
-        for found in ground.rulesets.values()
-        for ruleset in found.values()
-        for chains in ruleset.tables.values()
-        for chain in chains.values()
-    )
-
+    return rule_sources

@@ -1,4 +1,4 @@
-"""An audit as one self-contained HTML page: it loads nothing, and supports light and dark mode."""
+"""Renders an audit as a self-contained HTML page, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ details summary { cursor: pointer; color: var(--dim); } footer { margin-top: 3re
 
 
 def render_page(pods: list[dict[str, Any]], date: str) -> str:
-    """The page."""
+    """Render the page."""
     body = "\n".join(part for pod in pods for part in _pod(pod))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -45,7 +45,7 @@ def render_page(pods: list[dict[str, Any]], date: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Foreign text that commands neither a browser nor a reader's eye."""
+    """Neutralise foreign text: no markup, no control characters."""
     return escape_html(escape(text))
 
 

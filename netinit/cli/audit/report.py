@@ -1,4 +1,4 @@
-"""What an audit found, as the values that every format shows, and that JSON is."""
+"""The results of an audit as values shared by all output formats; JSON is these values."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ INTENT_WORDS = {
 }  # fmt: skip
 NOT_BY_DESIGN = (kinds.FOREIGN_RULES, kinds.NOT_KNOWN, kinds.CONFIGURATION)
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
-ASSERTION = "assertion"  # the kind of an issue
+ASSERTION = "assertion"  # kind of an issue
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One pod: its traffic, the assertions held against it, and what is to be said of it."""
+    """The results for one pod: its traffic, the rulings on assertions, notes and warnings."""
 
     name: str
     traffic: tuple[Traffic, ...]
@@ -50,39 +50,39 @@ class Audited:
     facts: PodFacts | None = None
 
 
-def subject_of(name: str, ground: RuleSource) -> AuditSubject:
-    """What is audited: families in which the pod has no address of its own are none of its."""
+def subject_of(name: str, rule_source: RuleSource) -> AuditSubject:
+    """The subject to audit, without families in which the pod has no address."""
     around = {
-        family: one for family, one in ground.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
+        family: one for family, one in rule_source.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
     }
-    rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in ground.rulesets.items()}
+    rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in rule_source.rulesets.items()}
     return AuditSubject(
-        name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted,
-        free=not ground.live, has_tunnel=ground.facts is not None and ground.facts.has_tunnel is True,
-        shared_owners=ground.facts.shared_owners if ground.facts else (),
-        ipv4_first=replace(subject_of(name, ground.ipv4_first), families=(IPV6,)) if ground.ipv4_first else None,
+        name, rulesets, around or rule_source.surroundings, rule_source.options, rule_source.origins, rule_source.wanted,
+        free=not rule_source.live, has_tunnel=rule_source.facts is not None and rule_source.facts.has_tunnel is True,
+        shared_owners=rule_source.facts.shared_owners if rule_source.facts else (),
+        ipv4_first=replace(subject_of(name, rule_source.ipv4_first), families=(IPV6,)) if rule_source.ipv4_first else None,
     )  # fmt: skip
 
 
-def examine(name: str, ground: RuleSource, assertions: Sequence[Assertion]) -> Audited:
-    """Audits one pod. TooManyPartsError."""
-    subject = subject_of(name, ground)
-    made = next(iter(ground.options.values()), None)
+def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
+    """Audit one pod. Raises TooManyPartsError."""
+    subject = subject_of(name, rule_source)
+    made = next(iter(rule_source.options.values()), None)
     options = format_options(made) if made else ""
     traffic = audit(subject)
-    warnings = (*ground.warnings, *_name_redirected(subject, traffic))
-    return Audited(name, traffic, rule_on(subject, assertions), options, ground.notes, warnings, ground.facts)
+    warnings = (*rule_source.warnings, *_name_redirected(subject, traffic))
+    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
 
 
 def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:
-    """Where the rules of another mesh send connections: whether its proxy listens there is not known."""
+    """Where another mesh's rules redirect connections; it is unknown whether its proxy listens there."""
     ports = sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})
     if subject.is_of_another_mesh:
         yield f"no rules of netinit here: what foreign rules redirect to port {', '.join(map(str, ports))} counts as captured"
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
-    """The bypasses that are not by design, and the assertions that are not proved; those of the codes `accepted` do not count."""
+    """Bypasses that are not by design and unproved assertions; those with a code in `accepted` carry the reason."""
     found = [
         Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
         for one in audited.traffic
@@ -99,7 +99,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
-    """Whether traffic of a kind in `failing`, or an assertion that is not proved, has a code that is not accepted."""
+    """Whether traffic of a kind in `failing`, or an unproved assertion, remains that is not accepted."""
     codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
     kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
@@ -107,7 +107,7 @@ def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]
 
 
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
-    """A pod as netinit/data/audit.schema.json describes it. `full`: all traffic, with the sets of packets that it is."""
+    """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
     return {
         "name": audited.name,
@@ -169,7 +169,7 @@ def _counterexample(shown: Explanation) -> Row:
 
 
 def read_fail_on(texts: Sequence[str]) -> frozenset[str]:
-    """The kinds of --fail-on, `bypass[:class]` each: a class is a kind, or by whose will. OptionError."""
+    """The kinds named by --fail-on, each `bypass[:class]`, where a class is a kind or a cause. Raises OptionError."""
     found: set[str] = set()
     classes: dict[str, tuple[str, ...]] = {kind.name: (kind.name,) for kind in kinds.BYPASSES}
     classes |= {INTENT_WORDS[intent]: tuple(one.name for one in kinds.BYPASSES if one.intent == intent) for intent in kinds.INTENTS}
@@ -188,7 +188,7 @@ def count(number: int, word: str) -> str:
 
 
 def summarise(found: dict[str, Any]) -> str:
-    """The first line of a pod: how much passes the proxy by, and by whose will."""
+    """The first line of a pod's report: how many kinds of traffic bypass the proxy, by cause."""
     rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
     counts = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
     counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that cannot be evaluated") for text in counts]

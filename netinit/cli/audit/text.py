@@ -1,4 +1,4 @@
-"""An audit in a terminal, and in Markdown."""
+"""Formats an audit for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKUP = str.maketrans({one: f"\\{one}" for one in "\\`*_{}[]<>()#+-.!|~"})
 
 
 def render_text(pods: list[dict[str, Any]]) -> Lines:
-    """The pods one after the other: what passes the proxy by, then the assertions."""
+    """Format each pod's bypasses and assertions."""
     printed: list[str] = []
     for number, pod in enumerate(pods):
         printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
@@ -26,7 +26,7 @@ def render_text(pods: list[dict[str, Any]]) -> Lines:
 
 
 def heading(row: dict[str, Any]) -> str:
-    """By whose will, the kind, and where it is captured the port."""
+    """The cause, the kind and, if captured, the proxy's port."""
     port = f" {row['port']}" if row["port"] else ""
     return f"{row['title']}{port}"
 
@@ -58,12 +58,12 @@ def _ruling(ruling: dict[str, Any]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """A text that means nothing in Markdown."""
+    """Escape text for Markdown."""
     return escape(text).translate(_MARKUP)
 
 
 def render_markdown(pods: list[dict[str, Any]]) -> str:
-    """A section for each pod, with tables."""
+    """Format a section with tables per pod."""
     parts = ["# Audit of traffic", ""]
     for pod in pods:
         parts += [f"## {_plain(pod['name'])}", "", f"{_plain(summarise(pod))}.", ""]

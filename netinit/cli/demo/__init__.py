@@ -1,1 +1,1 @@
-"""`netinit demo`: `play` makes a pod in the laboratory and yields what happens, `command` shows it."""
+"""`netinit demo`: `play` runs the demonstration in a pod of network namespaces, `command` prints it."""

@@ -11,7 +11,7 @@ from netinit.cli.flags import HELP_NAMES
 
 FAILED = 1
 MARKS = {play.GOOD: "✔", play.BAD: "✘"}
-PLAIN_MARKS = {play.GOOD: "ok", play.BAD: "NO"}  # where the terminal's encoding has neither
+PLAIN_MARKS = {play.GOOD: "ok", play.BAD: "NO"}  # for encodings without either symbol
 STYLES = {play.TITLE: "1;36", play.CHAIN: "1", play.COMMENT: "2", play.GOOD: "32", play.BAD: "1;31", play.TEXT: ""}
 
 
@@ -43,7 +43,7 @@ def command(backend: str) -> int:
 
 
 def summarise(kinds: list[str]) -> play.Line:
-    """The last line: how many of the things that were looked at are right."""
+    """The last line: how many checks passed."""
     wrong, right = kinds.count(play.BAD), kinds.count(play.GOOD)
     if wrong:
         return play.Line(play.TITLE, f"{wrong} of {wrong + right} things are not as they must be")
@@ -51,7 +51,7 @@ def summarise(kinds: list[str]) -> play.Line:
 
 
 def show_line(line: play.Line, *, colour: bool, marks: dict[str, str]) -> None:
-    """Prints the line, a title with a blank line before it."""
+    """Print a line; titles follow a blank line."""
     style = STYLES[line.kind] if colour else ""
     if line.kind == play.TITLE:
         show_painted([])

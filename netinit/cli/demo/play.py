@@ -1,7 +1,7 @@
-"""The demonstration: a pod, its plan, real connections through the rules, and the namespace as it was before.
+"""The demonstration: a pod, its plan, real connections through the rules, and the restored namespace.
 
-Everything that is claimed is looked at: servers say where a connection arrived, snapshots say what was left behind.
-`play` yields lines as things happen; how they look is the caller's business.
+Every claim is measured: servers report where connections arrived, snapshots show what was left behind. `play` yields
+lines as events happen; the caller formats them.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from netinit.rules.render import ip_commands
 
 TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "good", "bad"
 
-# What Istio's template passes for a sidecar. --ipv6 on: `auto` goes by the first address, which is an IPv4 one here.
+# As Istio's template passes for a sidecar. --ipv6 on, because `auto` follows the pod's first address, IPv4 here.
 SIDECAR_FLAGS = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
 CHOICES = (AUTO, *BACKENDS)
 OUTSIDE_SERVER = {4: "203.0.113.7", 6: "2001:db8::7"}
-PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
+PATIENCE = 3.0  # seconds until a connection counts as lost, even on a busy machine
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 PASSTHROUGH = {family.version: family.passthrough_address for family in FAMILIES}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line for the reader, and what kind of line it is; GOOD and BAD are things that were looked at."""
+    """A line of output and its kind; GOOD and BAD are results of checks."""
 
     kind: str
     text: str
@@ -58,7 +58,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A connection, who listens at the address that it names, and the port of the proxy that must get it, if any."""
+    """A connection, who listens at its destination, and the proxy port that must receive it (0: none)."""
 
     what: str
     probe: Probe
@@ -67,15 +67,15 @@ class Attempt:
 
     @property
     def dialled(self) -> str:
-        """The address that the connection names, in the notation of servers."""
+        """The connection's destination, in the servers' notation."""
         host = f"[{self.probe.host}]" if ":" in self.probe.host else self.probe.host
         return f"{host}:{self.probe.port}"
 
 
 def play(backend: str) -> Iterator[Line]:
-    """The whole story, line by line.
+    """Run the demonstration, yielding its lines.
 
-    LabError in one line, with the remedy, where no pod can be made; what applying raises where that fails.
+    Raises LabError, with a remedy, if no pod can be created, and the error of apply if that fails.
     """
     options = Options.from_argv([*shlex.split(SIDECAR_FLAGS), "--backend", backend])
     obstacle = find_obstacle() or find_missing_program(options)
@@ -97,7 +97,7 @@ def play(backend: str) -> Iterator[Line]:
 
 
 def present(pod: Pod) -> Iterator[Line]:
-    """Who is in the pod, and that nothing is in the way of connections before the rules are there."""
+    """Introduce the pod's processes, and show that connections work before the rules exist."""
     yield Line(TITLE, "A pod made of network namespaces")
     yield Line(TEXT, f"pod      {_join(_addresses(pod))}; held by process {pod.pid}")
     yield Line(TEXT, f"app      in it, uid {APP_ID}, on port 80")
@@ -109,7 +109,7 @@ def present(pod: Pod) -> Iterator[Line]:
 
 
 def attempts(pod: Pod) -> list[Attempt]:
-    """The connections of the demonstration, and where the sidecar's options send them, for both families."""
+    """The connections to make in both families, and where the sidecar's options send them."""
     app, proxy = APP_ID, PROXY_ID
     made = []
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
@@ -130,14 +130,14 @@ def attempts(pod: Pod) -> list[Attempt]:
 
 
 def control(pod: Pod, when: str) -> Iterator[Line]:
-    """The same connections while no rules are there: nothing else decides where they arrive."""
-    made = [attempt for attempt in attempts(pod) if attempt.probe.source is None]  # the rules come with the address ::6
+    """Make the same connections without rules: they arrive where they were sent."""
+    made = [attempt for attempt in attempts(pod) if attempt.probe.source is None]  # the source address ::6 exists only with the rules
     direct = [went_directly(attempt, arrival) for attempt, arrival in send(pod, made)]
     yield check(all(direct), f"{when} {sum(direct)} of {len(direct)} connections arrive where they are addressed")
 
 
 def send(pod: Pod, made: Sequence[Attempt]) -> list[tuple[Attempt, Arrival]]:
-    """Each attempt with where it arrived; all are under way at the same time."""
+    """Make all attempts concurrently and report where each arrived."""
     outer = [attempt for attempt in made if attempt.probe.uid is None]
     inner = [attempt for attempt in made if attempt.probe.uid is not None]
     found = dict(zip(outer, pod.client.probe([attempt.probe for attempt in outer]), strict=True))
@@ -146,18 +146,18 @@ def send(pod: Pod, made: Sequence[Attempt]) -> list[tuple[Attempt, Arrival]]:
 
 
 def went_directly(attempt: Attempt, arrival: Arrival) -> bool:
-    """Whether the addressee answered at the very address that was dialled."""
+    """Whether the server at the dialled address answered."""
     return arrival.server == attempt.addressee and arrival.local == attempt.dialled
 
 
 def was_captured(attempt: Attempt, arrival: Arrival) -> bool:
-    """Whether the proxy answered on the right port and the kernel gave it the address that was dialled."""
+    """Whether the proxy answered on the right port and saw the original destination."""
     at_proxy = (arrival.server, arrival.port) == ("proxy", attempt.captured_at)
     return at_proxy and arrival.original_destination == attempt.dialled
 
 
 def judge(attempt: Attempt, arrival: Arrival) -> Line:
-    """Where an attempt arrived, and whether that is where it must."""
+    """Report where an attempt arrived, and whether that is correct."""
     good = was_captured(attempt, arrival) if attempt.captured_at else went_directly(attempt, arrival)
     if arrival.outcome != "answered":
         place = str(arrival)
@@ -173,7 +173,7 @@ def judge(attempt: Attempt, arrival: Arrival) -> Line:
 
 
 def draw(plan: Plan) -> Iterator[Line]:
-    """The plan's chains in iptables' words, with the purpose of the rules and the option that caused them."""
+    """The plan's chains in iptables syntax, with each rule's purpose and option."""
     yield Line(TITLE, "The plan")
     yield Line(TEXT, f"netinit {SIDECAR_FLAGS}")
     for table in plan.tables:
@@ -184,13 +184,13 @@ def draw(plan: Plan) -> Iterator[Line]:
                 if rule.comment != said:
                     said = rule.comment
                     yield Line(COMMENT, f"  # {said} ({rule.origin_label})")
-                yield from (Line(TEXT, f"  {text}") for text in _spell(rule, plan))
+                yield from (Line(TEXT, f"  {text}") for text in _format_rule(rule, plan))
     besides = [command for family in plan.families for command in ip_commands(plan, family)]
     yield from (Line(TEXT, f"besides: {command}") for command in besides)
 
 
 def program(pod: Pod, options: Options) -> Iterator[Line]:
-    """Applies twice: the second time there must be nothing to do."""
+    """Apply twice; the second run must change nothing."""
     yield Line(TITLE, "Programming")
     for change in (True, False):
         started = time.perf_counter()
@@ -203,7 +203,7 @@ def program(pod: Pod, options: Options) -> Iterator[Line]:
 
 
 def inspect(pod: Pod, options: Options) -> Iterator[Line]:
-    """Reads the rules back from outside, by the process that holds the pod."""
+    """Verify the rules from outside, through the process that holds the pod."""
     yield Line(TITLE, "Verifying from outside, as an operator on the node")
     report = verify(options.replace(pid=pod.pid))
     count = len(report.differences)
@@ -213,7 +213,7 @@ def inspect(pod: Pod, options: Options) -> Iterator[Line]:
 
 
 def clean(pod: Pod, options: Options, before: str) -> Iterator[Line]:
-    """Removes the rules and compares the namespace with what it was."""
+    """Remove the rules and compare the namespace with its initial state."""
     yield Line(TITLE, "Removing")
     with pod.entered():
         outcome = remove(options)
@@ -230,7 +230,7 @@ def clean(pod: Pod, options: Options, before: str) -> Iterator[Line]:
 
 
 def check(good: bool, text: str) -> Line:
-    """A line about something that was looked at."""
+    """A line with the result of a check."""
     return Line(GOOD if good else BAD, text)
 
 
@@ -246,7 +246,7 @@ def _from(uid: int, host: str, source: str | None = None) -> Probe:
     return Probe(host, 80, uid=uid, gid=uid, source=source, timeout=PATIENCE)
 
 
-def _spell(rule: Rule, plan: Plan) -> list[str]:
+def _format_rule(rule: Rule, plan: Plan) -> list[str]:
     """The rule's texts; those of one family, where the families differ, with its name."""
     texts = {family: write_rule(rule, family) for family in plan.families if family in rule.families}
     if len(texts) == len(plan.families) and len({tuple(found) for found in texts.values()}) == 1:

@@ -1,1 +1,1 @@
-"""`netinit diff`: `command` asks, `sides` reads what is compared, `report` shows what is treated differently."""
+"""`netinit diff`: `command` runs it, `sides` reads what to compare, `report` formats the differences."""

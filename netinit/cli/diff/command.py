@@ -1,4 +1,4 @@
-"""`netinit diff`: which packets two sets of rules treat differently."""
+"""`netinit diff`: packets that two sets of rules treat differently."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def command(  # noqa: PLR0917
 def _find_pairs(  # noqa: PLR0917
     options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool
 ) -> list[Compared]:  # fmt: skip
-    """What is compared. OptionError where that is not plain."""
+    """The pairs to compare. Raises OptionError if the arguments are ambiguous."""
     if for_git:
         return read_git(sides)
     inside = live or bool(options.pid or options.netns)

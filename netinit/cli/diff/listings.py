@@ -1,4 +1,4 @@
-"""Rules in a file: what iptables-save and ip6tables-save print, of one family or of both, one after the other."""
+"""Reads rules from the output of iptables-save and ip6tables-save, for one family or both in sequence."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SOURCE = "rules"
 
 
 def is_listing(text: str) -> bool:
-    """Whether the text is rules and not a manifest: it has a line that begins a table."""
+    """Whether the text is a listing of rules (it begins a table) rather than a manifest."""
     return bool(_TABLE.search(text))
 
 
 def read_listings(text: str, name: str) -> RuleSource:
-    """The rules of a file, in the families that it has. ParseError, which names the file."""
+    """The rules in a file, by family. Raises ParseError naming the file."""
     rulesets: dict[Family, Ruleset] = {}
     for family, texts in _by_family(text).items():
         try:
@@ -42,7 +42,7 @@ def read_listings(text: str, name: str) -> RuleSource:
 
 
 def _by_family(text: str) -> dict[Family, list[str]]:
-    """The parts of a text: a line of the program that wrote them says of which family they are, else their addresses do."""
+    """Split a text by family, using the line of the program that wrote it, or else its addresses."""
     parts: dict[Family, list[str]] = {}
     begins = [*_HEAD.finditer(text)]
     ends = [*[one.start() for one in begins[1:]], len(text)]

@@ -1,4 +1,4 @@
-"""What two sets of rules treat differently, as lines and as JSON."""
+"""Formats what two sets of rules treat differently, as text and JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROVED = "no packet is treated differently: proved for all packets"
 
 
 def to_object(pair: Compared) -> dict[str, Any]:
-    """A pair as netinit/data/diff.schema.json describes it. TooManyPartsError."""
+    """A pair in the form of netinit/data/diff.schema.json. Raises TooManyPartsError."""
     found: dict[str, Any] = {"name": pair.name, "notes": list(pair.notes), "warnings": list(pair.warnings), "families": []}
     if pair.before is None or pair.after is None:
         return found | {"result": ONLY_BEFORE if pair.after is None else ONLY_AFTER, "differences": []}
@@ -44,7 +44,7 @@ def _change(one: FateChange) -> dict[str, Any]:
 
 
 def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
-    """The pairs one after the other, of each what matters most or all, and of several a line that sums up."""
+    """Format the pairs, abbreviated unless `full`, with a summary line for each if there are several."""
     printed: list[str] = []
     for pair in pairs:
         shown = pair["differences"] if full else pair["differences"][:MOST_SHOWN]

@@ -1,4 +1,4 @@
-"""What `netinit diff` compares: option sets, pods of manifests, the live rules."""
+"""Reads what `netinit diff` compares: option sets, pods in manifests, live rules."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.rule_sources import (
     RuleSource,
     complete_servers,
-    find_ground,
     find_planned,
+    find_rule_source,
     is_file,
     names_rules,
     read_file,
@@ -33,27 +33,27 @@ from netinit.simulate.ruleset import load_plan
 
 LIVE = "live"
 THIS_HOST = "both are compared on the devices and routes that the pod has now"
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # before a command, as in a shell and as audit prints options without a flag
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # precedes a command, as in a shell; audit prints options without a flag this way
 PROGRAMS = ("netinit", "apply", "istio-iptables")
-NOTHING = "/dev/null"  # git's name for a file that is not there
+NOTHING = "/dev/null"  # git's name for a missing file
 GIT = ("PATH", "OLD-FILE", "OLD-HEX", "OLD-MODE", "NEW-FILE", "NEW-HEX", "NEW-MODE")
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two sets of rules under one name; None for the side that does not have it."""
+    """Two sets of rules with a common name; a side that lacks it is None."""
 
     name: str
     before: AuditSubject | None
     after: AuditSubject | None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    routing: tuple[str, ...] = ()  # what the devices and routes of the live rules let past the proxy
+    routing: tuple[str, ...] = ()  # traffic that devices and routes of the live host divert from the proxy
 
 
 def read_git(words: tuple[str, ...]) -> list[Compared]:
-    """The pods of both revisions of a file, as git calls an external diff driver (git(1), GIT_EXTERNAL_DIFF)."""
-    if len(words) not in (1, len(GIT), len(GIT) + 2):  # one: unmerged; two more: renamed
+    """The pods of two revisions of a file, from git's arguments to an external diff driver (git(1), GIT_EXTERNAL_DIFF)."""
+    if len(words) not in (1, len(GIT), len(GIT) + 2):  # one argument: unmerged; two more: renamed
         raise OptionError(f"--git: git calls it with {' '.join(GIT)}; {len(words)} words were given")
     if len(words) == 1:
         return []
@@ -61,9 +61,9 @@ def read_git(words: tuple[str, ...]) -> list[Compared]:
 
 
 def read_manifests(old: str, new: str, select: str) -> list[Compared]:
-    """The pods of two manifests, by their names."""
+    """Pair the pods of two manifests by name."""
     before, after = (_read_pods(name, select) for name in (old, new))
-    if len(before) == len(after) == 1 and before.keys() != after.keys():  # one pod each: these are meant
+    if len(before) == len(after) == 1 and before.keys() != after.keys():  # one pod each: compare them despite their names
         (was, one), (now, other) = *before.items(), *after.items()
         return [_pair(f"{was} and {now}", one, other)]
     return [_pair(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
@@ -83,21 +83,24 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
 
 
 def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Compared:
-    grounds = [one for one in (before, after) if one]
+    rule_sources = [one for one in (before, after) if one]
     return Compared(
         name, subject_of(name, before) if before else None, subject_of(name, after) if after else None,
-        tuple(note for one in grounds for note in one.notes), tuple(warning for one in grounds for warning in one.warnings),
+        tuple(note for one in rule_sources for note in one.notes), tuple(warning for one in rule_sources for warning in one.warnings),
     )  # fmt: skip
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:
-    """Two option sets, files of pods or of rules, or the live rules. OptionError, ParseError."""
+    """Read two sides, each an option set, a file of pods or of rules, or the live rules.
+
+    Raises OptionError, ParseError.
+    """
     listings = {side: found for side in (old, new) if (found := _read_listings(side))}
     if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")
-    live = find_ground(options, (), "", (), live=True) if LIVE in (old, new) else None
+    live = find_rule_source(options, (), "", (), live=True) if LIVE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
-    return [in_common(beside(_pair(f"{old} and {new}", before, after), live))]
+    return [restrict_to_common_families(on_live_host(_pair(f"{old} and {new}", before, after), live))]
 
 
 def _is_file(side: str) -> bool:
@@ -105,7 +108,7 @@ def _is_file(side: str) -> bool:
 
 
 def _read_listings(side: str) -> RuleSource | None:
-    """The rules that a file, or stdin, holds; None where it holds none. Manifests come from named files alone."""
+    """The rules in a file or on stdin, or None if it holds none; manifests are read only from named files."""
     if not _is_file(side):
         return None
     text = read_file(side, "diff")
@@ -116,8 +119,8 @@ def _read_listings(side: str) -> RuleSource | None:
     return None
 
 
-def in_common(pair: Compared) -> Compared:
-    """Both sides in the families that both have: a listing may be of one alone."""
+def restrict_to_common_families(pair: Compared) -> Compared:
+    """Restrict both sides to their common families: a listing may cover one only."""
     if pair.before is None or pair.after is None:
         return pair
     both = {family: one for family, one in pair.after.surroundings.items() if family in pair.before.surroundings}
@@ -130,7 +133,7 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
     if side == LIVE and live:
         return live
     if _is_file(side):
-        return find_ground(Options(), (side,), "", (), live=False)
+        return find_rule_source(Options(), (side,), "", (), live=False)
     try:
         words = shlex.split(side)
     except ValueError as error:
@@ -150,23 +153,23 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
 
 
 def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Compared]:
-    """The plan of the options, of a manifest, or of the options that the rules show, and the live rules."""
-    ground = find_ground(options, pod, select, (), live=True)
-    meant = ground.wanted or next(iter(ground.options.values()), None)
+    """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
+    rule_source = find_rule_source(options, pod, select, (), live=True)
+    meant = rule_source.wanted or next(iter(rule_source.options.values()), None)
     if meant is None:
         raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")
     made = plan(meant)
     planned = replace(
-        ground, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in ground.surroundings}},
+        rule_source, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in rule_source.surroundings}},
         options={"plan": meant}, notes=(THIS_HOST,), warnings=(),
     )  # fmt: skip
     left = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
-    found = find_diversions(ground.snapshot, made, ground.ours) if ground.snapshot and ground.ours else ()
-    return [replace(_pair(f"{left} and the live rules", planned, ground), routing=found)]
+    found = find_diversions(rule_source.snapshot, made, rule_source.ours) if rule_source.snapshot and rule_source.ours else ()
+    return [replace(_pair(f"{left} and the live rules", planned, rule_source), routing=found)]
 
 
-def beside(pair: Compared, live: RuleSource | None) -> Compared:
-    """Both on the host of the live rules, where there are some."""
+def on_live_host(pair: Compared, live: RuleSource | None) -> Compared:
+    """Both sides on the host of the live rules, if there are any."""
     if live is None or pair.before is None or pair.after is None:
         return pair
     host = subject_of("", live)

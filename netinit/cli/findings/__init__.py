@@ -1,1 +1,1 @@
-"""Findings of `lint` and `audit` for pipelines: `codes` lists them, `ignored` takes some out, `formats` writes them."""
+"""Findings of `lint` and `audit` for pipelines: `codes` lists them, `ignored` accepts some, `formats` writes them."""

@@ -1,4 +1,4 @@
-"""The code of each kind of finding: it never changes, and docs/findings.md, which is made of this table, explains it."""
+"""Stable codes of findings; docs/findings.md is generated from this table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MEANINGS = {code: meaning for group in GROUPS.values() for code, meaning in grou
 
 
 def read_code(text: str, label: str) -> str:
-    """The code that a text is. OptionError names the `label`."""
+    """Validate a code. Raises OptionError naming `label`."""
     code = text.strip().upper()
     if code not in MEANINGS:
         raise OptionError(f"{label}: {quote_value(text)} is no code of a finding, such as NI012; {PAGE} lists them")
@@ -68,5 +68,5 @@ def read_code(text: str, label: str) -> str:
 
 
 def link(code: str) -> str:
-    """Where a code is explained."""
+    """The URL that explains a code."""
     return f"{PAGE}#{code.lower()}"

@@ -1,4 +1,4 @@
-"""Findings as pipelines read them: JSON, SARIF 2.1.0, JUnit's XML, and the commands of a GitHub workflow."""
+"""Writes findings as JSON, SARIF 2.1.0, JUnit XML, or GitHub workflow commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPTIONS = "the options"
 
 
 def render(form: str, command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> str:
-    """The issues of a command in one of FORMATS or JSON. `looked_at` are the names of all pods, also of those without an issue."""
+    """Render a command's issues in one of FORMATS or as JSON. `looked_at` names all pods, also those without issues."""
     if form == JSON:
         return to_json({"version": SCHEMA_VERSION, "findings": [to_object(one) for one in issues]})
     if form == SARIF:
@@ -33,7 +33,7 @@ def render(form: str, command: str, issues: Sequence[Issue], looked_at: Sequence
 
 
 def to_object(one: Issue) -> dict[str, Any]:
-    """An issue as netinit/data/findings.schema.json describes it."""
+    """An issue in the form of netinit/data/findings.schema.json."""
     return {
         "code": one.code, "kind": one.kind, "severity": one.severity, "option": one.subject, "message": one.message,
         "pod": one.pod or None, "file": one.file or None, "accepted": one.accepted or None, "page": link(one.code),
@@ -60,7 +60,7 @@ def _result(one: Issue) -> dict[str, Any]:
 
 
 def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> str:
-    """A case for each pod; its findings are failures, those that are accepted its output."""
+    """One test case per pod: findings are failures, accepted findings its output."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     failed = sum(not one.accepted for one in issues)
     lines.append(f'<testsuite name="netinit {command}" tests="{len(looked_at)}" failures="{failed}">')
@@ -77,7 +77,7 @@ def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> s
 
 
 def _annotation(one: Issue) -> str:
-    """A workflow command; what has a meaning in it is encoded."""
+    """An encoded GitHub workflow command."""
     message = _encode(escape(f"{one.pod + ': ' if one.pod else ''}{one.text} ({link(one.code)})"))
     file = f"file={_encode(escape(one.file), ':,')}," if one.file else ""
     return f"::{_COMMANDS[one.severity]} {file}title={one.code} {one.kind}::{message}"

@@ -19,7 +19,7 @@ BY_FLAG = "ignored by --ignore"
 
 
 def ignore_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --ignore and --ignore-file."""
+    """Add --ignore and --ignore-file."""
     for decorate in reversed((
         click.option(LABEL, "ignored", multiple=True, metavar="CODE", help="Leave out findings of this code (NI012); repeatable."),
         click.option(FILE, "ignore_file", default="", metavar="FILE", help="Leave out those of a file: `CODE: reason` in YAML."),
@@ -29,7 +29,7 @@ def ignore_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_ignored(codes: Iterable[str], file: str) -> dict[str, str]:
-    """The codes of --ignore and --ignore-file, each with its reason. OptionError."""
+    """The codes of --ignore and --ignore-file with their reasons. Raises OptionError."""
     found = {read_code(text, LABEL): BY_FLAG for text in codes}
     if not file:
         return found
@@ -44,6 +44,6 @@ def read_ignored(codes: Iterable[str], file: str) -> dict[str, str]:
 
 
 def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod: Mapping[str, str]) -> list[Issue]:
-    """The issues, those that are accepted with the reason: `of_pod` are the codes of the pod's own annotation."""
+    """Attach the reason to accepted issues; `of_pod` holds the codes of the pod's annotation."""
     reasons = {**of_pod, **ignored}
     return [replace(one, accepted=reasons.get(one.code, "")) for one in issues]

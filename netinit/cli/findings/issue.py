@@ -1,4 +1,4 @@
-"""A finding with its code, and where it is."""
+"""A finding with its code and location."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One finding: its kind, `severity` (ERROR, WARNING or NOTE), the `subject` (an option or container) and the message.
+    """A finding: kind, `severity` (ERROR, WARNING or NOTE), `subject` (an option or container) and message.
 
-    `pod` and `file` are empty where options alone were looked at. `accepted` is why it does not count, empty where it does.
+    `pod` and `file` are empty if only options were checked. `accepted` is the reason for ignoring it, or empty.
     """
 
     kind: str
@@ -26,7 +26,7 @@ class Issue:
 
     @property
     def code(self) -> str:
-        """The code, which never changes."""
+        """The stable code."""
         return CODES[self.kind]
 
     @property

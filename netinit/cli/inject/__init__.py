@@ -1,1 +1,1 @@
-"""The commands about injection: inject (kube-inject) and check-inject, and how they read their flags and inputs."""
+"""The injection commands inject (kube-inject) and check-inject, with their flags and inputs."""

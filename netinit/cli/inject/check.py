@@ -1,4 +1,4 @@
-"""`netinit check-inject` and `netinit inject --explain`: whether each object is injected, by whom, and why."""
+"""`netinit check-inject` and `netinit inject --explain`: whether each object is injected, by which webhook, and why."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(options: CheckFlags) -> int:
 
 
 def check(flags: CheckFlags) -> int:
-    """Print what the webhooks would do; the exit code."""
+    """Print what the webhooks would do; return the exit code."""
     config = _config(flags)
     trees = _read_trees(flags)
     known = _known_namespaces(trees)
@@ -67,7 +67,7 @@ def check(flags: CheckFlags) -> int:
 
 
 def explain(flags: CheckFlags) -> int:
-    """Print what `netinit inject` would do; the exit code."""
+    """Print what `netinit inject` would do; return the exit code."""
     config = _config(flags)
     settings = inject_inputs.settings_of(flags)
 
@@ -86,7 +86,7 @@ def _config(flags: CheckFlags) -> InjectionConfig:
 def _judged(
     flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict]
 ) -> list[Verdict]:
-    """The verdict on every workload that is asked about."""
+    """The verdict on every requested workload."""
     verdicts = []
     selection = Selection(flags.select)
     for name, tree in trees:
@@ -110,15 +110,15 @@ def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
 
 
 def _linted(verdict: Verdict) -> Verdict:
-    """The verdict with what is wrong with the init container's options, as `netinit lint` finds it."""
+    """Add the lint findings of the init container's options to the verdict."""
     if verdict.options is None:
         return verdict
-    options = verdict.options.replace(ipv6="on")  # whether the pod will have IPv6 is not known here
+    options = verdict.options.replace(ipv6="on")  # whether the pod will have IPv6 is unknown
     return dataclasses.replace(verdict, findings=(*verdict.findings, *map(str, lint(options))))
 
 
 def _read_trees(flags: CheckFlags) -> list[tuple[str, Any]]:
-    """The documents of all manifests, each with the name of its file."""
+    """All documents of the manifests with their file names."""
     found = []
     for name, text in inject_inputs.read_manifests(flags.filenames, recursive=flags.recursive):
         for document in split(text):
@@ -132,7 +132,7 @@ def _read_trees(flags: CheckFlags) -> list[tuple[str, Any]]:
 
 
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
-    """The objects of a kind, those in Lists included."""
+    """Objects of a kind, including those in Lists."""
     found = []
     waiting = [tree for _, tree in trees]
     while waiting:
@@ -144,7 +144,7 @@ def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
 
 
 def _known_namespaces(trees: list[tuple[str, Any]]) -> dict[str, dict[str, str]]:
-    """The labels of the namespaces that the input makes."""
+    """Labels of namespaces defined in the input."""
     metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
     return {string(item.get("name")): strings(item.get("labels")) for item in metadata}
 
@@ -170,7 +170,7 @@ def _cluster(flags: CheckFlags) -> Any:
 def _webhooks(
     revision: str, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
 ) -> tuple[Webhook, ...]:
-    """The webhooks of the input, else of the cluster, else those that the configuration's release installs."""
+    """Webhooks from the input, or else the cluster, or else those that the configuration's release installs."""
     configurations = _items(trees, "MutatingWebhookConfiguration")
     if not configurations and cluster is not None:
         configurations = cluster.webhook_configurations()
@@ -190,7 +190,7 @@ def _json(verdicts: list[Verdict]) -> str:
 
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
-    """The table of istioctl's columns, and below it for each object the chain and what follows from it."""
+    """Format istioctl's table, followed by each object's chain of reasons."""
     head = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON")]
     rows = [row if webhooks else (row[0], *row[3:]) for row in head + [_row(verdict) for verdict in verdicts]]
     last = len(rows[0]) - 1

@@ -1,4 +1,4 @@
-"""`netinit inject --check-config`: what is wrong with a configuration before a webhook or this command uses it."""
+"""`netinit inject --check-config`: validates a configuration before it is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_config"]
 
 
 def check_config(flags: CheckFlags) -> int:
-    """Print what is wrong with the configuration; 1 where pods would be refused. Raises ConfigError where none would be injected."""
+    """Print the problems and return 1 if pods would be rejected. Raises ConfigError if nothing would be injected."""
     config = inject_inputs.read_config(flags)
     settings = inject_inputs.settings_of(flags)
     try_canary(config, settings)

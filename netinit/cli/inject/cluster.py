@@ -1,4 +1,4 @@
-"""The cluster that inject and check-inject may read: ConfigMaps, namespaces, webhooks; needs the extra `kubernetes`."""
+"""Read access to the cluster for inject and check-inject; requires the extra `kubernetes`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_FOUND = 404
 
 
 class Cluster:
-    """A cluster as kubectl would find it: by context and kubeconfig, else from inside a pod."""
+    """The cluster that kubectl would use: by context and kubeconfig, or in-cluster."""
 
     def __init__(self, *, context: str | None = None, kubeconfig: str | None = None) -> None:
         try:
@@ -42,21 +42,21 @@ class Cluster:
         return self._read(what, lambda: mapping(self._asking.ask_one(self._access, resource, name, namespace)))
 
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
-        """The data of a ConfigMap. Raises ConfigError."""
+        """Data of a ConfigMap. Raises ConfigError."""
         found = self._one(f"the ConfigMap {namespace}/{name}", self._resources.CONFIG_MAPS, name, namespace)
         return strings(found.get("data"))
 
     def namespace_labels(self, name: str) -> dict[str, str]:
-        """The labels of a namespace. Raises ConfigError."""
+        """Labels of a namespace. Raises ConfigError."""
         found = self._one(f"the namespace {name}", self._resources.NAMESPACES, name)
         return strings(mapping(found.get("metadata")).get("labels"))
 
     def nodes(self) -> list[Tree]:
-        """The nodes. Raises ConfigError."""
+        """All nodes. Raises ConfigError."""
         return self._list("the nodes", self._resources.NODES)
 
     def proxy_configs(self) -> list[Tree]:
-        """The ProxyConfig resources; none where the cluster does not know their kind. Raises ConfigError."""
+        """The ProxyConfig resources; empty if the cluster does not define them. Raises ConfigError."""
         return self._list("the ProxyConfig resources", self._resources.PROXY_CONFIGS, optional=True)
 
     def _list(self, what: str, resource: Any, *, optional: bool = False) -> list[Tree]:
@@ -72,6 +72,6 @@ class Cluster:
         return self._read(what, ask)
 
     def webhook_configurations(self) -> list[Tree]:
-        """The MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
+        """MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
         found = self._list("the webhooks", self._resources.WEBHOOK_CONFIGURATIONS)
         return [item for item in found if "sidecar-injector" in str(item.get("webhooks"))]

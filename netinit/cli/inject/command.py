@@ -1,4 +1,4 @@
-"""`netinit inject`, also `netinit kube-inject`: the command as click sees it; a plain command line never comes here."""
+"""`netinit inject`, also `netinit kube-inject`, for click; plain command lines bypass this module."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Files of `inject` and `check-inject`, which may lie in folders that other users own.
+"""File access of `inject` and `check-inject`, safe in directories owned by other users.
 
-The owner of a folder can put a link, a pipe or a device where a file is expected, and swap it between two looks. So a file is looked
-up once, with openat2(2), and what the descriptor shows is what is used. Symbolic links are followed where they stay in the folder of
--f (a mounted ConfigMap is made of such), and on the path of -o where they belong to the caller or to root.
+A directory's owner can plant a symlink, pipe or device and swap files between check and use. So each file is opened
+once, with openat2(2), and checks use the descriptor. Symlinks are followed within the directory of -f (a mounted
+ConfigMap needs them), and on the path of -o if they belong to the caller or root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["LARGEST", "RefusedFileError", "Spool", "listed", "read", "replace"]
 
 LARGEST = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
-_MOST_LINKS = 40  # as the kernel follows
+_MOST_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
 _TYPE, _LINK, _REGULAR = 0o170000, 0o120000, 0o100000
 _STREAMS = (0o010000, 0o020000)
 """Pipes and character devices."""
@@ -35,16 +35,16 @@ _REFUSALS = {errno.EXDEV: "a symbolic link that leaves the folder; name the file
 
 
 class RefusedFileError(Exception):
-    """A file that must not be opened; the message says why and what to do."""
+    """A file that must not be opened; the message has the reason and the remedy."""
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
 def read(name: str) -> bytes:
-    """The content of a file that the user named: any kind that can be read, a pipe too, `-` for stdin.
+    """Read a file named by the user: any readable kind, including pipes, with `-` for stdin.
 
-    Raises OSError, or RefusedFileError where it has no end in sight.
+    Raises OSError, or RefusedFileError if the content exceeds the limit.
     """
     if name == STDIN:
         return _bounded(sys.stdin.buffer.read(LARGEST + 1))
@@ -59,10 +59,10 @@ def _bounded(data: bytes) -> bytes:
 
 
 def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of a folder's files that end so, in the order of their names.
+    """Yield names and contents of a directory's files with these suffixes, sorted by name.
 
-    Raises OSError, or RefusedFileError for a link that leaves the folder and for what is no regular file: such a thing
-    is never opened. Folders behind links are not entered.
+    Raises OSError, or RefusedFileError for a symlink that leaves the directory or a file that is not regular, which is
+    never opened. Directories behind symlinks are skipped.
     """
     names = _names(folder, suffixes, recursive=recursive)
     for name in sorted(names, key=lambda name: name.split("/")):
@@ -70,7 +70,7 @@ def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterat
 
 
 def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[str]:
-    """The paths of the files within the folder."""
+    """Paths of the files, relative to the directory."""
     found: list[str] = []
     for path, folders, files, opened in os.fwalk(folder, onerror=_raise):
         within = f"{path[len(folder) :].strip('/')}/".lstrip("/")
@@ -95,7 +95,7 @@ def _content(folder: str, name: str) -> bytes:
         try:
             if os.fstat(seen).st_mode & _TYPE != _REGULAR:
                 raise RefusedFileError("no regular file; take it out of the folder, or name the others with -f")
-            # through the descriptor, so that nothing else can be opened instead
+            # through the descriptor, so that the file cannot be swapped
             handle = os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
             os.close(seen)
@@ -112,7 +112,7 @@ _MOST_KEPT = 4 << 20
 
 
 class Spool:
-    """Text that waits until all of it is known: short text in memory, long text in a file without a name."""
+    """Buffers text until it is complete: in memory, or in an unnamed file if it is long."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -120,19 +120,19 @@ class Spool:
         self._file: IO[str] | None = None
 
     def write(self, piece: str) -> None:
-        """Keep another piece. Raises OSError where there is no room for it."""
+        """Append text. Raises OSError if the disk is full."""
         self._kept.append(piece)
         self._size += len(piece)
         if self._size > _MOST_KEPT:
             if self._file is None:
-                from tempfile import TemporaryFile  # takes 10 ms, and most manifests are short
+                from tempfile import TemporaryFile  # takes 10 ms to import, and most manifests are short
 
                 self._file = TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - lives as long
             self._file.writelines(self._kept)
             self._kept, self._size = [], 0
 
     def pieces(self) -> Iterator[str]:
-        """All that was kept, in its order."""
+        """All text in order."""
         if self._file is not None:
             self._file.seek(0)
             while piece := self._file.read(1 << 18):
@@ -144,10 +144,10 @@ class Spool:
 
 
 def replace(path: str, text: Iterable[str]) -> None:
-    """Write the pieces of text to the file in one piece: it has the old content or all of the new.
+    """Write text to a file atomically: it keeps the old content or gets all of the new.
 
-    A link is followed where it belongs to the caller or to root, and what it leads to is replaced; pipes and devices
-    are written to. Raises OSError or RefusedFileError, and leaves everything as it was.
+    A symlink owned by the caller or root is followed and its target replaced; pipes and devices are written to
+    directly. Raises OSError or RefusedFileError without having changed anything.
     """
     if (descriptor := _descriptor_of(path)) is not None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
@@ -183,7 +183,7 @@ def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
 
 
 def _resolve(path: str) -> str:
-    """The absolute path without symbolic links, each of which must belong to the caller or to root; empty for the root folder."""
+    """The absolute path without symlinks, each of which must belong to the caller or root; empty for the root directory."""
     if not path or path.endswith("/"):
         raise RefusedFileError("it is no regular file")
     real, todo, links = "" if path.startswith("/") else os.getcwd().rstrip("/"), path.split("/")[::-1], 0  # noqa: PTH109 - as in read
@@ -228,7 +228,7 @@ def _open_folder(path: str) -> int:
 
 
 def _descriptor_of(path: str) -> int | None:
-    """The number of the caller's own open file that the path means."""
+    """The caller's own open file descriptor that the path denotes (/proc/self/fd/N), or None."""
     number = path.removeprefix(_DESCRIPTORS)
     if number != path and number.isdecimal():
         return int(number)
@@ -264,7 +264,7 @@ def _replace(folder: int, own: str, text: Iterable[str], mode: int) -> None:
 def _remove(folder: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:  # the folder's owner was quicker
+    except FileNotFoundError:  # the directory's owner was faster
         show_lines([f"{name}: another process removed the temporary file"])
 
 

@@ -1,4 +1,4 @@
-"""The flags of `inject` and `check-inject`, declared like those of `apply` and read by the same reader."""
+"""Flags of `inject` and `check-inject`, declared and parsed like those of `apply`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
 
 
 def is_folder(name: str) -> bool:
-    """Whether that is a folder. OSError, ValueError for a NUL in the name."""
-    return os.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER  # noqa: PTH116 - pathlib takes 6 ms
+    """Whether the path is a directory. Raises OSError, or ValueError for a NUL in the name."""
+    return os.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER  # noqa: PTH116 - pathlib takes 6 ms to import
 
 
 def _read_file(text: str) -> str:
     try:
         folder = is_folder(text)
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a NUL in the name
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: NUL in the name
         raise ValueError("does not exist") from None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
@@ -41,7 +41,7 @@ _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 
 
 def _read_image(text: str) -> str:
-    """The reference of an image, such as registry.example/mesh/netinit:0.2.0."""
+    """An image reference such as registry.example/mesh/netinit:0.2.0."""
     if not text or any(letter not in _IMAGE_LETTERS for letter in text):
         raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
     return text
@@ -52,7 +52,7 @@ def _text(metavar: str) -> Kind:
 
 
 class CheckFlags(DeclaredOptions):
-    """What check-inject is asked; files are named, not read yet. An empty text is as good as none."""
+    """Flags of check-inject. Files are only named here; an empty text counts as unset."""
 
     filenames: tuple[str, ...] = plain(
         "-f --filename", _MANIFESTS, default=(), repeated=True,
@@ -102,7 +102,7 @@ class CheckFlags(DeclaredOptions):
     select: str = plain(
         "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.",
     )
-    # None: not given; an empty text: no labels
+    # None: unset; an empty text: no labels
     labels: str | None = plain(
         "--namespace-labels", _text("KEY=VALUE,…"), default=None,
         help_text="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster).")
@@ -111,7 +111,7 @@ class CheckFlags(DeclaredOptions):
 
     @property
     def uses_cluster(self) -> bool:
-        """Whether an option asks for a cluster."""
+        """Whether an option requires a cluster."""
         return any((self.context, self.kubeconfig, self.config_map, self.mesh_map))
 
     def _check(self) -> list[str]:
@@ -130,7 +130,7 @@ class CheckFlags(DeclaredOptions):
 
 
 class InjectFlags(CheckFlags):
-    """What inject is asked."""
+    """Flags of inject."""
 
     output: str = plain(
         "-o --output", Kind(metavar="FILE|-", read=str, is_file=True), default=STDIN,

@@ -1,4 +1,4 @@
-"""What the commands inject and check-inject read and write: manifests, configuration, the cluster. All their I/O."""
+"""All I/O of the commands inject and check-inject: manifests, configuration, cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def settings_of(flags: CheckFlags) -> Settings:
-    """What the injector is started with: of flags, files and the cluster. Raises ConfigError."""
+    """The injector's settings from flags, files and the cluster. Raises ConfigError."""
     return Settings(
         revision=flags.revision,
         native_sidecars=flags.native_sidecars is True,
@@ -48,7 +48,7 @@ def settings_of(flags: CheckFlags) -> Settings:
 
 
 def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
-    """The ProxyConfig resources: of files, else of the cluster where one is asked for the configuration."""
+    """ProxyConfig resources from files, or else from the cluster if the configuration comes from one."""
     if not flags.proxy_config_files:
         reads = flags.uses_cluster and not (flags.config_file and flags.mesh_file)
         return [ProxyConfigResource.parse(tree) for tree in (_cluster_of(flags).proxy_configs() if reads else ())]
@@ -74,19 +74,19 @@ def _with_namespace(tree: Tree, namespace: str) -> Tree:
 
 
 def _cluster_of(flags: CheckFlags) -> Cluster:
-    from netinit.cli.inject.cluster import Cluster  # needs a package of its own
+    from netinit.cli.inject.cluster import Cluster  # requires an optional package
 
     return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
 
 
 def in_file(name: str, error: NetinitError) -> str:
-    """The lines of an error, each with the file's name before it."""
+    """An error's lines, each prefixed with the file name."""
     shown = "stdin" if name == STDIN else shorten(name)
     return "\n".join(f"{shown}: {line}" for line in split_message(str(error)))
 
 
 def read_text(name: str) -> str:
-    """The text of a file or of stdin. Raises ParseError where it cannot be read or is not UTF-8."""
+    """Text of a file or stdin. Raises ParseError if it is unreadable or not UTF-8."""
     try:
         data = inject_files.read(name)
     except OSError as error:
@@ -104,9 +104,9 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) -> list[tuple[str, str]]:
-    """The name and text of every manifest: of files, `-`, folders (in the order of their files' names) and patterns such as *.yaml.
+    """Name and text of every manifest in files, `-`, directories (sorted by name) and patterns such as *.yaml.
 
-    `label` is the option that messages name.
+    Messages name the option `label`.
     """
     if names.count(STDIN) > 1:
         raise OptionError(f"{label}: '-' is given twice, and stdin can be read once; give it once")
@@ -126,10 +126,10 @@ def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) 
 
 
 def _matching(name: str, label: str) -> list[str]:
-    """The files that a pattern stands for; a name that is there, or that is no pattern, as it is."""
+    """Files that match a pattern; an existing name, or one without wildcards, stands for itself."""
     if not any(sign in name for sign in "*?[") or os.path.lexists(name):
         return [name]
-    from glob import glob  # seldom
+    from glob import glob  # rarely needed
 
     if not (found := sorted(glob(name, recursive=True))):  # noqa: PTH207 - a pattern may be absolute
         raise OptionError(f"{label}: no file matches {quote_value(name)}")
@@ -151,10 +151,7 @@ def _files_of(folder: str, label: str, *, recursive: bool) -> list[tuple[str, st
 
 
 def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
-    """The configuration: of files, else of the cluster where one is asked for, else our own.
-
-    `lazily`: see load_config.
-    """
+    """The configuration from files, or else from a requested cluster, or else our own. `lazily`: see load_config."""
     source = read_text(flags.config_file) if flags.config_file else None
     mesh = read_text(flags.mesh_file) if flags.mesh_file else None
     values = read_text(flags.values_file) if flags.values_file else None
@@ -185,7 +182,7 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
 
 
 def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
-    """The values to be set, that of --image last. `own`: the templates are netinit's."""
+    """The values to set, --image last. `own`: the templates are netinit's."""
     if not flags.image:
         return flags.settings
     if not own and "/" not in flags.image:
@@ -197,7 +194,7 @@ def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
 
 
 def describe_image(flags: CheckFlags, config: InjectionConfig) -> list[str]:
-    """What is to be said of the init container's image: of our own templates' default, that no registry has it."""
+    """Notes about the init container's image: the default of our own templates is in no registry."""
     if flags.config_file or flags.uses_cluster:
         return []
     image = string(mapping(mapping(config.values.get("global")).get("proxy_init")).get("image"))
@@ -222,7 +219,7 @@ def _entry(data: dict[str, str], key: str, namespace: str) -> str:
 
 
 def write_result(name: str, spool: Spool) -> None:
-    """Write what was kept, to stdout or in one piece to a file: it has the old content or all of the new."""
+    """Write the spooled text to stdout, or atomically to a file."""
     if name == STDIN:
         for piece in spool.pieces():
             show_artefact(piece)
@@ -236,7 +233,7 @@ def write_result(name: str, spool: Spool) -> None:
 
 
 def warn(texts: Sequence[str]) -> None:
-    """Shows the user something, on stderr; only a terminal, which wants it wrapped, needs click for it."""
+    """Print warnings to stderr; click is imported only to wrap them on a terminal."""
     if not shows_on_a_terminal():
         show_lines(texts)
         return

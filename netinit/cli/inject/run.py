@@ -1,4 +1,4 @@
-"""What `netinit inject` does when its flags are read: manifests in, injected manifests out."""
+"""Runs `netinit inject` after its flags are parsed: manifests in, injected manifests out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVERY = 0.2  # seconds
 
 
 def run(flags: InjectFlags) -> int:
-    """The exit code."""
+    """Inject and return the exit code."""
     if flags.explain:
         from netinit.cli.inject.check import explain
 
@@ -62,7 +62,7 @@ def run(flags: InjectFlags) -> int:
 
 
 def _progress(name: str) -> Callable[[int, int], None] | None:
-    """What shows on a terminal how far a long stream is."""
+    """A progress display for long streams, on terminals only."""
     if not shows_on_a_terminal():
         return None
     shown = 0.0

@@ -1,5 +1,5 @@
-"""`netinit kubectl`, which kubectl starts as `kubectl netinit`: `about` asks of some pods, `check` of all, `complete` helps typing.
+"""`netinit kubectl`, which kubectl runs as `kubectl netinit`: commands for some pods, `check` for all, and completion.
 
-A cluster is asked by way of the user's own kubectl, with no HTTP library: `program` starts it, `objects` reads what it
-prints, `destinations` turns names into addresses.
+The cluster is accessed through the user's kubectl, without an HTTP library: `program` runs it, `objects` parses its
+output, `destinations` resolves names.
 """

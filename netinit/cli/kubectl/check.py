@@ -1,4 +1,4 @@
-"""`kubectl netinit check`: every pod of a mesh in one table."""
+"""`kubectl netinit check`: all pods of a mesh in one table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: s
 
 
 def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool) -> tuple[set[str], list[str]]:
-    """Those whose pods are to be injected, and what could not be asked."""
+    """Namespaces with injection, and what could not be determined."""
     try:
         if everywhere:
             listed = sequence(kubectl.get("namespaces").get("items"))
@@ -77,7 +77,10 @@ def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool
 
 
 def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -> list[Row]:
-    """A row for each pod that has to do with the mesh. The agents are asked twice: of all rules, then of those that differ."""
+    """A row for each pod concerned with the mesh.
+
+    Agents are queried twice: about all rules, then about those that differ.
+    """
     rows: dict[str, Row] = {}
     found: dict[str, tuple[ClusterPod, PodFacts]] = {}
     for pod in pods:
@@ -98,14 +101,14 @@ def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -
 
 
 def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
-    """What a pod's manifest says: its row, none where it has nothing to do with the mesh, and its facts where it is intercepted."""
+    """A pod's row from its manifest (None if it has nothing to do with the mesh), and its facts if it is intercepted."""
     row: Row = {
         "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
         "bypasses": None, "byDesign": None, "source": None, "warnings": [],
     }  # fmt: skip
     try:
         facts = read_object(pod.tree)
-        if not facts.programs and facts.intercepted:  # the agent's configuration counts
+        if not facts.programs and facts.intercepted:  # the agent's configuration applies
             facts = read_object(pod.tree, agent.base(pod.node))
     except NetinitError as error:
         return row | {"reason": "its options cannot be read", "warnings": [str(error)]}, None
@@ -122,7 +125,7 @@ def _question(verb: str, facts: PodFacts) -> PodQuestion:
 
 
 def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
-    """Whether the live rules are those of the manifest, as the node agent sees them."""
+    """Compare the live rules with the manifest's through the node agent."""
     try:
         found = agent.ask(pod, _question("verify", facts))
         report = found.tree
@@ -134,7 +137,7 @@ def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
 
 
 def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
-    """The bypasses: of the live rules where they are not those of the manifest, which are looked at once for equal pods."""
+    """The bypasses: of live rules if they differ from the manifest's, which are audited once for equal pods."""
     if live:
         try:
             found = agent.ask(pod, _question("audit", facts))
@@ -162,7 +165,7 @@ def _sum_up(audited: Row) -> Row:
 
 
 def render_rows(rows: list[Row]) -> Lines:
-    """The table: pods with different rules first, then those without, then the rest by name."""
+    """The table: pods with differing rules, then pods without rules, then the rest by name."""
     if not rows:
         return lines(["no pod here is in a mesh"])
     order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}

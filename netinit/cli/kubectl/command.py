@@ -1,4 +1,4 @@
-"""`kubectl netinit`: the commands, each imported when it is asked for."""
+"""The `kubectl netinit` command group, which imports commands on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from netinit.cli.group import LazyGroup
 
 __all__ = ["command"]
 
-COMMANDS = {  # name -> module under netinit.cli, which has it or makes it, what it does
+COMMANDS = {  # name -> (module under netinit.cli with `command` or `make_command`, summary)
     "explain": ("kubectl.pod_command", "Show what happens to a connection of a pod, and why."),
     "audit": ("kubectl.pod_command", "Show which traffic of a pod bypasses the proxy."),
     "verify": ("kubectl.pod_command", "Compare a pod's live rules with those that its manifest asks for."),

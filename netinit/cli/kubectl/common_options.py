@@ -1,4 +1,4 @@
-"""What the commands of `kubectl netinit` have in common: kubectl's own options, and which pods are meant."""
+"""Options shared by the `kubectl netinit` commands: kubectl's own, and the selection of pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netinit.cli.kubectl.program import Kubectl
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds kubectl's options that choose a cluster, and where the node agent is."""
+    """Add kubectl's options that select a cluster, and the node agent's namespace."""
     for decorate in reversed((
         click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace (default: that of the context)."),
         click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
@@ -28,19 +28,22 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def environment() -> dict[str, str]:
-    """The environment that the command line was given."""
+    """The environment passed to the command line."""
     context = click.get_current_context(silent=True)
     return dict(os.environ if context is None or context.obj is None else context.obj)
 
 
 def find_kubectl(context: str, kubeconfig: str) -> Kubectl:
-    """The user's kubectl. NetinitError."""
+    """The user's kubectl. Raises NetinitError if there is none."""
     flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
     return Kubectl.find(tuple(flags), environment())
 
 
 def find_pods(kubectl: Kubectl, named: str, namespace: str) -> list[ClusterPod]:
-    """The pod, or the pods of the Deployment and its like, that have an address. NetinitError where there is none."""
+    """The pods with an address that the argument names: one pod, or those of a workload.
+
+    Raises NetinitError if there are none.
+    """
     kind, name = split_object(named)
     where = ("-n", namespace) if namespace else ()
     tree = kubectl.get(kind, name, *where)

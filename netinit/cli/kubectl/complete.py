@@ -1,4 +1,4 @@
-"""`kubectl_complete-netinit`: what may stand next, in the form that kubectl reads."""
+"""`kubectl_complete-netinit`: completions in kubectl's format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netinit.base.output import show_artefact
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import find_kubectl
 
-NO_FILES = ":4"  # the last line is a number of directives: no file names
+NO_FILES = ":4"  # the last line is a bit mask of directives (ShellCompDirectiveNoFileComp)
 OF_NAMESPACES = ("-n", "--namespace", "--agent-namespace")
 MOST = 500
 
@@ -59,7 +59,7 @@ def _ask_contexts() -> list[str]:
 
 
 def _lines(*words: str) -> list[str]:
-    """The lines of kubectl's answer that can be words; none where it fails."""
+    """The words in kubectl's output; empty if it fails."""
     try:
         done = find_kubectl("", "").ask(*words)
     except NetinitError:

@@ -1,4 +1,4 @@
-"""What `--to` names in a cluster, as addresses: of a Service both its own and those of its endpoints."""
+"""Resolves the names that `--to` accepts in a cluster; a Service yields its own addresses and its endpoints'."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import read_addresses
 from netinit.cli.kubectl.program import Kubectl
 
-MOST_ENDPOINTS = 3  # of a service that are asked about, each a run of netinit
+MOST_ENDPOINTS = 3  # endpoints of a service to ask about; each takes a run of netinit
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EXTERNAL = "ExternalName"
-_SLICES = "endpointslices.v1.discovery.k8s.io"  # by its version: kubectl may remember an older one
+_SLICES = "endpointslices.v1.discovery.k8s.io"  # with its version, because kubectl may have cached an older one
 
 
 @dataclass(frozen=True, slots=True)
 class NamedDestination:
-    """A destination; `title` says what was named, and what of it this is."""
+    """A resolved destination; `title` has the name, and which of its addresses this is."""
 
     title: str
     address: str
@@ -30,12 +30,15 @@ class NamedDestination:
 
     @property
     def endpoint(self) -> str:
-        """As --to takes it."""
+        """The destination in the syntax of --to."""
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
 def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[NamedDestination]:
-    """The addresses of `HOST:PORT`: an address, a Service, a pod (`pod/NAME`) or a host. OptionError, ClusterError."""
+    """Resolve `HOST:PORT`, where HOST is an address, a Service, a pod (`pod/NAME`) or a host name.
+
+    Raises OptionError, ClusterError.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port:
         raise OptionError(f"--to: {quote(text)} has no port; give service.namespace:port or host:port")
@@ -60,7 +63,7 @@ def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[Named
             if found := list(read_addresses(listed)):
                 return [NamedDestination(f"pod {named[1]}/{named[0]}", address, read_port_number(port)) for address in found]
     except ClusterError as error:
-        if service:  # its endpoints cannot be read
+        if service:  # its endpoints are not readable
             raise
         refusal = f" ({error})"
     if host.startswith("pod/"):
@@ -69,18 +72,18 @@ def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[Named
 
 
 def read_port_number(text: str) -> int:
-    """A port's number. OptionError."""
+    """Parse a port number. Raises OptionError."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) < 1 << 16:
         raise OptionError(f"--to: {quote(text)} is not a port; give a number from 1 to 65535")
     return int(text)
 
 
 def _split_name(host: str, namespace: str) -> tuple[str, str] | None:
-    """Name and namespace of `NAME`, `NAME.NAMESPACE` and `NAME.NAMESPACE.svc…`; None of what is neither."""
+    """Name and namespace from `NAME`, `NAME.NAMESPACE` or `NAME.NAMESPACE.svc…`; None for anything else."""
     parts = host.split(".")
     if not all(_LABEL.fullmatch(part) for part in parts):
         return None
-    if len(parts) <= 2 or parts[2] == "svc":  # noqa: PLR2004 - name and namespace
+    if len(parts) <= 2 or parts[2] == "svc":  # noqa: PLR2004 - name, namespace
         return parts[0], parts[1] if len(parts) > 1 else namespace
     return None
 
@@ -105,7 +108,7 @@ def _of_service(kubectl: Kubectl, service: Tree, named: tuple[str, str], port: s
 
 
 def _endpoints(slices: Tree, port: str) -> Iterator[tuple[str, int]]:
-    """Addresses and ports of the endpoints that are ready, of the service's port of this name."""
+    """Addresses and ports of ready endpoints for the service port of this name."""
     for one in map(mapping, sequence(slices.get("items"))):
         ports = [item for item in map(mapping, sequence(one.get("ports"))) if string(item.get("name")) == port]
         for endpoint in map(mapping, sequence(one.get("endpoints"))):

@@ -1,4 +1,4 @@
-"""`kubectl netinit fix`: the rules of running pods are made those that their manifests ask for."""
+"""`kubectl netinit fix`: restores the rules of running pods to those of their manifests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from netinit.options import Options
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """A pod, the options that its rules should be made of, who reads and changes them, and how they differ."""
+    """A pod, the options its rules should have, the source that accesses it, and the differences."""
 
     pod: ClusterPod
     options: Options
@@ -60,7 +60,7 @@ def _command(  # noqa: PLR0917
 
 
 def _examine(pod: ClusterPod, base: Options, sources: list[PodSource]) -> PodState:
-    """How the pod's rules differ. OptionError for a pod whose rules are none of netinit's."""
+    """Compare a pod's rules with its manifest. Raises OptionError for a pod without netinit's rules."""
     facts = read_object(pod.tree, base)
     if not facts.intercepted:
         raise OptionError(f"{pod.title}: has neither an init container nor a proxy, so no rules are planned for it")
@@ -76,7 +76,7 @@ def _examine(pod: ClusterPod, base: Options, sources: list[PodSource]) -> PodSta
 
 
 def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str, ...]:
-    """The differences of the live rules, a line each."""
+    """The differences of the live rules, one line each."""
     found = ask_first([source], pod, PodQuestion("verify", ("--json",), options))
     report = found.tree
     if report.get("ok") is True:
@@ -93,7 +93,7 @@ def _sum_up(differences: tuple[str, ...]) -> str:
 
 
 def _ask_user(count: int) -> None:
-    """Returns if the user agrees. OptionError without a terminal to ask on."""
+    """Ask for confirmation. Raises click.Abort if it is refused, OptionError if nobody can be asked."""
     if not sys.stdin.isatty():
         raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
     if not click.confirm(f"Reconcile the rules of {count} pod{'s' if count > 1 else ''}?", err=True):
@@ -101,7 +101,7 @@ def _ask_user(count: int) -> None:
 
 
 def _reconcile(one: PodState) -> int:
-    """The exit code for the pod whose rules were replaced."""
+    """Replace a pod's rules and return the exit code."""
     done = ask_first([one.source], one.pod, PodQuestion("apply", ("--reconcile",), one.options))
     if done.code:
         why = "; ".join((*done.notes, *done.text)) or "no reason is given"

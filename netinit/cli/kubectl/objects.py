@@ -1,4 +1,4 @@
-"""Objects as kubectl prints them. Pure; names are checked, for they become words of command lines."""
+"""Parses objects printed by kubectl. Pure; names are validated because they become command line arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netinit.base.net import parse_address
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 
-KINDS = {  # as people write it -> as kubectl is asked
+KINDS = {  # user's spelling -> kubectl resource
     "pod": "pod", "pods": "pod", "po": "pod",
     "deployment": "deployment", "deployments": "deployment", "deploy": "deployment", "deployment.apps": "deployment",
     "statefulset": "statefulset", "statefulsets": "statefulset", "sts": "statefulset",
@@ -20,7 +20,7 @@ KINDS = {  # as people write it -> as kubectl is asked
     "replicaset": "replicaset", "replicasets": "replicaset", "rs": "replicaset",
 }  # fmt: skip
 POD = "pod"
-_MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod
+_MIRROR = "kubernetes.io/config.mirror"  # marks the API's copy of a static pod
 RUNNING = "Running"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain, RFC 1123
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._/]{0,315}[A-Za-z0-9])?")
@@ -28,7 +28,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._/]{0,315}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class ClusterPod:
-    """A pod of the cluster; `tree` is the whole object."""
+    """A pod in the cluster; `tree` is the complete object."""
 
     namespace: str
     name: str
@@ -39,29 +39,29 @@ class ClusterPod:
 
     @property
     def title(self) -> str:
-        """Its namespace and name."""
+        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """Its uid, and that of a static pod, by which the runtime knows it."""
+        """Its UID and, for a static pod, the UID under which the runtime knows it."""
         metadata = mapping(self.tree.get("metadata"))
         found = (string(metadata.get("uid")), strings(metadata.get("annotations")).get(_MIRROR, ""))
         return tuple(uid for uid in found if _LABEL.fullmatch(uid))
 
     @property
     def ended(self) -> bool:
-        """Whether its containers have ended, and its network with them."""
+        """Whether its containers, and thus its network, have terminated."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
     def host_network(self) -> bool:
-        """Whether it has its node's network."""
+        """Whether it uses the node's network."""
         return mapping(self.tree.get("spec")).get("hostNetwork") is True
 
 
 def check_name(value: Any, what: str) -> str:
-    """The name of an object. ParseError where no API server would have let it in."""
+    """Validate an object's name. Raises ParseError for one that no API server accepts."""
     text = string(value)
     if not _NAME.fullmatch(text):
         raise ParseError(f"kubectl's answer: {quote(text)} is no name of a {what}")
@@ -69,7 +69,7 @@ def check_name(value: Any, what: str) -> str:
 
 
 def read_pod(tree: Any) -> ClusterPod:
-    """One pod. ParseError."""
+    """Parse a pod. Raises ParseError."""
     metadata, spec, status = (mapping(mapping(tree).get(part)) for part in ("metadata", "spec", "status"))
     node = string(spec.get("nodeName"))
     listed = [mapping(item).get("ip") for item in sequence(status.get("podIPs"))] or [status.get("podIP")]
@@ -84,12 +84,12 @@ def read_pod(tree: Any) -> ClusterPod:
 
 
 def read_pods(tree: Tree) -> list[ClusterPod]:
-    """The pods of a List. ParseError."""
+    """Parse the pods of a List. Raises ParseError."""
     return [read_pod(item) for item in sequence(tree.get("items"))]
 
 
 def read_addresses(items: list[Any]) -> Iterator[str]:
-    """Those of the items that are addresses."""
+    """The items that are valid addresses."""
     for item in items:
         try:
             yield parse_address(string(item))
@@ -98,7 +98,7 @@ def read_addresses(items: list[Any]) -> Iterator[str]:
 
 
 def split_object(text: str) -> tuple[str, str]:
-    """The kind, as kubectl is asked for it, and the name of `NAME` or `KIND/NAME`. OptionError."""
+    """Parse `NAME` or `KIND/NAME` into kubectl's resource and the name. Raises OptionError."""
     kind, slash, name = text.rpartition("/")
     if slash and kind not in KINDS:
         known = "pod, deploy, sts, ds and rs"
@@ -109,7 +109,7 @@ def split_object(text: str) -> tuple[str, str]:
 
 
 def write_selector(tree: Tree) -> str:
-    """The label selector of a Deployment and its like, as `kubectl get -l` takes it. ParseError."""
+    """A workload's label selector in the syntax of `kubectl get -l`. Raises ParseError."""
     selector = mapping(mapping(tree.get("spec")).get("selector"))
     parts = [f"{_label(key)}={_label(value, empty=True)}" for key, value in strings(selector.get("matchLabels")).items()]
     for one in map(mapping, sequence(selector.get("matchExpressions"))):

@@ -1,4 +1,4 @@
-"""A command of netinit asked of a pod in the cluster, or of every pod of a Deployment and its like."""
+"""Runs a netinit command for a pod in the cluster, or for every pod of a workload."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ _COUNTERS = re.compile(r'  \[\d+ packets\]|"packets": \d+')
 
 @dataclass(frozen=True, slots=True)
 class _PodStatus:
-    """What is printed of a pod."""
+    """The output for one pod."""
 
     pod: ClusterPod
     head: str
     notes: tuple[str, ...]
     body: tuple[str, ...]
     code: int
-    tree: Tree  # the same as an object
+    tree: Tree  # the output as an object
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """The answer without what differs between equal pods: their names, addresses and counters."""
+        """The answer without names, addresses and counters, which differ even between equal pods."""
         text = "\n".join(self.body).replace(self.pod.title, "POD")
         for address in sorted(self.pod.addresses, key=len, reverse=True):
             text = re.sub(rf"(?<![0-9a-f.:]){re.escape(address)}(?![0-9a-f])", "POD", text)
@@ -67,13 +67,13 @@ class _PodStatus:
 
 
 def image_option() -> click.Option:
-    """The option that names the image of ephemeral containers."""
+    """The option for the image of ephemeral containers."""
     text = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
     return click.Option(["--image"], default="", metavar="IMAGE", help=text)
 
 
 def make_command(verb: str) -> click.Command:
-    """The command of this name."""
+    """Create the command of this name."""
 
     @cluster_options
     def command(named: str, words: tuple[str, ...], to: str = "", output: str = TEXT, **given: str) -> int:
@@ -127,19 +127,19 @@ def _run(
 
 
 def find_sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
-    """Who may be asked about the pod, in their order."""
+    """The sources to ask about the pod, in order of preference."""
     image = choose_image(pod, image)
     known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
     return list(known.values()) if source == AUTO else [known[source]]
 
 
 def choose_image(pod: ClusterPod, image: str) -> str:
-    """The image of an ephemeral container: as given, as the environment says, or as the pod has it; empty where none is known."""
+    """The image for an ephemeral container: from the option, the environment, or the pod; empty if unknown."""
     return image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
 
 
 def find_image(pod: ClusterPod) -> str:
-    """The image of the pod's own init container where that is netinit's: the node has it already."""
+    """The image of the pod's init container if it is netinit's; the node already has it."""
     image = string(mapping(find_init(mapping(pod.tree.get("spec")))).get("image"))
     name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
     return image if name == "netinit" else ""
@@ -148,7 +148,7 @@ def find_image(pod: ClusterPod) -> str:
 def _questions(
     verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], base: Options
 ) -> list[PodQuestion]:
-    """What is asked of a pod, for each destination."""
+    """The questions about a pod, one per destination."""
     options = read_object(pod.tree, base).options
     destinations: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
     return [PodQuestion(verb, (*to, *words), options) for to in destinations]
@@ -157,7 +157,7 @@ def _questions(
 def _ask(
     pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
 ) -> _PodStatus:
-    """All that is to be said of a pod."""
+    """Collect the output for a pod."""
     statuses: list[str] = []
     notes: dict[str, None] = {}
     found: list[PodAnswer] = []
@@ -175,7 +175,7 @@ def _ask(
 
 
 def _read(found: PodAnswer) -> Tree | None:
-    """The answer as an object; none where there is none: the notes say why."""
+    """The answer as an object, or None; the notes then have the reason."""
     try:
         return found.tree
     except ClusterError:
@@ -183,7 +183,7 @@ def _read(found: PodAnswer) -> Tree | None:
 
 
 def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
-    """Pods with the same answer together, rare answers first."""
+    """Group pods with equal answers, rare answers first."""
     groups: dict[tuple[str, ...], list[_PodStatus]] = {}
     for one in statuses:
         groups.setdefault(one.meaning, []).append(one)
@@ -191,7 +191,7 @@ def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
 
 
 def _arrange(statuses: list[_PodStatus]) -> list[str]:
-    """Pods whose answer is rare first; an answer that was given already is not repeated."""
+    """Format the pods, rare answers first, without repeating an answer."""
     groups = _group(statuses)
     printed: list[str] = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""`kubectl netinit preflight`: what of a cluster stands in the way of an installation, before it is made."""
+"""`kubectl netinit preflight`: finds obstacles in a cluster before an installation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.webhook.lint import render_findings
 from netinit.cli.webhook.manifests import objects
 from netinit.webhook.linting import ERROR, WARNING, InstallationFinding
-from netinit.webhook.preflight import ClusterState, find_pods, name_resource, preflight, tell_platform
+from netinit.webhook.preflight import ClusterState, detect_platforms, find_pods, name_resource, preflight
 from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
 JSON, TEXT = "json", "text"
-READ = {  # kind -> as kubectl is asked for them
+READ = {  # kind -> kubectl resource
     "Namespace": ("namespaces",),
     "Node": ("nodes",),
     "MutatingWebhookConfiguration": ("mutatingwebhookconfigurations",),
@@ -73,7 +73,7 @@ def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) 
 
 
 def _read_version(kubectl: Kubectl) -> str:
-    """The API server's. ClusterError: without it there is no cluster to look at."""
+    """The API server's version. Raises ClusterError if it cannot be reached."""
     done = kubectl.ask("version", "-o", "json")
     if done.status:
         raise ClusterError(f"kubectl version: {describe_failure(done)}")
@@ -88,7 +88,7 @@ def _read_version(kubectl: Kubectl) -> str:
 
 
 def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFinding]]:
-    """The cluster's objects by kind, and a finding for each kind that could not be read."""
+    """The cluster's objects by kind, and a finding for each kind that is not readable."""
     by_kind: dict[str, list[Tree]] = {}
     unread = []
     for kind, words in READ.items():
@@ -101,9 +101,9 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
 
 
 def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: Any) -> Iterator[InstallationFinding]:
-    """Whether the agent's folders are those of the nodes' platform."""
+    """Check that the agent's directories match the nodes' platform."""
     folders = _find_host_paths(planned)
-    for platform, node in tell_platform(nodes).items() if folders else ():
+    for platform, node in detect_platforms(nodes).items() if folders else ():
         expected = _find_host_paths(render(f"node.platform={platform}"))
         if folders != expected:
             said = f"{node} looks like {platform}, whose runtime looks into {', '.join(sorted(expected - folders))}"
@@ -111,14 +111,14 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
-    """The node's folders that the DaemonSet mounts."""
+    """Node directories that the DaemonSet mounts."""
     volumes = [one for pod in find_pods(planned, "DaemonSet") for one in sequence(pod.get("volumes"))]
     paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
     return {string(one.get("path")) for one in paths if one}
 
 
 def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> Iterator[InstallationFinding]:
-    """Whether the user may create each kind of object."""
+    """Check that the user may create each kind of object."""
     scopes = {name_resource(tree): ("-n", namespace) if mapping(tree["metadata"]).get("namespace") else () for tree in planned}
     done = kubectl.ask_all([(("auth", "can-i", "create", resource, *scope), "") for resource, scope in scopes.items()])
     answers = dict(zip(scopes, done, strict=True))

@@ -1,4 +1,4 @@
-"""A text without the names and addresses of its cluster: each is replaced by the same word everywhere. Pure."""
+"""Replaces a cluster's names and addresses in a text consistently. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from netinit.base.net import Network, family_of, number_of, parse_address
 
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}(?!\.?\w)|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*(?![\w:]))")
-KEPT = tuple(  # what says nothing about a cluster, and much about rules
+KEPT = tuple(  # reveals nothing about a cluster, but is essential for understanding rules
     Network.parse(text)
     for text in ("0.0.0.0/32", "127.0.0.0/8", "169.254.0.0/16", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",
                  "255.255.255.255/32", "::/127", "::6/128", "2001:db8::/32", "fe80::/10", "ff00::/8")
@@ -16,7 +16,7 @@ KEPT = tuple(  # what says nothing about a cluster, and much about rules
 
 
 def redact(text: str, names: Mapping[str, str]) -> str:
-    """The text with words for these names (name -> word, whole words alone) and for addresses, numbered as they come."""
+    """Replace names (name -> replacement, as whole words) and addresses, which are numbered in order of appearance."""
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w]|-\w)", names[name], text)
     numbers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""`kubectl netinit report`: what a bug report needs about a pod, in one file, without the names and addresses of the cluster."""
+"""`kubectl netinit report`: the data for a bug report about a pod, in one file, without the cluster's names and addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from netinit.inject.podfile import PodFacts, read_object
 
 OF_THE_NODE = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
 OF_THE_MESH = ("istio-proxy", "istio-init", "istio-validation", "agent", "netinit")
-MOST_OF_A_VALUE = 300  # characters of an annotation: sidecar.istio.io/status is a page
+MOST_OF_A_VALUE = 300  # characters of an annotation: sidecar.istio.io/status fills a page
 QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "Doctor": "doctor"}
 
 
@@ -50,7 +50,7 @@ def _command(  # noqa: PLR0917
 
 
 def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Iterator[str]:
-    """The lines of the report."""
+    """Yield the report's lines."""
     yield from ("# netinit report", "")
     yield from _section("Versions", [f"netinit {__version__}, Python {platform.python_version()}", *_describe_node(kubectl, pod)])
     try:
@@ -75,7 +75,7 @@ def _section(title: str, rows: list[str]) -> Iterator[str]:
 
 
 def _describe_node(kubectl: Kubectl, pod: ClusterPod) -> list[str]:
-    """What runs where the pod does."""
+    """Software versions on the pod's node."""
     try:
         info = strings(mapping(mapping(kubectl.get("node", pod.node)).get("status")).get("nodeInfo"))
     except ClusterError as error:
@@ -112,7 +112,7 @@ def _describe_container(container: Tree) -> str:
 
 
 def _find_names(pod: ClusterPod) -> dict[str, str]:
-    """What the report must not reveal, and the replacement for each."""
+    """Names to redact, with their replacements."""
     metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
     owners = [string(mapping(one).get("name")) for one in sequence(metadata.get("ownerReferences"))]
     stems = [owner.rpartition("-")[0] for owner in owners] + [string(metadata.get("generateName")).rstrip("-")]

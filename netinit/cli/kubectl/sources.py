@@ -1,4 +1,4 @@
-"""Who reads the rules of a pod: the node agent or an ephemeral container; without either, the manifest answers."""
+"""Sources of a pod's rules: the node agent, an ephemeral container, or only the manifest."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from netinit.options import AMBIENT, Interception, Options
 
 AGENT_LABEL = "app.kubernetes.io/name=netinit-node"
 AGENT_CONTAINER = "agent"
-LIVE_WORD = ("explain", "audit", "draw")  # these read live rules with --live; verify and doctor always do
+LIVE_WORD = ("explain", "audit", "draw")  # read live rules only with --live; verify and doctor always do
 FROM_MANIFEST = ("explain", "audit", "draw")
 _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftables", "force_iptables_binary", "ipset_threshold")
-SECONDS_OF_A_QUESTION = 2.0  # that a node has for each pod, beside the usual deadline of a program
+SECONDS_OF_A_QUESTION = 2.0  # added per pod to the default timeout
 MOST_LINES, MOST_OF_AN_ANSWER = 2000, 1 << 20
 NO_IMAGE = "no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE"
 _PULL_SECONDS, _PAUSE = 90.0, 1.0
@@ -32,7 +32,7 @@ _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContain
 
 @dataclass(frozen=True, slots=True)
 class PodAnswer:
-    """What netinit said of a pod: its exit code, its answer, what it noted, and who was asked."""
+    """netinit's answer for a pod: exit code, output, notes, and its source."""
 
     code: int
     output: str
@@ -41,12 +41,12 @@ class PodAnswer:
 
     @property
     def text(self) -> tuple[str, ...]:
-        """The answer's lines, as many as are shown."""
+        """The answer's lines, truncated."""
         return bound(self.output)
 
     @property
     def tree(self) -> Tree:
-        """The answer to a question with --json. ClusterError where it is no object of JSON."""
+        """The answer to a question with --json. Raises ClusterError if it is not a JSON object."""
         try:
             found = json.loads(self.output)
         except (ValueError, RecursionError):
@@ -58,7 +58,7 @@ class PodAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PodQuestion:
-    """A command for a pod: its words, and the options that the pod's rules should be made of."""
+    """A command for a pod: its arguments, and the options its rules should have."""
 
     verb: str
     words: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class PodQuestion:
 
     @property
     def live(self) -> tuple[str, ...]:
-        """The command line beside the pod."""
+        """The command line to run inside the pod."""
         own = Options(**{name: getattr(self.options, name) for name in _SENT})
         # The uid is spelled out: the default is that of a user of the machine, which is another one there.
         spelled = () if own.layout == AMBIENT else ("proxy_uids",)
@@ -75,9 +75,9 @@ class PodQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
-    """A command about a pod that goes on: its lines as they come, and who reads the rules.
+    """A continuous command for a pod: its lines as they come, and their source.
 
-    `find_code` finds out how it ended, where kubectl's own status does not say so.
+    `find_code` determines the exit code if kubectl's own status does not.
     """
 
     followed: Followed
@@ -86,10 +86,11 @@ class LiveAnswer:
 
 
 class AgentSource:
-    """The node agents, each found once; all questions for a node are asked together, and nodes at the same time.
+    """The node agents, cached by node. Questions for a node are batched, and nodes are queried concurrently.
 
-    An agent's label anybody can write, and an answer is believed. So an agent is a pod of the namespace and service account that a
-    ClusterRoleBinding of the chart names, which only who may give such rights can make; or of the namespace that the user names.
+    Agents are trusted, but anybody can set an agent's label. So an agent must be in the namespace and service account
+    that a ClusterRoleBinding of the chart names, which requires the right to grant those permissions, or in the
+    namespace the user names.
     """
 
     def __init__(self, kubectl: Kubectl, namespace: str = "") -> None:
@@ -99,7 +100,7 @@ class AgentSource:
         self._answers: dict[tuple[str, PodQuestion], PodAnswer | ClusterError] = {}
 
     def prepare(self, asked: Iterable[tuple[ClusterPod, PodQuestion]]) -> None:
-        """Asks the agents all of this, so that `ask` has the answers."""
+        """Ask the agents all of these questions and cache the answers for `ask`."""
         by_agent: dict[str, tuple[ClusterPod, list[tuple[ClusterPod, PodQuestion]]]] = {}
         for pod, question in asked:
             try:
@@ -117,16 +118,16 @@ class AgentSource:
                 self._answers[pod.title, question] = _read_answer(agent, line, describe_failure(done) if done.status else "")
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
-        """ClusterError where there is no agent, or no right to ask it."""
+        """Answer a question. Raises ClusterError without an agent or the right to ask it."""
         if (pod.title, question) not in self._answers:
             self.prepare([(pod, question)])
-        found = self._answers.pop((pod.title, question))  # asked again, it is another answer
+        found = self._answers.pop((pod.title, question))  # a repeated question is asked again
         if isinstance(found, ClusterError):
             raise found
         return found
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
-        """The same for a command that goes on. ClusterError."""
+        """Start a continuous command in the agent. Raises ClusterError."""
         agent = self.find(pod.node)
         about = [f"--uid={uid}" for uid in pod.uids]
         about += [f"--env={name}={value}" for name, value in question.options.to_environ().items()]
@@ -138,7 +139,7 @@ class AgentSource:
         return LiveAnswer(followed, f"live, through the node agent {agent.title}")
 
     def base(self, node: str) -> Options:
-        """What the configuration of a node's agent says of all pods; the defaults where there is none that can be read."""
+        """Options for all pods from the configuration of a node's agent; the defaults if it is not readable."""
         try:
             containers = sequence(mapping(self.find(node).tree.get("spec")).get("containers"))
             words = next(sequence(mapping(one).get("args")) for one in containers if mapping(one).get("name") == AGENT_CONTAINER)
@@ -148,7 +149,7 @@ class AgentSource:
         return settings.base.replace(reconcile=False)
 
     def find(self, node: str) -> ClusterPod:
-        """The agent of a node. ClusterError where there is none that can be trusted."""
+        """The agent of a node. Raises ClusterError if there is no trusted one."""
         if self._agents is None:
             where = ("-n", self.namespace) if self.namespace else ("-A",)
             found = read_pods(self.kubectl.get("pods", *where, "-l", AGENT_LABEL))
@@ -160,7 +161,7 @@ class AgentSource:
         return self._agents[node]
 
     def _read_accounts(self) -> set[tuple[str, str]]:
-        """Namespace and name of the service accounts that the chart's ClusterRoleBindings name."""
+        """Namespace and name of the service accounts in the chart's ClusterRoleBindings."""
         try:
             tree = self.kubectl.get("clusterrolebindings", "-l", AGENT_LABEL)
         except ClusterError as error:
@@ -174,7 +175,7 @@ def _account(agent: ClusterPod) -> tuple[str, str]:
 
 
 def _words(agent: ClusterPod) -> list[str]:
-    """The words behind `kubectl exec` that ask the agent."""
+    """The arguments of `kubectl exec` that ask the agent."""
     return ["-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--", "netinit", "node", "run"]
 
 
@@ -185,7 +186,7 @@ def _write_question(asked: tuple[ClusterPod, PodQuestion]) -> str:
 
 
 def _read_answer(agent: ClusterPod, line: str, failure: str) -> PodAnswer | ClusterError:
-    """What the agent answered in a line; `failure` is why kubectl failed."""
+    """Parse one line of the agent's answer; `failure` is the reason if kubectl failed."""
     try:
         tree = mapping(json.loads(line))
     except (ValueError, RecursionError):
@@ -200,13 +201,13 @@ def _read_answer(agent: ClusterPod, line: str, failure: str) -> PodAnswer | Clus
 
 
 def _is_of_a_daemonset(tree: Tree) -> bool:
-    """A label anybody can write; this an API server writes for a DaemonSet's pods."""
+    """Whether a DaemonSet owns the pod: anybody can set a label, but the API server checks this."""
     owners = sequence(mapping(tree.get("metadata")).get("ownerReferences"))
     return any(mapping(owner).get("kind") == "DaemonSet" and mapping(owner).get("controller") is True for owner in owners)
 
 
 class EphemeralSource:
-    """An ephemeral container of netinit's image in the pod. It ends by itself, but stays listed until the pod is gone."""
+    """An ephemeral container with netinit's image. It exits by itself but stays listed until the pod is deleted."""
 
     def __init__(self, kubectl: Kubectl, image: str, seconds: float = _PULL_SECONDS, pause: float = _PAUSE) -> None:
         self.kubectl = kubectl
@@ -215,7 +216,7 @@ class EphemeralSource:
         self.pause = pause
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
-        """ClusterError where no image is known, the container is not let in, or does not run."""
+        """Answer a question. Raises ClusterError if no image is known, or the container is rejected or does not run."""
         if not self.image:
             raise ClusterError(NO_IMAGE)
         name = _make_name()
@@ -231,7 +232,7 @@ class EphemeralSource:
         return PodAnswer(code, answer, notes, source)
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
-        """The same for a command that goes on: kubectl is attached to the container. ClusterError."""
+        """Start a continuous command and attach to its container. Raises ClusterError."""
         if not self.image:
             raise ClusterError(NO_IMAGE)
         name = _make_name()
@@ -240,7 +241,7 @@ class EphemeralSource:
         return LiveAnswer(followed, source, lambda: self._wait(pod, name))
 
     def _words(self, pod: ClusterPod, name: str, question: PodQuestion) -> list[str]:
-        """The words behind `kubectl debug` that start the container."""
+        """The arguments of `kubectl debug` that start the container."""
         environ = [f"--env={key}={value}" for key, value in question.options.to_environ().items()]
         return [
             "-n", pod.namespace, pod.name, f"--image={self.image}", "--profile=netadmin", f"--container={name}", "--quiet",
@@ -248,7 +249,7 @@ class EphemeralSource:
         ]  # fmt: skip
 
     def _wait(self, pod: ClusterPod, name: str) -> int:
-        """The container's exit code."""
+        """Wait for the container and return its exit code."""
         until = time.monotonic() + self.seconds
         why = "it has not started"
         while True:
@@ -270,12 +271,12 @@ def _make_name() -> str:
 
 
 class ManifestSource:
-    """The pod's manifest: what its rules should be, whatever they are."""
+    """The pod's manifest: the intended rules, not the live ones."""
 
     name = "the pod's manifest alone: what the rules should be; the live ones were not read"
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
-        """ClusterError where the command is about live rules alone."""
+        """Answer a question. Raises ClusterError if the command requires live rules."""
         if question.verb not in FROM_MANIFEST:
             raise ClusterError(f"{question.verb} is about what is there, which a manifest does not show")
         done = run_netinit((question.verb, "--pod", "-", *question.words), stdin=json.dumps(pod.tree))
@@ -286,7 +287,7 @@ PodSource = AgentSource | EphemeralSource | ManifestSource
 
 
 def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuestion) -> PodAnswer:
-    """The answer of the first source that has one; its notes say why those before have none. ClusterError."""
+    """The answer of the first source that has one, with notes on why earlier ones failed. Raises ClusterError."""
     refused: list[str] = []
     for source in sources:
         try:
@@ -301,7 +302,7 @@ def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuesti
 
 
 def _part(log: str) -> tuple[str, tuple[str, ...]]:
-    """The object of JSON in a container's log, which is stdout and stderr in one, and the lines around it."""
+    """Separate the JSON object in a container's log (stdout and stderr merged) from the lines around it."""
     printed = log.splitlines()
     if "{" not in printed or "}" not in printed:
         return log, bound(log)
@@ -310,12 +311,12 @@ def _part(log: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _notes(text: str) -> tuple[str, ...]:
-    """The lines of another run's stderr, without the label that is put before each of them again."""
+    """The lines of another run's stderr without their label, which is added again."""
     return tuple(line.removeprefix("note: ") for line in bound(text))
 
 
 def bound(text: str) -> tuple[str, ...]:
-    """The lines of an answer, as many as are shown."""
+    """Truncate a remote answer to the lines to show."""
     if not text:
         return ()
     found = split_message(shorten(text, MOST_OF_AN_ANSWER))

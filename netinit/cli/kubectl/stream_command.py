@@ -1,4 +1,4 @@
-"""A command of netinit that goes on, asked of a pod in the cluster: watch and trace."""
+"""Runs a continuous netinit command, watch or trace, for a pod in the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a comman
 
 
 def make_command(verb: str) -> click.Command:
-    """The command of this name."""
+    """Create the command of this name."""
 
     @cluster_options
     def command(named: str, words: tuple[str, ...], to: str = "", form: str = ANY_FORM, **given: str) -> int:
@@ -95,23 +95,23 @@ def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:
-    """What is done with a line of the command."""
+    """A function that prints one line of the command."""
     if verb == "trace":
         return lambda line: answer(lines([line]), now=True)
     writer = CounterSnapshotWriter(form, everything=everything)
 
     def show(line: str) -> None:
         try:
-            sight = read_object(json.loads(line))
+            snapshot = read_object(json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
             raise ClusterError(f"{pod.title}: its watch gave a line that cannot be read; is it another version?") from None
-        writer.show(sight, pod.title)
+        writer.show(snapshot, pod.title)
 
     return show
 
 
 def _follow(live: LiveAnswer, show: Show) -> int:
-    """Shows its lines until it ends, or Ctrl-C asks it to; how it ended."""
+    """Print lines until the command ends or Ctrl-C stops it; return its exit code."""
     with live.followed as followed:
         try:
             for line in followed.lines():

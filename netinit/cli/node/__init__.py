@@ -1,1 +1,1 @@
-"""The commands about interception from the node: `netinit node agent`, status and uninstall."""
+"""Commands for interception from the node: `netinit node agent`, status and uninstall."""

@@ -1,4 +1,4 @@
-"""`netinit node`: the commands of the CNI plugin's agent, each imported when it is asked for."""
+"""The `netinit node` command group, which imports commands on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`netinit node run`: commands about pods of this node, which `kubectl netinit` runs in the agent's container."""
+"""`netinit node run`: commands for pods of this node; `kubectl netinit` runs it in the agent's container."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
 ENDLESS = "--watch"  # of a reading command: its answer would never come
 MOST = 1 << 20  # bytes of an answer
 MOST_ASKED = 16 << 20  # bytes of all questions
-SECONDS = 60.0  # for one answer
+SECONDS = 60.0  # per answer
 
 
 @click.command("run", context_settings=HELP_NAMES)
@@ -75,7 +75,7 @@ def command(
 
 
 class _Question:
-    """One pod, and a command about it."""
+    """A command for one pod."""
 
     def __init__(self, uids: tuple[str, ...], title: str, environ: dict[str, str], words: tuple[str, ...]) -> None:
         self.uids, self.title, self.environ, self.words = uids, title, environ, words
@@ -98,7 +98,7 @@ def _read_question(line: str) -> _Question:
 
 
 def check(words: tuple[str, ...], environ: dict[str, str]) -> None:
-    """Nothing; OptionError for a command that would not end, and for a variable that is none of netinit's."""
+    """Reject commands that would not end and variables that are not netinit's. Raises OptionError."""
     if ENDLESS in words:
         raise OptionError(f"{ENDLESS}: goes on until Ctrl-C; run netinit {words[0]} {ENDLESS} on the node itself")
     known = {name for flag in Options.flags for name in flag.variables}
@@ -108,15 +108,15 @@ def check(words: tuple[str, ...], environ: dict[str, str]) -> None:
 
 
 def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str, str]], cgroup_folder: str) -> None:
-    """Answers each in a child of its own, which has all modules already, some at a time, and prints the answers in order."""
+    """Answer the questions in forked children, some concurrently, and print the answers in order."""
     wanted = {uid for one in questions for uid in one.uids}
     found, groups = find(wanted), find_cgroups(wanted, cgroup_folder)
     preload.load_all(str(Path(__file__).parents[2]))
-    from netinit.cli import start  # what it imports late stays with this process
+    from netinit.cli import start  # imported here, so that children do not import it again
 
     def ask(question: _Question) -> dict[str, Any]:
         path = _choose(found, question.uids)
-        if question.words[0] == CHANGING:  # a program of its own: it has locks, signals and an end of its own
+        if question.words[0] == CHANGING:  # a separate program with its own locks, signals and exit
             done = run_netinit((*question.words, "--netns", path), environ=question.environ)
             return {"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}
         for group in [groups[uid] for uid in question.uids if uid in groups]:
@@ -133,17 +133,17 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
 
 
 def _in_children(questions: list[_Question], ask: Callable[[_Question], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What `ask` returned for each, in their order; an error is an answer too."""
+    """The results of `ask` in order; errors become answers."""
     most = 2 * count_cores()
-    begun: list[children.Child] = []
+    started: list[children.Child] = []
 
     def begin(question: _Question) -> children.Child:
         return children.start(lambda _: ask(question), seconds=SECONDS, what="the answer", kept=None)
 
     for position, _ in enumerate(questions):
-        while len(begun) < len(questions) and len(begun) - position < most:
-            begun.append(begin(questions[len(begun)]))
-        with begun[position] as child:
+        while len(started) < len(questions) and len(started) - position < most:
+            started.append(begin(questions[len(started)]))
+        with started[position] as child:
             try:
                 yield child.receive()
             except (NetinitError, children.ChildError, OSError) as error:
@@ -151,7 +151,7 @@ def _in_children(questions: list[_Question], ask: Callable[[_Question], dict[str
 
 
 def _choose(found: dict[str, str], uids: tuple[str, ...]) -> str:
-    """The namespace of the pod with one of these uids. NamespaceError."""
+    """The namespace of the pod with one of these UIDs. Raises NamespaceError."""
     path = next((found[uid] for uid in uids if uid in found), "")
     if not path:
         named = " or ".join(map(quote_value, uids))
@@ -160,7 +160,7 @@ def _choose(found: dict[str, str], uids: tuple[str, ...]) -> str:
 
 
 def _check_repair(options: Options) -> None:
-    """OptionError for options that do more than to bring the rules of the pod back."""
+    """Reject options that do more than restore the pod's rules. Raises OptionError."""
     if not options.reconcile:
         raise OptionError("apply: is run for a pod with --reconcile alone")
     for field in ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config"):

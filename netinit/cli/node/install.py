@@ -1,4 +1,4 @@
-"""`netinit node install`: the plugin put in place once; the agent does the same and keeps it there."""
+"""`netinit node install`: installs the plugin once; the agent does the same and keeps it installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`netinit node status`: what is installed on this node, how the agent is, and what went wrong last."""
+"""`netinit node status`: what is installed on this node, the agent's health, and recent errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netinit.cli.console import answer
 from netinit.cli.flags import FlagCommand
 from netinit.node.settings import STATUS_FILE, InstallSettings
 
-_STALE = 15.0  # seconds without a word of the agent
+_STALE = 15.0  # seconds since the agent's last update
 
 
 @click.command("status", cls=FlagCommand, settings=InstallSettings)
@@ -35,7 +35,7 @@ def command(options: InstallSettings, as_json: bool) -> int:
 
 
 def gather(options: InstallSettings, now: float) -> dict[str, Any]:
-    """What is wrong with each part, empty texts where nothing is; the agent's own words beside."""
+    """The problem of each part (empty if none), and the agent's own status."""
     from netinit.node.installation import make_installer
 
     status = _read(Path(options.socket).parent / STATUS_FILE)
@@ -65,7 +65,7 @@ def _read(path: Path) -> Tree:
 
 
 def render(found: dict[str, Any]) -> Lines:
-    """A line for each part, and what went wrong."""
+    """Format a line per part, and the recent errors."""
     status = [f"{'✘' if found[part] else '✔'} {part}: {found[part] or 'in place'}" for part in ("executable", "entry")]
     status.append(f"✘ agent: {found['agent']}" if found["agent"] else f"✔ agent: it answers for {found['pods']} pods")
     status += [f"! {problem}" for problem in found["problems"]]

@@ -1,4 +1,4 @@
-"""`netinit node uninstall`: the plugin removed from a node whose agent can't do it any more."""
+"""`netinit node uninstall`: removes the plugin from a node whose agent no longer can."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The commands about automatic injection: `netinit webhook serve`, probe, manifests, lint and compare."""
+"""Commands for automatic injection: `netinit webhook serve`, probe, manifests, lint and compare."""

@@ -1,4 +1,4 @@
-"""`netinit webhook`: the commands of the admission server, each imported when it is asked for."""
+"""The `netinit webhook` command group, which imports commands on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from netinit.cli.group import LazyGroup
 
 __all__ = ["command"]
 
-COMMANDS = {  # name -> module under netinit.cli, what it does
+COMMANDS = {  # name -> (module under netinit.cli, summary)
     "serve": ("webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
     "manifests": ("webhook.manifests", "Print the objects that install the server, without Helm."),
     "compare": ("webhook.compare", "Ask two injectors the same reviews, and show where the pods differ."),

@@ -1,4 +1,4 @@
-"""`netinit webhook compare`: what two injectors make of the same pods."""
+"""`netinit webhook compare`: how two injectors change the same pods."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from netinit.webhook.review import answer
 EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
 INSTALL = "pip install 'netinit[kubernetes]'"
-_SECONDS = 10.0  # for an answer, as the API server gives a webhook by default
-_LARGEST_ANSWER = 4 * LARGEST  # bytes: a patch may hold a pod of the largest size again, in base64, and more
+_SECONDS = 10.0  # per answer: the API server's default timeout for webhooks
+_LARGEST_ANSWER = 4 * LARGEST  # bytes: a patch may contain a pod of maximum size in base64, and more
 _DOCS = "docs/differences.md"
 
 Ask = Callable[[Review], ReviewOutcome]
 
 
 class CompareFlags(CheckFlags):
-    """What compare is asked."""
+    """Flags of compare."""
 
     def _check(self) -> list[str]:
         problems = [] if self.filenames or self.context or self.kubeconfig else [
@@ -105,7 +105,7 @@ def _at(given: tuple[str, ...], number: int) -> str:
 def _in_process(flags: CompareFlags) -> Ask:
     config = inputs.read_config(flags)
     inputs.warn([f"warning: {line}" for line in config.warnings])
-    settings = inputs.settings_of(flags.replace(revision=flags.revision or DEFAULT_REVISION))  # as `webhook serve` has it
+    settings = inputs.settings_of(flags.replace(revision=flags.revision or DEFAULT_REVISION))  # as in `webhook serve`
     served = Served(config=config, settings=settings, version="", known=known_to(config), origin="")
 
     def ask(review: Review) -> ReviewOutcome:
@@ -210,7 +210,7 @@ def _render(compared: PodComparison, titles: list[str]) -> Lines:
 
 
 def _to_tree(compared: PodComparison, titles: list[str]) -> Tree:
-    """The comparison as netinit/data/compare.schema.json describes it."""
+    """The comparison in the form of netinit/data/compare.schema.json."""
     groups = [
         {
             "path": group.path,

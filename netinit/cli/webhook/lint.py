@@ -1,4 +1,4 @@
-"""`netinit webhook lint`: what is wrong with an installation, in files or in a cluster."""
+"""`netinit webhook lint`: problems with an installation, from files or a cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
 
 
 def render_findings(found: Iterable[InstallationFinding]) -> Lines:
-    """Each finding with its remedy."""
+    """Format each finding with its remedy."""
     printed = []
     for finding in found:
         printed.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")

@@ -1,4 +1,4 @@
-"""`netinit webhook manifests`: the chart's objects without Helm."""
+"""`netinit webhook manifests`: renders the chart without Helm."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command(namespace: str, name: str, files: tuple[str, ...], given: tuple[str,
 
 
 def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple[str, ...] = ()) -> list[Tree]:
-    """The objects with the values of files and words over the chart's own. Raises ConfigError."""
+    """Render the objects with values from files and arguments over the chart's defaults. Raises ConfigError."""
     chart = read_chart()
     values = mapping(goyaml.load(chart["values.yaml"]))
     schema = json.loads(chart["values.schema.json"])
@@ -58,14 +58,14 @@ def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple
 
 
 def read_chart() -> dict[str, str]:
-    """The chart's files by their path in it."""
-    # pip and the image compile the chart's test, too
+    """The chart's files by their path in the chart."""
+    # pip and the image compile the chart's test as well
     found = sorted(path for path in CHART.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     return {str(path.relative_to(CHART)): path.read_text() for path in found}
 
 
 def write(trees: list[Tree]) -> str:
-    """The objects as a stream of YAML."""
+    """Serialise the objects as a YAML stream."""
     return "---\n".join(goyaml.dump(tree) for tree in trees)
 
 

@@ -1,4 +1,4 @@
-"""`netinit webhook probe`: whether the health file is fresh, for an exec probe."""
+"""`netinit webhook probe`: an exec probe that checks the age of the health file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netinit.base.sanitize import quote
 from netinit.cli.flags import HELP_NAMES, read_value
 from netinit.webhook.settings import SECOND, read_duration
 
-_SLACK = 0.01  # seconds, as Istio's probe allows
+_SLACK = 0.01  # seconds, as in Istio's probe
 
 
 @click.command("probe", context_settings=HELP_NAMES)

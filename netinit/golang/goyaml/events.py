@@ -1,6 +1,6 @@
-"""YAML -> trees through PyYAML's parser: everything that YAML has, within limits.
+"""Build trees from the events of PyYAML's parser: all of YAML, within limits.
 
-libyaml does the scanning where PyYAML has it (ten times as quick); without it the pure Python scanner is used.
+Uses libyaml's scanner if PyYAML has it (ten times as fast), else the pure Python scanner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _YAML_TAG = "tag:yaml.org,2002:"
 
 
 def _tagged(tag: str, text: str, mark: Any) -> Any:
-    """The value of a scalar with an explicit tag."""
+    """Return the value of a scalar with an explicit tag."""
     name = tag.removeprefix(_YAML_TAG)
     if name == "binary":
         try:
@@ -52,7 +52,7 @@ def _at(mark: Any) -> str:
 
 
 def value_of(event: Any) -> Any:
-    """The value of a scalar's event; MERGE for a plain `<<`. Raises ParseError where it does not fit its tag."""
+    """Return the value of a scalar event; MERGE for a plain `<<`. Raises ParseError if it does not fit its tag."""
     if event.implicit[0] and not event.style:
         return resolve(event.value)
     if event.tag is None or event.implicit[1] or event.tag == "!":
@@ -61,14 +61,14 @@ def value_of(event: Any) -> Any:
 
 
 def as_key(value: Any) -> Any:
-    """The text that a scalar's value is as a key; MERGE stays what it is."""
+    """Convert the value of a scalar to the text of a key; MERGE is kept."""
     if value.__class__ is str or value is MERGE:
         return value
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 class _Frame:
-    """A mapping or sequence that is being read."""
+    """A mapping or sequence being read."""
 
     def __init__(self, value: Any, anchor: str | None, start: int) -> None:
         self.value, self.anchor, self.start = value, anchor, start
@@ -78,7 +78,7 @@ class _Frame:
 
 
 class _Anchor:
-    """A value that has a name, and how many nodes it has."""
+    """An anchored value, and its number of nodes."""
 
     def __init__(self, value: Any, size: int) -> None:
         self.value, self.size = value, size
@@ -88,7 +88,7 @@ _UNFINISHED = object()
 
 
 class TreeBuilder:
-    """Builds the trees of a stream from the parser's events, without recursion."""
+    """Builds a stream's trees from parser events, without recursion."""
 
     def __init__(self) -> None:
         self.documents: list[Any] = []
@@ -100,13 +100,13 @@ class TreeBuilder:
         self._anchors: dict[str, Any] = {}
 
     def document(self) -> Any:
-        """The tree of the only document, None where there is none; ParseError for a second one."""
+        """Return the tree of the only document; None without one. Raises ParseError for a second one."""
         if len(self.documents) > 1:
             raise ParseError(f"{len(self.documents)} documents where one is expected; separate them by lines of ---")
         return self.documents[0] if self.documents else None
 
     def feed(self, event: Any) -> None:
-        """Take the next event of the stream."""
+        """Process the next event."""
         kind = event.__class__
         if kind is yaml.ScalarEvent:
             self._scalar(event)
@@ -211,7 +211,7 @@ class TreeBuilder:
 
 
 def scan(text: str) -> Iterator[Any]:
-    """The parser's events; scanner errors become ParseError with their place."""
+    """Yield the parser's events; scanner errors become ParseError with their position."""
     reader = None
     try:
         reader = _Reader(text)
@@ -228,7 +228,7 @@ def scan(text: str) -> Iterator[Any]:
 
 
 def build(found: Iterable[Any]) -> TreeBuilder:
-    """What the events hold: `documents`, and `duplicates`, a sentence for every key that stands twice."""
+    """Process all events; the result has `documents`, and `duplicates`, a sentence for each duplicate key."""
     builder = TreeBuilder()
     feed = builder.feed
     for event in found:

@@ -11,7 +11,7 @@ __all__ = ["MERGE", "WORDS", "Merge", "is_ambiguous", "looks_like_a_number", "re
 
 
 class Merge:
-    """The type of the key `<<`, which copies the keys of other mappings."""
+    """The type of the merge key `<<`, which copies keys of other mappings."""
 
 
 MERGE = Merge()
@@ -39,7 +39,7 @@ _MAX_DIGITS = 400
 
 @functools.lru_cache(maxsize=8192)
 def resolve(text: str) -> Any:
-    """The value of a plain scalar."""
+    """Return the value of a plain scalar."""
     if text in WORDS:
         return WORDS[text]
     if len(text) > _MAX_DIGITS or not looks_like_a_number(text):
@@ -57,9 +57,9 @@ def resolve(text: str) -> Any:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Whether a plain scalar of that text is something else than the text, for Go or for a reader of all YAML 1.1.
+    """Whether Go, or a YAML 1.1 reader, would read this text as something else than a string.
 
-    Go reads timestamps and base-60 numbers as text, but quotes them on the way out.
+    Go reads timestamps and base-60 numbers as strings, but quotes them when writing.
     """
     if not isinstance(resolve(text), str):
         return True
@@ -69,6 +69,6 @@ def is_ambiguous(text: str) -> bool:
 
 
 def looks_like_a_number(text: str) -> bool:
-    """Whether the text begins as numbers do, and has no character that no number of any base has."""
+    """Whether the text starts like a number, and has only characters of numbers in some base."""
     first = text[1:].lstrip("_")[:1] if text[0] in {"+", "-"} else text[0]
     return first in _FIRST_OF_NUMBER and _OF_NUMBER.issuperset(text)

@@ -1,8 +1,8 @@
-"""Strings as YAML scalars: when they need quotes, and how they look in them.
+"""Write strings as YAML scalars: whether they need quotes, and which.
 
-Two writers differ in when they quote, not in how: Go quotes what Go's reader or a YAML 1.1 reader would take for
-another type; `careful_text` quotes everything about which readers are known to differ, and leaves texts with
-characters beyond the basic plane readable.
+The two writers only differ in when they quote: `go_text` quotes what Go's reader or a YAML 1.1 reader would read as
+another type; `careful_text` quotes everything that known readers disagree about, and leaves characters beyond the basic
+plane readable.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMED = {
 
 
 def go_text(text: str, indent: str) -> str:
-    """The string as Go writes it; lines of a block start with the indentation."""
+    """Write a string as Go does; `indent` starts each line of a block."""
     special = _holds(text, _GO_SPECIAL)
     if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:
         return _literal(text, indent)
@@ -58,7 +58,7 @@ def go_text(text: str, indent: str) -> str:
 
 
 def careful_text(text: str, indent: str) -> str:
-    """The string so that no reader errs; a block where it comes back as it is, single quotes around JSON."""
+    """Write a string that every reader understands: a block if it survives one, single quotes around JSON."""
     if "\n" in text and re.match(_BLOCK, text) and " \n" not in text and not _holds(text, _SPECIAL):
         return _literal(text, indent)
     return _on_one_line(text)
@@ -81,7 +81,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _holds(text: str, characters: str) -> bool:
-    """Whether one of the characters stands in the text; none of them is printable ASCII or a line feed."""
+    """Whether the text contains one of these characters, none of which is printable ASCII or a line feed."""
     return not _is_simple(text) and re.search(characters, text) is not None
 
 
@@ -111,7 +111,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _literal(text: str, indent: str) -> str:
-    """The block scalar `|`, whose header says how it starts (2: with a blank) and how it ends."""
+    """Write a block scalar `|`, whose header has the indentation (2: starts with a space) and the chomping."""
     hint = "2" if text[0] in " \n" else ""
     body = text.rstrip("\n")
     trailing = len(text) - len(body)

@@ -1,7 +1,7 @@
-"""Go values as YAML, to the letter of sigs.k8s.io/yaml, which Helm's and Istio's toYaml use.
+"""Write Go values as YAML, byte for byte like sigs.k8s.io/yaml, which Helm's and Istio's toYaml use.
 
-Keys are sorted naturally (a2 before a10), lists stand at the indentation of their key, text that a YAML 1.1 reader
-would take for something else is quoted, text of several lines becomes a literal block.
+Keys are in natural order (a2 before a10), lists are at the indentation of their key, text that a YAML 1.1 reader would
+misread is quoted, multi-line text becomes a literal block.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["pairs_of", "to_yaml"]
 
 _DIGITS: Final = r"[0-9]+"
 _REFUSED: Final = "[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]"
-"""Characters that no YAML reader takes and JSON does not escape: Go's way through JSON ends here."""
+"""Characters that YAML forbids and JSON does not escape: Go, which converts by way of JSON, fails."""
 
 
 def to_yaml(value: Any) -> str:
-    """The value as YAML with a line feed at the end; raises FunctionError where Go refuses."""
+    """Write a value as YAML with a final line feed. Raises FunctionError if Go cannot."""
     measure(value)
     return write(value, pairs_of, _scalar)
 
 
 def pairs_of(value: Any) -> list[tuple[str, Any]]:
-    """The keys and values that are written for a map or struct, in their order; none for anything else."""
+    """Return the keys and values of a map or struct in the order to write; empty for anything else."""
     if isinstance(value, dict):
         found = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, Struct) and isinstance(plain := value.go_json(), dict):
@@ -42,7 +42,7 @@ def pairs_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def _compare(left: str, right: str) -> int:
-    """The order of two different keys: runs of digits count as numbers, letters stand behind other characters."""
+    """Compare two different keys: runs of digits as numbers, letters after other characters."""
     shorter = min(len(left), len(right))
     at = _common(left, right, shorter)
     if at == shorter:
@@ -56,7 +56,7 @@ def _compare(left: str, right: str) -> int:
 
 
 def _common(left: str, right: str, limit: int) -> int:
-    """How many characters both begin with; halving compares long keys at the speed of slices."""
+    """Return the length of the common prefix, by bisection, so that long keys are compared by slices."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -92,7 +92,7 @@ def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float):
-        # the way through JSON makes whole numbers integers
+        # Go converts by way of JSON, which turns whole floats into integers
         text = json_float(value)
         whole = text.lstrip("-").isdigit() and -(1 << 63) <= int(text) < 1 << 64
         return text if whole else format_float(value, "g", -1)

@@ -1,7 +1,7 @@
-"""Block YAML: the layout that kubectl and Helm print, whatever the values and their quotes.
+"""Block YAML in the layout of kubectl and Helm.
 
-`write` lays out; what it is given says which pairs a mapping has, in which order, and what a scalar looks like. `dump`
-writes plain trees so that no reader misunderstands them; Go's values are written by `goyaml.values`.
+`write` is the layout; its arguments decide which pairs a mapping has, in which order, and how a scalar is written.
+`dump` writes plain trees safely; `goyaml.values` writes Go's values.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _WITHOUT_POINT = r"^([-+]?[0-9]+)e"
 
 
 def write(value: Any, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> str:
-    """The value as block YAML, ending in a line feed.
+    """Write the value as block YAML with a final line feed.
 
-    `pairs` gives the keys and values of a mapping, and nothing for an empty one and for everything else; `scalar` gives
-    the text of what is neither a mapping with pairs nor a list with elements, its further lines indented as it is told.
+    `pairs` returns keys and values of a mapping, and an empty list for an empty mapping or anything else. `scalar`
+    returns the text of everything that is not a non-empty mapping or list; it gets the indentation of further lines.
     """
     writer = _Writer(pairs, scalar)
     writer.node(value, "")
@@ -32,14 +32,14 @@ def write(value: Any, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Cal
 
 
 class _Writer:
-    """The text so far, and how its values are written."""
+    """The text written so far, and how to write values."""
 
     def __init__(self, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> None:
         self.pairs, self.scalar = pairs, scalar
         self.parts: list[str] = []
 
     def node(self, value: Any, indent: str) -> None:
-        """Write the node at the start of a line, whose indentation stands there already."""
+        """Write a node after its indentation."""
         if found := self.pairs(value):
             self.mapping(found, indent)
         elif isinstance(value, (list, tuple)) and value:
@@ -78,7 +78,7 @@ class _Writer:
 
 
 def dump(tree: Any) -> str:
-    """The tree as block YAML in the order of its keys; what any reader would take for another type is quoted."""
+    """Write the tree as block YAML, keys in their order; text that some reader would read as another type is quoted."""
     return write(tree, _pairs, _scalar)
 
 

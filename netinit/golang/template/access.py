@@ -1,4 +1,4 @@
-"""Fields, methods and elements of values, and the checks of arguments: what Go does by reflection."""
+"""Access to fields, methods and elements of values, and argument checks: what Go does by reflection."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _NILABLE: Final = ("[]", "map[", "*", "func(")
 
 
 class NoFieldError(Exception):
-    """The value has no such field; `nil` says that it would have it if it were not a nil pointer.
+    """The value has no such field; `nil`.
 
-    The one who knows what the value came from words the message.
+    it would, if it were not a nil pointer. The caller knows the container and words the message.
     """
 
     def __init__(self, *, nil: bool = False) -> None:
@@ -45,20 +45,20 @@ class NoFieldError(Exception):
 
 
 class MethodError(FunctionError):
-    """A method was called and failed, which Go reports at the whole chain."""
+    """A method failed; Go reports this at the whole chain."""
 
 
 def method(value: Any, name: str) -> Callable[..., Any] | Function | None:
-    """The method of that name, if the value has it."""
+    """Return the method of this name, or None."""
     methods = getattr(value, "go_methods", None)
     return methods.get(name) if methods else None
 
 
 def field(value: Any, name: str) -> Any:
-    """The field, map entry or result of the method without arguments.
+    """Return a field, a map entry, or the result of a method without arguments.
 
-    Raises NoFieldError where the value cannot have the field, FunctionError for every other failure. `NO_VALUE` has
-    every field: no value.
+    Raises NoFieldError if the value cannot have the field, and FunctionError for other failures. Every field of
+    `NO_VALUE` is `NO_VALUE`.
     """
     if value is NO_VALUE:
         return NO_VALUE
@@ -85,7 +85,7 @@ def field(value: Any, name: str) -> Any:
 
 
 def check_count(function: Function, name: str, given: int, piped: int) -> None:
-    """Nothing when the function takes so many arguments, piped ones included; else FunctionError with Go's words."""
+    """Raise FunctionError, with Go's message, if the function does not accept this number of arguments (piped ones included)."""
     wanted = len(function.params)
     if function.variadic is not None:
         if given + piped < wanted:
@@ -95,7 +95,7 @@ def check_count(function: Function, name: str, given: int, piped: int) -> None:
 
 
 def invoke(function: Function, name: str, args: Iterable[Any]) -> Any:
-    """The result of the method; raises FunctionError with Go's words when it fails."""
+    """Call a method. Raises FunctionError with Go's message if it fails."""
     try:
         return function.call(*args)
     except Exception as problem:
@@ -104,14 +104,14 @@ def invoke(function: Function, name: str, args: Iterable[Any]) -> Any:
 
 
 def call_method(found: Callable[..., Any] | Function, name: str) -> Any:
-    """The result of the method called without arguments; raises FunctionError with Go's words."""
+    """Call a method without arguments. Raises FunctionError with Go's message."""
     function = Function.of(found)
     check_count(function, name, 0, 0)
     return invoke(function, name, ())
 
 
 def key_type(mapping: dict[Any, Any]) -> str:
-    """The Go type of the map's keys."""
+    """Return the Go type of the map's keys."""
     return mapping.key_type if isinstance(mapping, TypedMap) else "string"
 
 
@@ -121,7 +121,7 @@ def can_be_nil(go_type: str) -> bool:
 
 
 def check_argument(value: Any, go_type: str) -> Any:
-    """The value as an argument of that type; raises FunctionError where Go cannot assign it."""
+    """Return the value as an argument of this type. Raises FunctionError if Go cannot assign it."""
     if go_type == VALUE:
         return value
     if go_type == ANY:
@@ -139,7 +139,7 @@ def check_argument(value: Any, go_type: str) -> Any:
 
 
 def prepare(value: Any, go_type: str) -> Any:
-    """The value as a map's key or the argument of a called function, for which Go has other rules and words."""
+    """Return the value as a map key or an argument of `call`, for which Go has other rules and messages."""
     if value is None or value is NO_VALUE:
         if can_be_nil(go_type):
             return None
@@ -151,7 +151,7 @@ def prepare(value: Any, go_type: str) -> Any:
 
 
 def index(item: Any, *keys: Any) -> Any:
-    """The element of the map, list or text; Go's builtin index."""
+    """Return an element of a map, list or text: Go's builtin index."""
     if item is None or item is NO_VALUE:
         raise FunctionError("index of untyped nil")
     for key in keys:
@@ -185,7 +185,7 @@ def _position(key: Any, limit: int) -> int:
 
 
 def slice_of(item: Any, *bounds: Any) -> Any:
-    """Part of the list or text; Go's builtin slice. The capacity of a list is taken to be its length."""
+    """Return part of a list or text: Go's builtin slice. A list's capacity counts as its length."""
     if item is None or item is NO_VALUE:
         raise FunctionError("slice of untyped nil")
     kind = kind_of(item)
@@ -215,7 +215,7 @@ def slice_of(item: Any, *bounds: Any) -> Any:
 
 
 def length(item: Any) -> int:
-    """The number of elements, or of bytes of a text; Go's builtin len."""
+    """Return the number of elements, or bytes of a text: Go's builtin len."""
     kind = kind_of(item)
     if kind == STRING:
         return len(item) if item.isascii() else len(to_bytes(item))
@@ -229,7 +229,7 @@ def length(item: Any) -> int:
 
 
 def word_missing_field(problem: NoFieldError, name: str, value: Any, holder: Any) -> str:
-    """The message for a field that cannot be; the holder is the container the value came from, if any."""
+    """Return the message for a missing field; `holder`: the container of the value, if any."""
     shown = ANY if value is None or (holder is not None and holds_interfaces(holder)) else type_name(value)
     if problem.nil:
         return f"nil pointer evaluating {shown}.{name}"

@@ -1,4 +1,4 @@
-"""Calls of functions: arguments are evaluated, checked and handed over; what fails becomes the template's error."""
+"""Function calls: evaluate, check and pass arguments; convert failures to the template's error."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def make_call(
     fail: Callable[[Exception], TemplateError],
     cost: Callable[..., int] | None = None,
 ) -> Callable[[Run, Any], Any]:
-    """The function that calls with these arguments; the `piped` one is evaluated first and handed over last.
+    """Return a function that makes this call. `piped` is evaluated first and passed last.
 
-    `cost` gives the steps that a call with such arguments takes.
+    `cost` returns the steps to charge for these arguments; `fail` converts an exception.
     """
 
     def call_function(run: Run, dot: Any) -> Any:

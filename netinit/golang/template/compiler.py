@@ -1,4 +1,4 @@
-"""Trees -> closures: text, actions, control structures and calls of other templates."""
+"""Compile syntax trees into closures: text, actions, control structures and template calls."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
 class Body:
-    """Nodes whose variables end with them. They are compiled when they are first rendered: most of a template never is.
+    """A list of nodes with its own variable scope, compiled on first rendering: most of a template is never rendered.
 
-    Threads that come first together compile them twice, which harms nobody.
+    Concurrent first renderings may compile it twice, which is harmless.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Body:
         self.compiled: tuple[Step, ...] | None = None if nodes else ()
 
     def steps(self) -> tuple[Step, ...]:
-        """What renders the nodes."""
+        """Return the compiled nodes."""
         if self.compiled is None:
             self.compiled = self.compiler.inner(self.visible, self.dot_holder).compile_list(self.nodes)
         return self.compiled
@@ -65,9 +65,9 @@ def compile_trees(
     own: frozenset[str],
     marked: frozenset[Action] = frozenset(),
 ) -> dict[str, Body]:
-    """The compiled templates by name; `own` are the functions that are the caller's and not Go's.
+    """Return the compiled templates by name.
 
-    What the `marked` actions print is noted in the run's marks.
+    `own`: the functions of the caller, not Go's. `marked`: the actions whose output is recorded in the run's marks.
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
@@ -77,7 +77,7 @@ def compile_trees(
 
 
 def enter(run: Run, body: Body, dot: Any) -> None:
-    """Render the template with that dot, in variables of its own."""
+    """Render a body with this dot, with its own variables."""
     run.vars = {0: dot}
     for step in body.steps():
         step(run, dot)
@@ -156,11 +156,11 @@ class _Compiler:
         return print_marked
 
     def inner(self, visible: Sequence[Slot], dot_holder: int) -> _Compiler:
-        """The compiler of a body that stands where these variables are visible."""
+        """Return a compiler for a nested body in which these variables are visible."""
         return _Compiler(self.frame.inner(visible, dot_holder), self.bodies, self.marked)
 
     def body(self, nodes: Sequence[Node], dot_holder: int) -> Body:
-        """The nodes, to be compiled with what is visible here; `dot_holder` as in Frame."""
+        """Return the nodes as a body, to be compiled in the current scope; `dot_holder` as in Frame."""
         return Body(nodes, self, (*self.frame.visible,), dot_holder)
 
     def condition(self, node: If) -> Step:
@@ -275,7 +275,7 @@ class _Compiler:
 def _pairs(
     run: Run, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
 ) -> Iterable[tuple[Any, Any]]:
-    """What a range goes through: keys or positions, and elements."""
+    """Return what a range iterates over: pairs of key or index and element."""
     kind = kind_of(value)
     if kind == SLICE:
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)

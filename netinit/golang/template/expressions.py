@@ -1,8 +1,7 @@
-"""Pipelines -> closures.
+"""Compile pipelines into closures.
 
-An expression becomes a Python function of the run and the dot that returns its value: what is known from the text
-(names, constants, functions, the places of variables) is bound once, so that rendering only does what depends on
-the data. The order of evaluation and the place of every error are Go's.
+An expression becomes a Python function of the run and the dot that returns its value. Everything known from the text
+(names, constants, functions, variable slots) is bound once. Evaluation order and error positions are Go's.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral, Nil)
 
 
 def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
-    """The function that gives the pipeline's value and fills the variables that it declares or sets.
+    """Return a function for the pipeline's value, which also sets the variables that it declares or assigns.
 
-    What it gives is never None: nil that comes out of a pipeline has lost its interface and is no value any more.
-    `keep_nil` saves that step for those to whom both are the same.
+    Its result is never None: nil from a pipeline has lost its interface, so it becomes no value. `keep_nil` omits this
+    conversion, for callers that treat both alike.
     """
     expr = compile_command(frame, pipe.commands[0], None, pipe)
     for before, command in zip(pipe.commands, pipe.commands[1:], strict=False):
@@ -94,7 +93,7 @@ def _failing(frame: Frame, node: Expression | Command, message: str) -> Expr:
 
 
 def _after(first: Expr | None, then: Expr) -> Expr:
-    """Both, one after the other: an error in the first is reported before one in the second."""
+    """Combine two expressions, so that the first one's errors are reported first."""
     if first is None:
         return then
     before = first
@@ -107,7 +106,7 @@ def _after(first: Expr | None, then: Expr) -> Expr:
 
 
 def compile_command(frame: Frame, command: Command, final: Expr | None, previous: Expression) -> Expr:
-    """The function for a command; `final` gives the value piped into it, `previous` is what Go looked at before."""
+    """Return the function for a command; `final`: the piped value, `previous`: the node that Go visited before."""
     first = command.args[0]
     arguments = command.args[1:]
     if isinstance(first, Identifier):
@@ -126,7 +125,7 @@ def compile_command(frame: Frame, command: Command, final: Expr | None, previous
 
 
 def compile_operand(frame: Frame, node: Expression) -> Expr:
-    """The function for an operand that stands alone, of any type."""
+    """Return the function for a standalone operand of any type."""
     if isinstance(node, Dot):
         return _dot
     if isinstance(node, Field):
@@ -163,7 +162,7 @@ def _variable(frame: Frame, node: Variable) -> Expr:
 
 
 def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
-    """The value at the end of the chain, and the container it came from."""
+    """Follow a chain of fields; return its value and the container of that."""
     for name in names:
         try:
             found = field(value, name)
@@ -174,7 +173,7 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
 
 
 def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
-    """The function for fields of fields of the base's value."""
+    """Return the function for a chain of fields of the base's value."""
     blamed = last_visited(node)
 
     def explain(run: Run, value: Any) -> TemplateError:
@@ -201,7 +200,7 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
 def _method_call(
     frame: Frame, node: Field | FieldChain | Variable, arguments: list[Expression], final: Expr | None
 ) -> Expr:
-    """The function for a chain that ends in a method with arguments."""
+    """Return the function for a chain that ends in a method call with arguments."""
     *names, last = node.names
     base, holder = _base(frame, node)
     prepared = [
@@ -239,7 +238,7 @@ def _method_call(
 
 
 def _base(frame: Frame, node: Field | FieldChain | Variable) -> tuple[Expr, int]:
-    """What the chain starts from, and where its container is kept, if it has one."""
+    """Return the start of the chain, and the slot of its container, if there is one."""
     if isinstance(node, Field):
         return _dot, frame.dot_holder
     if isinstance(node, FieldChain):
@@ -261,7 +260,7 @@ def _word_no_method(value: Any, name: str, holder: Any) -> str:
 
 
 def literal(node: Expression, go_type: str) -> Any:
-    """The constant as a value of that type; raises FunctionError where Go refuses it."""
+    """Return the constant as a value of this type. Raises FunctionError if Go rejects it."""
     if isinstance(node, Nil):
         if access.can_be_nil(go_type):
             return NO_VALUE if go_type == VALUE else None
@@ -293,7 +292,7 @@ def compile_call(
     arguments: list[Expression],
     final: Expr | None,
 ) -> Expr:
-    """The function for a call; `blamed` is the node that a failure of the called function is reported at."""
+    """Return the function for a call; `blamed`: the node at which failures of the function are reported."""
     function = frame.functions[name.name]
     piped = 0 if final is None else 1
     if name.name in ("and", "or") and name.name not in frame.own:
@@ -340,7 +339,7 @@ def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
 
 
 def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None, Callable[[Any], Any]]:
-    """The Python type that needs no check for this parameter (None: any does), and the check for everything else."""
+    """Return the Python type that needs no check for this parameter (None: any), and the check for other types."""
 
     def admit(value: Any) -> Any:
         try:
@@ -352,7 +351,7 @@ def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None,
 
 
 def _short_circuit(frame: Frame, name: Identifier, arguments: list[Expression], final: Expr | None) -> Expr:
-    """The function for and/or, which stop at the first argument that decides."""
+    """Return the function for and/or, which stop at the first deciding argument."""
     if not arguments and final is None:
         return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")
     exprs = [_argument(frame, node, VALUE)[0] for node in arguments]

@@ -1,7 +1,7 @@
-"""What one rendering may use, and the account of what it has used.
+"""The limits of one rendering, and its consumption.
 
-A template comes from a ConfigMap and its data from a pod: neither may hang the injector. Loops and calls are counted
-in steps, the output and every single value in characters, templates that call templates in levels.
+Templates come from a ConfigMap, data from a pod: neither may hang the injector. Loops and calls are counted in steps,
+the output and each value in characters, nested templates in levels.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LEAVES: Final = (int, float, type(None), type(NO_VALUE))
 
 
 class Limits:
-    """The limits of one rendering, each with a default that real templates stay a hundredfold below.
+    """The limits of a rendering; the defaults are at least a hundred times what real templates use.
 
-    `depth`: templates inside templates. `output`: characters. `steps`: iterations of ranges, calls of templates, and
-    the work of functions on large values; a million takes one or two seconds.
+    `depth`: nested templates. `output`: characters. `steps`: iterations, template calls, and the work of functions on
+    large values; a million take one or two seconds.
     """
 
     def __init__(self, *, depth: int = 100, output: int = 4 << 20, steps: int = 1_000_000) -> None:
@@ -37,7 +37,7 @@ class Limits:
 
 
 class Run:
-    """One rendering: the output so far, the variables of the template being rendered and what is left of the limits."""
+    """The state of one rendering: output, variables, and the remaining limits."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
@@ -51,20 +51,20 @@ class Run:
         self.vars: dict[int, Any] = {}
 
     def spend(self, steps: int) -> None:
-        """Take the steps off the account; raises TemplateError when it is empty."""
+        """Consume steps. Raises TemplateError if none are left."""
         self.steps -= steps
         if self.steps < 0:
             raise TemplateError(f"template: {self.name}: rendering takes more than {self.limits.steps} steps")
 
     def put(self, text: str) -> None:
-        """Write the text; raises TemplateError when the output grows too large."""
+        """Append to the output. Raises TemplateError if it becomes too large."""
         self.room -= len(text)
         if self.room < 0:
             raise TemplateError(f"template: {self.name}: the output is longer than {self.limits.output} characters")
         self.parts.append(text)
 
     def charge(self, arguments: Iterable[Any], result: Any) -> None:
-        """Charge a call for its large result and the large texts it read: both take time in proportion to the length."""
+        """Consume steps for the large texts that a call has read and its large result, in proportion to their length."""
         for value in arguments:
             if isinstance(value, str) and len(value) > LARGE:
                 self._account(len(value), 256)
@@ -77,16 +77,16 @@ class Run:
 
 
 def check_size(size: int) -> None:
-    """Nothing when a function may build a value of that size, else FunctionError; call it before building."""
+    """Raise FunctionError if a function must not build a value of this size; call it before building."""
     if size > LARGEST_VALUE:
         raise FunctionError(f"the value would be longer than {LARGEST_VALUE} characters")
 
 
 def measure(value: Any) -> int:
-    """The size of the tree below the value in elements and characters; raises FunctionError when it is too large.
+    """Return the size of a tree in elements and characters. Raises FunctionError if it is too large.
 
-    For functions that walk their argument: a list that holds a list twice, twenty times over, is small in memory and
-    a million elements long on paper.
+    For functions that walk their argument: a list that contains another twice, twenty levels deep, is small in memory
+    but has a million elements.
     """
     size = 0
     todo: list[tuple[Sequence[Any], int]] = [([value], 0)]
@@ -108,17 +108,17 @@ def measure(value: Any) -> int:
 
 
 def measure_all(*values: Any) -> int:
-    """The steps of a function that walks all of every argument; raises FunctionError as `measure` does."""
+    """Return the steps of a function that walks all its arguments. Raises FunctionError like `measure`."""
     return measure(values) >> 2
 
 
 def size_of(values: Any) -> int:
-    """The steps of a function that looks at every element of a list."""
+    """Return the steps of a function that visits each element of a list."""
     return len(values) >> 4 if isinstance(values, list | tuple | dict) else 1
 
 
 def text_cost(*texts: Any) -> int:
-    """The steps that functions take which do more with texts than copying them."""
+    """Return the steps of a function that does more with texts than copying."""
     return sum(len(text) for text in texts if isinstance(text, str)) >> 4
 
 

@@ -1,10 +1,10 @@
-"""Which actions of a template print something that is not the operator's: known from the text, before any data.
+"""Find the actions of a template whose output may come from a pod, from the template's text alone (taint analysis).
 
-Two kinds of data meet in a template: what its operator set (values, mesh settings) and what somebody else wrote (the
-pod). The root's fields are of one kind or the other; variables, the dot and arguments of templates carry the kind on; a
-function's result is foreign when any argument is. What is not known is foreign. A condition makes nothing foreign:
-what stands in its branches is the author's. Where a function that changes its argument (set, merge) gets something foreign,
-it may be in every map that the template made: then only constants and the root's trusted fields themselves are the operator's.
+A template reads data of its operator (values, mesh settings) and of the pod, which is foreign. Each field of the root
+is of one kind; variables, the dot and template arguments propagate it; a function's result is foreign if any argument
+is. Unknown data is foreign. Conditions do not propagate: the text in a branch is the author's. If a function that
+modifies its argument (set, merge) gets foreign data, every map that the template created may contain it; then only
+constants and trusted root fields are the operator's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
 """The root's fields that are the operator's, each with those of its own fields that are foreign all the same."""
 
 _CONSTANT = frozenset((Bool, Identifier, Nil, NumberLiteral, StringLiteral))
-"""What is the operator's wherever it stands."""
+"""Nodes that are always the operator's."""
 CHANGING = frozenset(("merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "set"))
 """Functions that put a value into a map that they are given."""
 _OWN, _ROOT, _FOREIGN = 0, 1, 2
@@ -48,7 +48,7 @@ _OWN, _ROOT, _FOREIGN = 0, 1, 2
 
 
 def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> frozenset[Action]:
-    """The printing actions whose text may come from a field that is not trusted, when `name` gets the root."""
+    """Return the actions that may print data from an untrusted field, if the template `name` is called with the root."""
     walk = _OriginWalk(trusted)
     walk.run(trees, name)
     if walk.is_changed:
@@ -58,7 +58,7 @@ def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> f
 
 
 class _OriginWalk:
-    """Walks over the trees that are called with what is not the operator's, until nothing new is learned of one."""
+    """Walks all reachable trees until the origins no longer change (a fixed point)."""
 
     def __init__(self, trusted: Trusted, *, is_changed: bool = False) -> None:
         self.trusted = trusted
@@ -73,7 +73,7 @@ class _OriginWalk:
         self.name, self.root = "", _OWN
 
     def run(self, trees: Mapping[str, Tree], name: str) -> None:
-        """Walks over all that the template of that name calls, itself called with the root."""
+        """Walk all templates reachable from this one, which is called with the root."""
         self.call(name, _ROOT)
         while self.todo:
             name = self.todo.pop()
@@ -81,7 +81,7 @@ class _OriginWalk:
                 self.tree(trees[name])
 
     def call(self, name: str, dot: int) -> None:
-        """Note that a template is called with such a dot."""
+        """Record that a template is called with a dot of this origin."""
         known = self.dots.get(name, _OWN)
         if known | dot != known:
             self.dots[name] = known | dot
@@ -134,7 +134,7 @@ class _OriginWalk:
             known = _OWN if cell is None else self.variables.get(cell, _OWN)
             if cell is not None and known | origin != known:
                 self.variables[cell] = known | origin
-                if cell in self.asked:  # then somebody was told less
+                if cell in self.asked:  # an earlier reader saw a smaller origin: walk again
                     self.todo.add(self.name)
         return origin
 
@@ -160,11 +160,11 @@ class _OriginWalk:
         return self.held(dot) if isinstance(node, Dot) else _OWN
 
     def held(self, origin: int) -> int:
-        """The origin of what a variable or the dot holds, which may be a map that was changed."""
+        """Return the origin of the content of a variable or the dot, which may be a modified map."""
         return origin if origin or not self.is_changed else _FOREIGN
 
     def fields(self, origin: int, names: tuple[str, ...]) -> int:
-        """The origin of a chain of fields of such a value."""
+        """Return the origin of a chain of fields."""
         if not names or not origin & _ROOT:
             return origin
         foreign = self.trusted.get(names[0])
@@ -181,5 +181,5 @@ def _changes(args: Sequence[Expression]) -> bool:
 
 
 def _within(origin: int | bool) -> int:
-    """The origin of what is made of such a value: of the root, everything may be in it."""
+    """Return the origin of a value derived from this one: from the root, it may be anything."""
     return _FOREIGN if origin else _OWN

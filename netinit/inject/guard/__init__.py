@@ -1,23 +1,23 @@
-"""A pod's values change nothing in a template's output but the scalars that the template puts them in.
+"""Confine a pod's values to the scalars of a template's output in which the template prints them.
 
-A template prints annotations, labels and names into the text of a YAML document, and nothing quotes them on the way. In
-plain text a value could end its scalar, add fields (`privileged: true`), and swallow the author's with a second value.
-So the text with the values is never parsed. What is parsed is the *outline*, the same text with a placeholder for each
-part that a foreign action printed (one that can reach a field of the pod, see `golang.template.origins`):
+A template prints annotations, labels and names into YAML text without quoting. In plain text a value could end its
+scalar, add fields (`privileged: true`), and hide the template's with a second value. So the text with the values is
+never parsed. Instead, the *outline* is parsed: the same text with a placeholder for each part printed by a foreign
+action (one whose output may depend on a field of the pod, see `golang.template.origins`):
 
-- The outline depends on the author's text and on the branches taken, but on no character of a value, so its tree is the
-  author's. It is built once and kept: the *skeleton*, which serves all pods that take the same branches (`skeleton`).
-- Each scalar with placeholders gets its value on its own: words are put in as they are; for any other text the scalar's
-  source alone is parsed, with the values in it, and must be exactly one scalar, of the style that the author gave it and
-  with the author's words unchanged. One that is a placeholder alone may bring quotes of its own.
-- A tree that a function wrote (toYaml, toJson and their kin) becomes a value, or entries of the mapping or the list in
-  which it stands, if it is laid out correctly there.
-- Keys are the one way to change a field without touching it. So a foreign key may replace only values that are foreign
-  too (a list of volumes that bring names of their own), may not be `<<`, and may not stand beside an author's `<<`.
-- In a comment a value may not have a line break, nor a character that YAML forbids.
+- The outline depends on the template's text and the branches taken, but not on the characters of a value, so its tree is the
+  template author's. It is built once and cached: the *skeleton*, shared by all pods with the same branches (`skeleton`).
+- Each scalar with placeholders gets its value separately: words are inserted as they are; for any other text only the
+  scalar's source is parsed, with the values, and must be exactly one scalar, in the same style, with the author's
+  words unchanged. A scalar that is only a placeholder may have quotes of its own.
+- A tree written by a function (toYaml, toJson and similar) becomes a value, or entries of the surrounding mapping or list,
+  if its indentation is correct there.
+- A key could change a field without touching its value. So a foreign key may only replace foreign values (a list of volumes
+  with their own names), must not be `<<`, and must not be next to an author's `<<`.
+- In a comment, a value must not contain a line break, or a character that YAML forbids.
 
-Whatever a value holds, it ends up in its own place or is refused. Types of plain scalars (`80`, `true`, `~`) stay what
-the value makes of them, as in Istio.
+So every value stays in its place, or is rejected. The types of plain scalars (`80`, `true`, `~`) follow from the value,
+as in Istio.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from netinit.inject.guard.skeleton import Misfit, forget, skeleton_of
 __all__ = ["BreakOut", "Foreign", "forget", "read"]
 
 _MOST_NAMED = 8
-"""Culprits that an error names: the first are enough to start with."""
+"""Maximum number of culprits in an error."""
 
 
 class Foreign:
-    """A part of the text that a foreign action printed, and that action."""
+    """A text printed by a foreign action, and the action."""
 
     __slots__ = ("action", "text")
 
@@ -48,10 +48,7 @@ class Foreign:
 
 
 class BreakOut(NetinitError):  # noqa: N818 - a verdict
-    """Foreign parts would change more than their own scalars; the message says where.
-
-    `culprits` are the parts that may be the cause.
-    """
+    """Foreign parts would change more than their own scalars. The message says where; `culprits` are possible causes."""
 
     def __init__(self, culprits: Sequence[Foreign], where: str) -> None:
         super().__init__(where)
@@ -59,9 +56,9 @@ class BreakOut(NetinitError):  # noqa: N818 - a verdict
 
 
 def read(rendering: Rendering) -> Any:
-    """The tree of a rendered text; None for an empty one.
+    """Return the tree of a rendered text; None for an empty one.
 
-    Raises ParseError where the template itself gives no YAML, BreakOut where foreign parts leave their places.
+    Raises ParseError if the template itself renders invalid YAML, and BreakOut if foreign parts leave their scalars.
     """
     places = [(place, action) for place, action in rendering.marks if rendering.parts[place]]
     if not places:
@@ -91,7 +88,7 @@ def _is_yaml(text: str) -> bool:
 def _culprits(
     rendering: Rendering, places: Sequence[tuple[int, Action]], outline: Outline, numbers: Iterable[int]
 ) -> list[Foreign]:
-    """The parts of these numbers that are no words, each text of an action once; all of them where every one is a word."""
+    """Return the parts with these numbers that are not words, without duplicates; all of them if every one is a word."""
     numbers = list(numbers)
     doubtful = [number for number in numbers if outline.parts[number].word is None] or numbers
     found = dict.fromkeys((rendering.parts[places[number][0]], places[number][1]) for number in doubtful)

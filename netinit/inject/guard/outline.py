@@ -1,4 +1,4 @@
-"""The outline of a rendered text: placeholders where foreign actions printed."""
+"""The outline of a rendered text: the text with placeholders for what foreign actions printed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from netinit.golang.template.values import Shaped
 __all__ = ["ForeignPart", "Outline"]
 
 _MARKS = {chr(code): f"{code:x}" for code in range(0xE000, 0xE010)}
-"""Characters for private use, and how an escape in a template would name them. Texts have none of them; 16 leave a choice."""
+"""Candidates for the mark: 16 private-use characters, with their code in an escape; texts rarely contain any."""
 _WORD = re.compile(r'([A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*)|"([ !#-\[\]-~]*)"')
-"""Text that YAML reads literally inside of any scalar, and text in double quotes without escapes."""
+"""Text that YAML reads literally in any scalar, or text in double quotes without escapes."""
 _LONGEST_WORD = 256
-"""Characters of the longest word: YAML reads no key of more than 1,024, so longer text is parsed."""
+"""Maximum characters of a word: YAML limits simple keys to 1,024, so longer text is parsed."""
 
 
 class ForeignPart:
-    """What a foreign action printed.
+    """The output of a foreign action.
 
-    `text` is what was printed, without the blanks that an indenting function put before it, and `source` the part of it
-    that the outline has something in place of: a placeholder, or the entry or item that a written mapping or list begins with.
-    `word` is the text if YAML reads it literally anywhere, `quoted` what is between its quotes if it is in double quotes.
-    `kind` is "json", or for YAML "mapping", "list" or "scalar", where the text is the whole of a `tree` that a function
-    wrote, else "". Empty mappings and lists count as scalars: they are one word.
+    `text`: the output without the indentation of an indenting function. `source`: the part of it that the outline
+    replaces, by a placeholder or by the first entry or item of a written mapping or list. `word`: the text, if YAML
+    reads it literally in any scalar. `quoted`: the content of its double quotes, if it is quoted. `kind`: "json", or
+    for YAML "mapping", "list" or "scalar", if a function wrote a whole `tree`; else "". Empty mappings and lists count
+    as scalars.
     """
 
     word: str | None
@@ -49,9 +49,9 @@ _part = functools.lru_cache(maxsize=1024)(ForeignPart)
 
 
 class Outline:
-    """A rendered text with placeholders for the parts at these places, none of which is empty.
+    """A rendered text with placeholders for its non-empty foreign parts.
 
-    A placeholder is the number of a part between two `mark`s, a character that the text neither has nor escapes.
+    A placeholder is a part's number between two `mark`s, a character that the text neither contains nor escapes.
     """
 
     def __init__(self, rendering: Rendering, places: Sequence[tuple[int, Action]]) -> None:
@@ -71,7 +71,7 @@ class Outline:
         self.text = "".join(parts)
 
     def _add(self, printed: Shaped, placeholder: str) -> str:
-        """Add a part of known layout; returns what the outline has in its place."""
+        """Add a part with known layout; return its replacement in the outline."""
         kind, tail, stand_in = "", "", placeholder
         if printed.form == "json":
             kind = "json"

@@ -1,4 +1,4 @@
-"""The tree of an outline, built once, and the values that each pod's parts give its scalars."""
+"""The tree of an outline, built once, and the insertion of each pod's parts into its scalars."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOT_IN_COMMENTS = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000
 
 
 class Misfit(Exception):  # noqa: N818 - a verdict
-    """The parts of these numbers do not fit into the outline; the message says where."""
+    """The parts with these numbers do not fit into the outline; the message says where."""
 
     def __init__(self, where: str, numbers: Iterable[int]) -> None:
         super().__init__(where)
@@ -40,15 +40,15 @@ class Misfit(Exception):  # noqa: N818 - a verdict
 
 
 class _Entries(dict[str, Any]):
-    """A written mapping whose entries belong to the mapping around it."""
+    """A written mapping, to be merged into the surrounding mapping."""
 
 
 class _Items(list[Any]):
-    """A written list whose items belong to the list around it."""
+    """A written list, to be inserted into the surrounding list."""
 
 
 class _Context(NamedTuple):
-    """What is put around a scalar's source to parse it alone as in its place, and which of how many events is the scalar."""
+    """The text around a scalar's source that makes it parse as in its place, and the index of its event."""
 
     before: str
     after: str
@@ -57,7 +57,7 @@ class _Context(NamedTuple):
 
     @classmethod
     def of(cls, start: Any, *, is_key: bool) -> _Context:
-        """The context of a scalar in the collection that this event starts; None for the root of the document."""
+        """Return the context of a scalar in the collection that this event starts; None at the root."""
         if start is None:
             return cls("", "\n", 2, 5)
         indent = "" if start.anchor or start.tag else " " * start.start_mark.column  # a name stands before the mapping itself
@@ -69,7 +69,7 @@ class _Context(NamedTuple):
 
 
 def _parse_alone(source: str, context: _Context) -> Any:
-    """The event of the scalar that the source is in that context; None where it is not one scalar and nothing else."""
+    """Parse the source in the context, and return its event; None if it is not exactly one scalar."""
     text = f"{context.before}{source}{context.after}"
     try:
         found = list(events.scan(text))
@@ -91,7 +91,7 @@ _parse_once = functools.lru_cache(maxsize=256)(_parse_alone)
 
 
 class _Slot:
-    """A scalar of the outline that has placeholders in it."""
+    """A scalar of the outline that contains placeholders."""
 
     def __init__(self, event: Any, outline: str, mark: str, context: _Context) -> None:
         begin = event.start_mark
@@ -112,7 +112,7 @@ class _Slot:
         raise Misfit(self.where, self.numbers)
 
     def value(self, parts: Sequence[ForeignPart]) -> Any:
-        """The value with the parts put in. Raises Misfit where they are more, or something else, than this scalar."""
+        """Return the value with the parts inserted. Raises Misfit if they are not just part of this scalar."""
         if self.event.tag is None:
             part = parts[self.numbers[0]]
             if self.is_whole and part.quoted is not None:
@@ -126,7 +126,7 @@ class _Slot:
         return self._parsed(parts)
 
     def _parsed(self, parts: Sequence[ForeignPart]) -> Any:
-        """The value that the scalar's source has with the parts put in."""
+        """Parse the scalar's source with the parts inserted."""
         source = re.sub(self.placeholder, lambda found: self._source(found, parts), self.source)
         event = (_parse_once if len(source) <= _LONGEST_SCALAR else _parse_alone)(source, self.context)
         if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
@@ -142,7 +142,7 @@ class _Slot:
         return value
 
     def _source(self, found: re.Match[str], parts: Sequence[ForeignPart]) -> str:
-        """What was printed for a placeholder, or for the entry or item that stands for a written mapping or list."""
+        """Return what was printed for a placeholder, or for the first entry or item of a written mapping or list."""
         dash, number, entry = found.groups(default="")
         part = parts[int(number)]
         if (part.kind == "mapping" and not entry) or (part.kind == "list" and not dash):
@@ -150,7 +150,7 @@ class _Slot:
         return part.source if part.kind == "list" else dash + part.source
 
     def _holds(self, value: str) -> bool:
-        """Whether the author's words stand in the value as in the outline; blanks beside a part may be folded away."""
+        """Whether the author's words are unchanged in the value; spaces next to a part may be folded."""
         first, last = self.literals[0].rstrip(_BLANKS), self.literals[-1].lstrip(_BLANKS)
         start, end = len(first), len(value) - len(last)
         between = zip(self.numbers, self.numbers[1:], self.literals[1:-1], strict=False)
@@ -161,9 +161,9 @@ class _Slot:
         return value.startswith(first) and value.endswith(last) and start <= end
 
     def _tree(self, part: ForeignPart) -> Any:
-        """What a function wrote, if it is laid out here so that it reads as what it is.
+        """Return the tree that a function wrote, if its layout is correct here.
 
-        Entries of a mapping and items of a list are added to the collection in which they stand.
+        Entries of a mapping and items of a list are added to the surrounding collection.
         """
         if part.kind == "json":
             if re.search(_NOT_IN_JSON, part.text):
@@ -185,14 +185,14 @@ class _Slot:
         return {"mapping": _Entries, "list": _Items}[part.kind](tree) if part.kind != "scalar" else tree
 
     def key(self, value: Any) -> str:
-        """The value of this scalar as a key."""
+        """Return the value of this scalar as a key."""
         if value is None or isinstance(value, dict | list):
             self.refuse()
         return str(events.as_key(value))
 
 
 class _Builder(events.TreeBuilder):
-    """Builds an outline's tree: a scalar with placeholders becomes a text of its own, which names its slot."""
+    """Builds an outline's tree; a scalar with placeholders becomes a unique text that identifies its slot."""
 
     def __init__(self, outline: str, mark: str) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class _Builder(events.TreeBuilder):
 
 
 class Skeleton:
-    """The tree of an outline, and the slots in it by the texts that stand for them in the tree."""
+    """The tree of an outline, and its slots by the texts that identify them."""
 
     def __init__(self, outline: str, mark: str) -> None:
         builder = _Builder(outline, mark)
@@ -230,12 +230,12 @@ class Skeleton:
         self.tree, self.slots = builder.document(), builder.slots
         seen = {number for slot in self.slots.values() for number in slot.numbers}
         self.unseen = {int(number) for number in outline.split(mark)[1::2]} - seen
-        """Parts that stand in comments."""
+        """Numbers of the parts in comments."""
         self.is_aliased = bool(builder.aliased)
         self.keys = {name for name, slot in self.slots.items() if slot.is_key}
 
     def filled(self, parts: Sequence[ForeignPart]) -> Any:
-        """The tree with these parts in the place of the placeholders. Raises Misfit."""
+        """Return the tree with these parts in place of the placeholders. Raises Misfit."""
         for number in self.unseen:
             if re.search(_NOT_IN_COMMENTS, parts[number].text):
                 raise Misfit("a comment", [number])
@@ -243,7 +243,7 @@ class Skeleton:
         return clone(tree) if self.is_aliased else tree
 
     def _fill(self, node: Any, values: Mapping[str, Any]) -> Any:
-        """A copy of the node with its values; written mappings and lists become part of those around them."""
+        """Copy the node with its values; written mappings and lists are merged into the surrounding ones."""
         if node.__class__ is dict:
             if self.keys and not self.keys.isdisjoint(node):
                 return self._fill_mapping(node, values)
@@ -259,7 +259,7 @@ class Skeleton:
         return [one for item in found for one in (item if item.__class__ is _Items else (item,))]
 
     def _fill_mapping(self, node: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """The same of a mapping with foreign keys."""
+        """Copy a mapping with foreign keys, which must not replace values of the template."""
         found: dict[str, Any] = {}
         owners: dict[str, tuple[_Slot | None, bool]] = {}
         """For each key, its slot if it is foreign, and whether all of its value is foreign."""
@@ -284,7 +284,7 @@ class Skeleton:
 
 
 def skeleton_of(outline: str, mark: str) -> Skeleton:
-    """The skeleton of an outline, kept for the next pod. Raises ParseError, and Misfit for a key beside a merged mapping."""
+    """Return the skeleton of an outline, from a cache. Raises ParseError, and Misfit for a key next to `<<`."""
     return _kept(outline, mark) if len(outline) <= _LONGEST_OUTLINE else Skeleton(outline, mark)
 
 

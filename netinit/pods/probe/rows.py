@@ -251,13 +251,13 @@ def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, am
     """
     cause = find_cause(trace)
     because = cause.rule.purpose if cause and cause.rule else ""
-    expected = _tell_expected(trace)
+    expected = _describe_expected(trace)
     if trace.verdict == UNKNOWN:
         return ProbeResult(ask, expected, f"cannot be predicted: {trace.reason}", None, because)
     if ambiguous:
         return ProbeResult(ask, expected, "accepted, by whom is not known: a program listens there too", None, because)
     captured = transparent and sighting.accepted
-    observed = _tell(ask, sighting)
+    observed = _describe_observed(ask, sighting)
     if trace.transparent and not sighting.events:
         observed += f", as TPROXY does when no transparent socket listens on {trace.redirect_port}"
     return ProbeResult(ask, expected, observed, _holds(ask, trace, sighting, captured), because)
@@ -278,7 +278,7 @@ def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:
     return untouched
 
 
-def _tell_expected(trace: Trace) -> str:
+def _describe_expected(trace: Trace) -> str:
     if trace.verdict == CAPTURED:
         return f"captured on {trace.redirect_port}"
     if trace.verdict == DIRECT:
@@ -286,7 +286,7 @@ def _tell_expected(trace: Trace) -> str:
     return trace.verdict
 
 
-def _tell(ask: Ask, sighting: _Sighting) -> str:
+def _describe_observed(ask: Ask, sighting: _Sighting) -> str:
     if sighting.target is None:
         return "dropped (connection tracking never saw it)"
     address, port = sighting.target

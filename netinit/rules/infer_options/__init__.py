@@ -1,9 +1,9 @@
-"""Rules -> the options that made them: for live rules of which nobody knows the options any more.
+"""Infers options from the rules they produced, for live rules whose options are unknown.
 
-The inverse of `netinit.rules.layouts`. What the rules do not show is named. What makes no rule (`--dual-stack`, exceptions
-from something that is not captured) cannot be told and keeps its default: the plan is the same without it.
+The inverse of `netinit.rules.layouts`. Options that the rules do not show are reported. Options that produce no rule
+(`--dual-stack`, exceptions from traffic that is not captured) keep their defaults, which lead to the same plan.
 
-Nothing here says that the rules are whole: who reads options back compares their plan with the rules.
+Completeness of the rules is not checked: callers compare the plan of the inferred options with the rules.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from netinit.rules.model import (
 from netinit.rules.rule_patterns import layout_forms
 from netinit.rules.targets import Jump, Return
 
-Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # table, chain -> what every spelling of each rule has in common
-MOST_CANDIDATES = 200  # rules of which one may be somebody else's: each is tried
+Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical form
+MOST_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """The options; none where no rule is ours, or where the rules make no valid ones. `unread` says what is not known."""
+class InferredOptions:
+    """The inferred options: None if no rule is ours or the result is invalid. `unread` describes what is unknown."""
 
     options: Interception | None
     unread: tuple[str, ...] = ()
 
 
-def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> Recovered:
-    """The options of the rules of ours that iptables-save lists, without counters; `contents` are those of address sets.
+def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
+    """Infer options from our rules as iptables-save lists them, without counters; `contents` are those of address sets.
 
-    `routing` is the routing table of each mark that a policy rule has. ParseError for a rule that is none.
+    `routing` maps each mark of a policy rule to its routing table. Raises ParseError for an invalid rule.
     """
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
@@ -78,16 +78,16 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
                     resolve(parse_rule(texts[index], family), contents or {}) for index in ours
                 ]
         excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
-    found = _recover(rules, routing, _written_chains)
+    found = _infer(rules, routing, _written_chains)
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
     doubt = f"--kube-virt-interfaces: nothing tells whether the rules that exclude {names} are netinit's"
-    return Recovered(found.options, (*found.unread, doubt))
+    return InferredOptions(found.options, (*found.unread, doubt))
 
 
 def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
-    """The interfaces that rules before ours exclude on the way in: of a VM, or somebody else's."""
+    """Interfaces that rules before ours exclude inbound: a virtual machine's, or foreign ones."""
     texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
     before = [
         text for index, text in enumerate(texts) if index not in owned and not any(place < index for place in owned)
@@ -101,72 +101,73 @@ def _is_interface(rule: Rule) -> bool:
     return len(rule.matches) == 1 and isinstance(rule.matches[0], InInterface) and not rule.matches[0].negated
 
 
-def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
-    """The options of our own nft tables, whose chains hold these rules."""
-    return _recover(rules, routing, _planned_chains)
+def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
+    """Infer options from the rules in our own nft tables."""
+    return _infer(rules, routing, _planned_chains)
 
 
-def _recover(rules: Mapping[Family, Chains], routing: Routing, made_by: Callable[[Plan, Family], Keys]) -> Recovered:
-    """The options of all rules, or of all but one; `made_by` has a plan's rules in the dialect."""
-    found = _recover_all(rules, routing)
+def _infer(rules: Mapping[Family, Chains], routing: Routing, write_plan: Callable[[Plan, Family], Keys]) -> InferredOptions:
+    """Infer options from all rules, or from all but one; `write_plan` writes a plan's rules in the dialect."""
+    found = _infer_all(rules, routing)
     if found.options is None and found.unread:
-        return _recover_without_one(rules, routing, made_by) or found
+        return _infer_without_one(rules, routing, write_plan) or found
     return found
 
 
-def _recover_all(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
+def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
     found = {family: chains for family, chains in rules.items() if any(chain in OWNED_CHAINS for _, chain in chains)}
     if not found:
-        return Recovered(None)
+        return InferredOptions(None)
     refusing = {
         family: chains for family, chains in rules.items() if chains
-    }  # the classic layout refuses without chains
+    }  # the classic layout rejects without chains of its own
     live = {**found, **refusing}
     reading = (Ambient if _is_ambient(live) else Classic if _is_classic(live) else Current)(live, routing)
     try:
         options = Interception(**reading.fields())
         if not _stops_reuse(rules) and _stops_reuse(_rules_of(plan(options))):
             options = options.replace(istio_exact=True)
-        return Recovered(options, tuple(dict.fromkeys(reading.unread)))
-    except OptionError as error:  # of a rule that somebody else wrote into our chains
-        return Recovered(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
+        return InferredOptions(options, tuple(dict.fromkeys(reading.unread)))
+    except OptionError as error:  # a foreign rule in our chains
+        return InferredOptions(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
 
 
 def _is_ambient(rules: Mapping[Family, Chains]) -> bool:
-    """Whether a chain is there that no other layout has."""
+    """Whether a chain exists that only the ambient layout has."""
     return any(chain == ISTIO_PRERT for chains in rules.values() for _, chain in chains)
 
 
 def _is_classic(rules: Mapping[Family, Chains]) -> bool:
-    """Whether the jump to ISTIO_OUTPUT is for TCP alone; where it is missing, whether nothing in our chains is the current layout's.
+    """Whether the rules have the classic layout: its jump to ISTIO_OUTPUT matches TCP only.
 
-    That is the tunnel's rule, or the one that makes the proxy's connections to its own pod inbound again.
+    Without the jump, the layout counts as classic if no rule of the current layout exists: the tunnel's, or the one
+    that makes the proxy's connections to its own pod inbound again.
     """
     for chains in rules.values():
         jumps = [rule for rule in chains.get((NAT, OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
         if jumps:
-            return bool(jumps[-1].matches)  # those before it are for Docker's resolver
+            return bool(jumps[-1].matches)  # earlier jumps belong to Docker's resolver
     firsts = [chains[NAT, ISTIO_INBOUND][0] for chains in rules.values() if chains.get((NAT, ISTIO_INBOUND))]
     outbound = [rule for chains in rules.values() for rule in chains.get((NAT, ISTIO_OUTPUT), ())]
     again = any(rule.target == Jump(chain=ISTIO_IN_REDIRECT) for rule in outbound)
     return not (again or any(isinstance(rule.target, Return) for rule in firsts))
 
 
-def _rules_of(made: Plan) -> dict[Family, Chains]:
-    """The rules of a plan, by family and chain; no chain that has none of the family."""
+def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
+    """A plan's rules by family and non-empty chain."""
     return {
         family: {
             (table.name, chain.name): rules
-            for table in made.tables
+            for table in plan_made.tables
             for chain in table.chains
             if (rules := [rule for rule in (*chain.inserted, *chain.rules) if family in rule.families])
         }
-        for family in made.families
+        for family in plan_made.families
     }
 
 
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
-    """Whether any rule is there that `--istio-exact` leaves out."""
+    """Whether any rule exists that `--istio-exact` omits."""
     return any(
         chains.get((FILTER, name)) for chains in rules.values() for name in (*untranslated.CHAINS, ISTIO_DROP)
     ) or any(
@@ -175,12 +176,12 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
         for rule in chains.get((MANGLE, ISTIO_INBOUND), ())
         for match in rule.matches
     )
-def _recover_without_one(
-    rules: Mapping[Family, Chains], routing: Routing, made_by: Callable[[Plan, Family], Keys]
-) -> Recovered | None:
-    """The options of all rules but one that somebody else wrote into our chains; None where no one rule is in the way.
+def _infer_without_one(
+    rules: Mapping[Family, Chains], routing: Routing, write_plan: Callable[[Plan, Family], Keys]
+) -> InferredOptions | None:
+    """Infer options ignoring one foreign rule in our chains; None if no single rule is the obstacle.
 
-    What is left must be what the options make, to the rule, as `made_by` has a plan's rules in the dialect.
+    The remaining rules must be exactly those of the options, as `write_plan` writes them in the dialect.
     """
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MOST_CANDIDATES:
@@ -191,17 +192,17 @@ def _recover_without_one(
                 one: {**chains, place: [rule for rule in chains[place] if rule is not foreign]} if place in chains else chains
                 for one, chains in rules.items()
             }
-            found = _recover_all(left, routing)
-            if found.options and _makes(found.options, left, made_by):
+            found = _infer_all(left, routing)
+            if found.options and _makes(found.options, left, write_plan):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
-                return Recovered(found.options, (*found.unread, what))
+                return InferredOptions(found.options, (*found.unread, what))
     return None
 
 
-def _makes(options: Interception, rules: Mapping[Family, Chains], made_by: Callable[[Plan, Family], Keys]) -> bool:
-    """Whether options make exactly these rules in our chains."""
-    made = plan(options)
-    return all(made_by(made, family) == _keys(chains) for family, chains in rules.items())
+def _makes(options: Interception, rules: Mapping[Family, Chains], write_plan: Callable[[Plan, Family], Keys]) -> bool:
+    """Whether options produce exactly these rules in our chains."""
+    plan_made = plan(options)
+    return all(write_plan(plan_made, family) == _keys(chains) for family, chains in rules.items())
 
 
 def _keys(chains: Chains) -> Keys:
@@ -209,29 +210,29 @@ def _keys(chains: Chains) -> Keys:
 
 
 def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
-    """All matches must hold, in whatever order they stand: nft has the interface first."""
+    """Canonical form: the order of matches is irrelevant, and nft lists the interface first."""
     return frozenset(rule[:-1]), rule[-1]
 
 
-def _written_chains(made: Plan, family: Family) -> Keys:
-    """The rules of a plan in our chains as iptables has them."""
+def _written_chains(plan_made: Plan, family: Family) -> Keys:
+    """A plan's rules in our chains, as in iptables."""
     return {
         (table, name): [_key(normalise(text, family)) for text in chain.texts]
-        for table, of_table in write_plan(made, family).items()
+        for table, of_table in write_plan(plan_made, family).items()
         for name, chain in of_table.items()
         if name in OWNED_CHAINS
     }
 
 
-def _planned_chains(made: Plan, family: Family) -> Keys:
-    """The rules of a plan in our chains as nft has them: a list is one rule."""
-    return _keys(_rules_of(made).get(family, {}))
+def _planned_chains(plan_made: Plan, family: Family) -> Keys:
+    """A plan's rules in our chains, as in nft, where a list is one rule."""
+    return _keys(_rules_of(plan_made).get(family, {}))
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
-    """The options in which those that were read back differ from others: each with the value wanted and the live one.
+    """Options whose inferred value differs from the wanted one: (flag, wanted, live).
 
-    What makes no rule and the order of lists do not count.
+    Ignores options that produce no rule, and the order of lists.
     """
     seen = _through_rules(wanted)
     return tuple(
@@ -244,13 +245,13 @@ def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[F
 
 
 def _through_rules(options: Interception) -> Interception:
-    """The options as their own rules show them."""
-    made = plan(options)
-    return from_chains(_rules_of(made), {rule.mark: rule.table for rule in made.ip_rules}).options or options
+    """The options inferred from their own rules."""
+    plan_made = plan(options)
+    return from_chains(_rules_of(plan_made), {rule.mark: rule.table for rule in plan_made.ip_rules}).options or options
 
 
 def _comparable(value: Any) -> Any:
-    """The value without what has no meaning: the order of a list, and networks or ports that lie side by side."""
+    """The value without irrelevant differences: order of a list, adjacent networks or ports."""
     if not isinstance(value, tuple) or isinstance(value, Network):
         return value
     if any(isinstance(item, PortsOfUsers) for item in value):

@@ -1,4 +1,4 @@
-"""What the ambient layout made rules of."""
+"""Infers options from rules of the ambient layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netinit.rules.targets import Accept, Redirect, Return
 
 
 class Ambient(Layout):
-    """What `netinit.rules.layouts.ambient` wrote."""
+    """The inverse of `netinit.rules.layouts.ambient`."""
 
     layout = AMBIENT
 
@@ -31,7 +31,7 @@ class Ambient(Layout):
         return found
 
     def ipv6_unless_refused(self) -> str:
-        """On where a rule names IPv6 addresses: Istio's nft tables have their other rules for both families always."""
+        """On if a rule names IPv6 addresses: all other rules of Istio's nft tables apply to both families."""
         captured = self.find(NAT, ISTIO_OUTPUT, Redirect, Destination, Mark, Protocol, family=IPV6)
         return ON if captured or self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=IPV6) else OFF
 
@@ -54,7 +54,7 @@ class Ambient(Layout):
         return next((target.port for target in targets if isinstance(target, Redirect)), None)
 
     def _probes(self) -> tuple[str, ...]:
-        """The addresses of probes; those of a family that is off stay as they are by default, since no rule names them."""
+        """The probes' addresses; a disabled family keeps its default, because no rule shows it."""
         found: list[str] = []
         for family in FAMILIES:
             rules = self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=family)

@@ -1,4 +1,4 @@
-"""What the classic layout made rules of."""
+"""Infers options from rules of the classic layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from netinit.rules.targets import Jump, Reject, Return, Tproxy
 
 
 class Classic(Layout):
-    """What `netinit.rules.layouts.classic` wrote."""
+    """The inverse of `netinit.rules.layouts.classic`."""
 
     layout = CLASSIC
 
@@ -38,7 +38,7 @@ class Classic(Layout):
         transparent = self.find(MANGLE, ISTIO_TPROXY, Tproxy, Destination, Protocol, family=IPV4)
         table, to = (MANGLE, ISTIO_TPROXY) if transparent else (NAT, ISTIO_IN_REDIRECT)
         ports = self.inbound_ports(table, to)
-        # The first port that is excluded is that of ssh, always.
+        # The first excluded port is always ssh's.
         excluded = listed_ports(self.find(table, ISTIO_INBOUND, Return, Port), unique=False)[1:]
         found = {"inbound_ports": ports, "exclude_inbound_ports": excluded if ports == ALL else ()}
         return found | (self.transparent(port=1) if transparent else {"inbound_mode": REDIRECT})
@@ -48,7 +48,7 @@ class Classic(Layout):
         excluded = self.networks(Return)
         ends = self._ends_with_return()
         for family, networks in excluded.items():
-            if not self.refuses(family):  # the loopback stands first, and the rule for all others at the end
+            if not self.refuses(family):  # begins with the loopback and ends with the rule for everything else
                 excluded[family] = networks[1:-1] if ends else networks[1:]
         own = self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Destination, OutInterface)
         found: dict[str, Any] = {"keep_local_loopback": not own}
@@ -61,6 +61,6 @@ class Classic(Layout):
         return found
 
     def _ends_with_return(self) -> bool:
-        """Whether the last rule excludes everything else, which is there only where networks are captured."""
+        """Whether the last rule excludes everything else, which exists only if networks are captured."""
         lasts = [rules[-1] for chains in self.rules.values() if (rules := chains.get((NAT, ISTIO_OUTPUT)))]
         return any(isinstance(rule.target, Return) and not rule.matches for rule in lasts)

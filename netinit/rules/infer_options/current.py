@@ -1,4 +1,4 @@
-"""What the current layout made rules of."""
+"""Infers options from rules of the current layout."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from netinit.rules.targets import Jump, LogTarget, Redirect, Reject, Return, Sav
 
 
 class Current(Layout):
-    """What `netinit.rules.layouts.current` wrote."""
+    """The inverse of `netinit.rules.layouts.current`."""
 
     layout = CURRENT
 
@@ -76,7 +76,7 @@ class Current(Layout):
         return found | self._groups(len(found.get("proxy_gids", ())))
 
     def _groups(self, of_the_proxy: int) -> dict[str, Any]:
-        """Whose traffic is captured. The proxy's groups stand before those that are excluded."""
+        """The captured owner groups; the proxy's groups precede the excluded ones."""
         excluded = [find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)]
         groups = [owner.number for owner in excluded if owner.kind == "gid" and not owner.negated]
         found: dict[str, Any] = {"exclude_owner_groups": tuple(groups[of_the_proxy:])}
@@ -88,14 +88,17 @@ class Current(Layout):
         return found
 
     def _own_services(self, ports: type[Port | Protocol]) -> list[Rule]:
-        """The rules that make the proxy's connections to its own pod inbound again: but for some ports, or to all."""
+        """Rules that make the proxy's connections to its own pod inbound again: except for some ports, or for all."""
         return self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_IN_REDIRECT), Destination, OutInterface, ports, Owner)
 
     def _tunnel(self) -> int | None:
-        """The tunnel's port, 0 for none: the proxy's connections to it are not inbound again; DNS may stand beside it."""
+        """The tunnel's port, 0 for none: the proxy's connections to it stay outbound.
+
+        DNS may be excluded in the same rule.
+        """
         if self._own_services(Protocol):
             return 0
-        for rule in reversed(self._own_services(Port)):  # groups come last, and beside them is no DNS
+        for rule in reversed(self._own_services(Port)):  # groups come last, and their rules do not mention DNS
             ports = [port for port in find_match(rule, Port).ports if isinstance(port, int)]
             alone = find_match(rule, Owner).kind == "gid" or not self.has_chain(ISTIO_OUTPUT_DNS, RAW, NAT)
             return next((port for port in ports if port != DNS_PORT), DNS_PORT if alone else 0)
@@ -142,7 +145,7 @@ class Current(Layout):
         return found
 
     def _to_itself(self) -> bool:
-        """Whether what the application sends to itself is excluded: not where loopback networks are captured."""
+        """Whether the application's traffic to itself is excluded, which is not so if loopback networks are captured."""
         return any(
             isinstance(rule.target, Return)
             and any(isinstance(match, OutInterface) for match in rule.matches)
@@ -152,7 +155,7 @@ class Current(Layout):
         )
 
     def dns(self) -> dict[str, Any]:
-        """What of DNS is captured."""
+        """The options about DNS capture."""
         if not self.has_chain(ISTIO_OUTPUT_DNS, RAW, NAT):
             return {"redirect_dns": False}
         if self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Port):
@@ -204,7 +207,7 @@ def _find_owner(rule: Rule, kind: str) -> Owner | None:
 
 
 def _take_metadata(excluded: dict[Family, list[Network]], families: tuple[Family, ...]) -> bool:
-    """Whether the excluded networks of each family end in those of the clouds' metadata, which then are taken away."""
+    """Remove the clouds' metadata networks from the end of each family's exclusions; whether they were there."""
     wanted = {family: {network for network in CLOUD_METADATA if network.family is family} for family in families}
     found = all(set(excluded[family][-len(networks) :]) == networks for family, networks in wanted.items())
     if found:
@@ -218,8 +221,8 @@ def _join(
 ) -> tuple[Network, ...]:
     """The networks of both families.
 
-    A loopback network may be hidden, by IPv6 that is off or by a listing that joins neighbours; what shows it is that
-    the rule for the application's traffic to itself is missing.
+    A loopback network may be hidden, because IPv6 is off or a listing merges neighbours; the missing rule for the
+    application's traffic to itself reveals it.
     """
     listed = [network for family in FAMILIES for network in networks[family]]
     if not excludes_itself and not any(covers(own, network) for network in listed for own in LOOPBACKS):

@@ -1,4 +1,4 @@
-"""What the layouts have in common when options are read back: finding rules by target and matches."""
+"""Common parts of inferring options from any layout: finding rules by target and matches."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from netinit.rules.model import (
 from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, SetMark, Target
 
 Kind = TypeVar("Kind", bound=Match)
-Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> the rules of ours in it, one family's
-Routing = Mapping[int, int]  # mark -> the routing table that its packets are routed by
-MOST_SERVERS = 64  # addresses that one rule may name as servers: a network of millions is none of ours
+Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> our rules of one family
+Routing = Mapping[int, int]  # mark -> routing table
+MOST_SERVERS = 64  # addresses in one rule for servers: larger networks are not ours
 WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
-STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows, since IPv6 is off
+STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows because IPv6 is off
 LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
 
 
 class Layout:
-    """What the layouts have in common."""
+    """Common parts of the layouts' readers."""
 
     layout: str
 
@@ -48,7 +48,7 @@ class Layout:
         self.unread: list[str] = []
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the options that the rules show."""
+        """The option fields that the rules show."""
         found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()}
         found |= {"outbound_port": self.port_of(ISTIO_REDIRECT), "inbound_port": self.port_of(ISTIO_IN_REDIRECT)}
         for field, flag in (("outbound_port", "--envoy-port"), ("inbound_port", "--inbound-capture-port")):
@@ -60,12 +60,12 @@ class Layout:
         )
 
     def ipv6(self) -> str:
-        """Whether IPv6 is captured, or refused."""
+        """Whether IPv6 is captured or rejected."""
         refused = {(FILTER, ISTIO_REFUSE_IN), (FILTER, ISTIO_REFUSE_OUT)} & self.rules.get(IPV6, {}).keys()
         return REJECT if refused else self.ipv6_unless_refused()
 
     def ipv6_unless_refused(self) -> str:
-        """Whether IPv6 is captured, where no rule refuses it by itself."""
+        """Whether IPv6 is captured, if no rule rejects it as a whole."""
         raise NotImplementedError
 
     def proxy(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Layout:
         raise NotImplementedError
 
     def users_and_groups(self, owners: Iterable[Owner]) -> dict[str, Any]:
-        """The proxy's users and groups, of which these owners are."""
+        """The proxy's users and groups among these owners."""
         found: dict[str, Any] = {}
         known = [owner for owner in owners if not owner.negated]
         for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
@@ -84,11 +84,11 @@ class Layout:
         return found
 
     def inbound(self) -> dict[str, Any]:
-        """What is captured on its way in."""
+        """The options about inbound capture."""
         raise NotImplementedError
 
     def outbound(self) -> dict[str, Any]:
-        """What is captured on its way out."""
+        """The options about outbound capture."""
         raise NotImplementedError
 
     # ---- looking -------------------------------------------------------------------------------------------------------
@@ -96,9 +96,9 @@ class Layout:
     def find(
         self, table: str, chain: str, target: type[Target] | Target, *kinds: type[Match], family: Family | None = None
     ) -> list[Rule]:
-        """The rules of a chain with this target (or kind of it) and one match of each kind, no other.
+        """The rules of a chain with this target (or type) and exactly one match of each kind.
 
-        Of one family; where none is named, of the first that has any: the families differ in addresses alone.
+        Without `family`, those of the first family that has any: families differ only in addresses.
         """
         for one in (family,) if family else FAMILIES:
             found = [
@@ -116,7 +116,7 @@ class Layout:
         return next((found for chains in self.rules.values() if (found := chains.get((table, chain)))), ())
 
     def has_chain(self, chain: str, *tables: str) -> bool:
-        """Whether the chain is in one of these tables."""
+        """Whether one of these tables has the chain."""
         return any((table, chain) in chains for chains in self.rules.values() for table in tables)
 
     def port_of(self, chain: str) -> int | None:
@@ -125,16 +125,16 @@ class Layout:
         return next((target.port for target in targets if isinstance(target, Redirect)), None)
 
     def names(self, chain: str, kind: type[InInterface | OutInterface]) -> list[str]:
-        """The interfaces whose traffic the built-in chain of nat excludes, in order."""
+        """Interfaces that the built-in nat chain excludes, in order."""
         found = [find_match(rule, kind) for rule in self.find(NAT, chain, Return, kind)]
         return [name for match in found if not match.negated for name in match.names]
 
     def excluded_interfaces(self) -> tuple[str, ...]:
-        """What is excluded in both directions."""
+        """Interfaces excluded in both directions."""
         return tuple(self.names(OUTPUT, OutInterface))
 
     def virtual_interfaces(self) -> tuple[str, ...]:
-        """What is excluded on its way in alone: those stand first, the last one given above."""
+        """Interfaces excluded inbound only; they come first, in reverse order of the option."""
         inbound, both = self.names(PREROUTING, InInterface), self.excluded_interfaces()
         return tuple(reversed(inbound[: len(inbound) - len(both)] if len(both) <= len(inbound) else []))
 
@@ -145,14 +145,14 @@ class Layout:
         return listed_ports(self.find(table, ISTIO_INBOUND, Jump(chain=to), Port))
 
     def mark(self) -> int | None:
-        """The mark of TPROXY."""
+        """TPROXY's mark."""
         for rule in self.find(MANGLE, ISTIO_DIVERT, SetMark):
             return rule.target.value if isinstance(rule.target, SetMark) else None
         saved = [find_match(rule, Mark) for rule in self.find(MANGLE, PREROUTING, SaveMark, Protocol, Mark)]
         return saved[0].value if saved else None
 
     def transparent(self, port: int) -> dict[str, Any]:
-        """The fields of TPROXY, which hands connections to this port."""
+        """The fields of TPROXY to this port."""
         found: dict[str, Any] = {"inbound_mode": TPROXY}
         mark = self.mark()
         if mark is None:
@@ -167,7 +167,7 @@ class Layout:
         return found
 
     def networks(self, target: type[Target] | Target, *, skip: int = 0) -> dict[Family, list[Network]]:
-        """The destinations that ISTIO_OUTPUT treats so by address alone, in order; the first `skip` rules do not count."""
+        """Destinations that ISTIO_OUTPUT treats with this target by address alone, in order, after `skip` rules."""
         found: dict[Family, list[Network]] = {}
         for family in FAMILIES:
             captured = isinstance(target, Jump)
@@ -189,15 +189,15 @@ class Layout:
         return found
 
     def on(self) -> tuple[Family, ...]:
-        """The families of which rules name what is captured."""
+        """Families in which rules capture traffic."""
         return (IPV4,) if self.ipv6() in (OFF, INET) else FAMILIES
 
     def refuses(self, family: Family) -> bool:
-        """Whether what would be captured of the family is refused."""
+        """Whether the family is rejected instead of captured."""
         return family is IPV6 and self.ipv6() == REJECT
 
     def _by_address(self, family: Family, *, captured: bool) -> list[Rule]:
-        """The rules that refuse by address alone, or exclude from that, without TCP, which all of them are about."""
+        """The rules that reject by address alone, or exclude from that; their TCP match is ignored."""
         rules = self.rules.get(family, {}).get((FILTER, ISTIO_REFUSE_OUT), ())
         found = [rule for rule in rules if isinstance(rule.target, Reject if captured else Return)]
         bare = [rule.replace(matches=tuple([one for one in rule.matches if one != Protocol(name="tcp")])) for rule in found]
@@ -212,12 +212,12 @@ def holds_exactly(rule: Rule, kinds: tuple[type[Match], ...]) -> bool:
 
 
 def find_match(rule: Rule, kind: type[Kind]) -> Kind:
-    """The rule's match of this kind, which it has."""
+    """The rule's match of this kind, which must exist."""
     return next(match for match in rule.matches if isinstance(match, kind))
 
 
 def asks_set(rule: Rule) -> bool:
-    """Whether the only match asks an address set whose content is not known."""
+    """Whether the only match uses an address set with unknown content."""
     return (
         len(rule.matches) == 1 and isinstance(rule.matches[0], UnknownMatch) and "--match-set" in rule.matches[0].text
     )

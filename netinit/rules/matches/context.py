@@ -160,7 +160,7 @@ class AddressType(Match):
         return format_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        local = surroundings.is_local(packet.source if self.side == "source" else packet.destination)
+        local = surroundings.is_of_type_local(packet.source if self.side == "source" else packet.destination)
         if "LOCAL" in self.types and (local or self.types == ("LOCAL",)):
             return truth_of(local, self.negated)
         return None

@@ -1,5 +1,6 @@
-"""What of all traffic does not go through the proxy, why, and what closes it; and sentences about traffic, proved or refuted. Pure.
+"""Finds traffic that bypasses the proxy, its cause and its remedy; proves or refutes assertions about traffic. Pure.
 
-`kinds` names what becomes of packets, in the order of danger; `words` spells sets of packets; `subject` is what is looked
-at, `bypasses` sorts its parts. `grammar` reads assertions, `proof` holds them against all packets.
+`kinds` lists the kinds of traffic, most dangerous first; `words` describes packet sets; `subject` holds the audited
+rules and `bypasses` classifies their packets. `grammar` parses assertions and `proof` checks them against all
+packets.
 """

@@ -1,4 +1,4 @@
-"""All packets sorted by what becomes of them, and by whose will: the bypasses first, the most dangerous before the others."""
+"""Classifies all packets by treatment and by who caused it: bypasses first, the most dangerous at the top."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from netinit.simulate.symbolic.space import (
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
-OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # the word for it, the manifest's field
+OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # display name, field of the manifest
 MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
 ADD = "add them to {option}, or capture all with '*'"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Packets of one kind; `option` is the one that made it so, `cause` the rule."""
+    """Packets of one kind, with the option and the rule (`cause`) responsible for it."""
 
     kind: TrafficKind
     region: Region
@@ -62,9 +62,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """All packets of a kind that are alike to a reader: `directions` they travel, where captured the port.
+    """Traffic that one line of the report describes: its kind, directions and, if captured, the proxy's port.
 
-    `who` says which these are, a text for each set that differs; `because` why, `closes` what ends it.
+    `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy.
     """
 
     kind: TrafficKind
@@ -77,7 +77,7 @@ class Traffic:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The packets, by space."""
+        """The packet sets, one per space."""
         by_space: dict[int, list[Region]] = {}
         for piece in self.pieces:
             by_space.setdefault(id(piece.region.space), []).append(piece.region)
@@ -85,7 +85,10 @@ class Traffic:
 
 
 def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
-    """All traffic, in the order of KINDS, with what passes the proxy only where the pod's first address is IPv4. TooManyPartsError."""
+    """Classify all traffic, in the order of KINDS.
+
+    Includes bypasses that exist only if the pod's first address is IPv4. Raises TooManyPartsError.
+    """
     found = _audit(subject)
     known = {(one.kind, one.directions) for one in found}
     others = _audit(subject.ipv4_first) if subject.ipv4_first else []
@@ -106,7 +109,7 @@ def _audit(subject: AuditSubject) -> list[Traffic]:
 
 
 def _row(piece: Piece) -> tuple[object, ...]:
-    """What pieces have in common that are one line."""
+    """The key by which pieces are merged into one line."""
     condition, kind = piece.part.outcome.condition, piece.kind
     if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK) or (kind is kinds.DROPPED and piece.option):
         return (kind,)
@@ -120,9 +123,9 @@ def _row(piece: Piece) -> tuple[object, ...]:
 
 
 def _captured_at_first(partition: Partition) -> Region:
-    """The TCP packets that are captured where they begin a connection that nat is asked about, in whatever state they are now.
+    """TCP packets, in any conntrack state, whose connection was captured if its first packet traversed nat.
 
-    Without those to the proxy's own port of this host: the proxy gets them anyway.
+    Excludes packets to the proxy's own port on this host, which reach the proxy anyway.
     """
     space = partition.space
     fresh = in_states(space, (NEW,))
@@ -136,7 +139,7 @@ def _captured_at_first(partition: Partition) -> Region:
 
 
 def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
-    """A part in pieces of one kind each; `captured` is what would be if nat were asked."""
+    """Split a part into pieces of one kind each; `captured` are the packets that nat would capture."""
     space, region, cause = part.region.space, part.region, _cause(part)
     reused = region & in_states(space, REUSES)
     if part.verdict == UNKNOWN:
@@ -153,7 +156,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         yield _captured(subject, part, cause)
     else:
         inside = local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
-        if part.outcome.condition.policy_routed:  # by a mark, which only the proxy and who may set marks can give
+        if part.outcome.condition.policy_routed:  # only the proxy, or a process that may set marks, can send this mark
             inside = region
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
@@ -166,7 +169,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
 
 
 def _cause(part: Part) -> RuleHit | None:
-    """The rule that decided; else the last foreign one on the path that took the packets out of reach."""
+    """The rule that decided, or else the last foreign rule that diverted the packets."""
     untracking = [passage for passage in part.path if isinstance(passage.met.target, Untrack)]
     return part.cause or (untracking[-1] if untracking else None)
 
@@ -185,7 +188,7 @@ def _ports(options: Interception) -> tuple[int, ...]:
 
 
 def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
-    """First packets that no rule captures."""
+    """Classify first packets that no rule captures."""
     origin = cause.rules[0].origin if cause else None
     option = origin.option if origin else ""
     label = _label(subject, cause)
@@ -218,7 +221,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
 
 
 def _proxied(subject: AuditSubject, space: Space) -> Region:
-    """What the proxy takes at all: TCP, and DNS where it resolves."""
+    """Packets the proxy can handle: TCP, and DNS if it resolves names."""
     values = space.dimension(PROTOCOL).values
     tcp, udp = (within(space, PROTOCOL, [(at, at)]) for at in (values.index("tcp"), values.index("udp")))
     if not any(options.redirect_dns for options in subject.options.values()):
@@ -227,7 +230,7 @@ def _proxied(subject: AuditSubject, space: Space) -> Region:
 
 
 def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
-    """What a rule of an option lets pass."""
+    """The kind of traffic that a rule of an option lets pass."""
     if option == "tunnel_port" and subject.has_tunnel:
         return kinds.TUNNEL
     if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.met.matches):
@@ -236,12 +239,12 @@ def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
 
 
 def _sharing(subject: AuditSubject, option: str) -> list[str]:
-    """The containers that run as the proxy's user, or group."""
+    """Containers that run with the proxy's user or group."""
     return [name for name, owner in subject.shared_owners if owner.startswith(OF_THE_PROXY[option][0])]
 
 
 def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
-    """First packets that no rule decides about."""
+    """Classify first packets that no rule decides."""
     space = region.space
     tcp = space.dimension(PROTOCOL).values.index("tcp")
     streams = region & within(space, PROTOCOL, [(tcp, tcp)])
@@ -268,7 +271,7 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
 
 
 def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
-    """First packets that no rule of another mesh captures."""
+    """Classify first packets that another mesh's rules do not capture."""
     space = region.space
     inside = region & local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
     tcp = space.dimension(PROTOCOL).values.index("tcp")
@@ -282,13 +285,13 @@ def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cau
 
 
 def _tunnel(options: Interception, space: Space) -> Region:
-    """Tunnelled connections, which reach the node's proxy as they are."""
+    """Tunnelled (HBONE) connections, which pass unchanged to the node's proxy."""
     ports = [(options.tunnel_port, options.tunnel_port)]
     return within(space, DESTINATION_PORT, ports) if space.direction == INBOUND else nothing(space)
 
 
 def _option_of(options: Interception | None, space: Space) -> str:
-    """The option that leaves packets out that no rule mentions."""
+    """The option that excludes packets by making no rule for them."""
     if options is None:
         return ""
     if options.layout == AMBIENT:
@@ -301,7 +304,7 @@ def _option_of(options: Interception | None, space: Space) -> str:
 
 
 def _label(subject: AuditSubject, cause: RuleHit | None) -> str:
-    """The option, variable or annotation that made a rule."""
+    """The option, variable or annotation that produced a rule."""
     origin = cause.rules[0].origin if cause else None
     return subject.origins.get(origin.option, origin.label) if origin and origin.option else ""
 
@@ -319,7 +322,7 @@ def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
 
 
 def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, str]]:
-    """The packets in words, by family: all of a space together, or those of each rule where that says more."""
+    """Describe the packets per family: a space as a whole, or each rule's packets if that is more precise."""
     by_space: dict[int, dict[str, list[Region]]] = {}
     for piece in pieces:
         causes = by_space.setdefault(id(piece.region.space), {})
@@ -365,7 +368,7 @@ def _closes(subject: AuditSubject, piece: Piece) -> str:
 
 
 def _closed_by(subject: AuditSubject, piece: Piece) -> Iterator[str]:
-    """How options of the layout end traffic of this kind."""
+    """How options of the layout can end this kind of traffic."""
     given = subject.options.get(piece.part.source or next(iter(subject.rulesets)), Interception())
     for flag in Interception.flags:
         kind, how = flag.closes

@@ -1,4 +1,4 @@
-"""What two sets of rules treat differently, as a reader asks: which packets, what was, what is, and because of which rules."""
+"""Differences in treatment between two sets of rules: which packets, before, after, and the rules responsible."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 @dataclass(frozen=True, slots=True)
 class FateChange:
-    """Packets of one direction that are treated alike before, and alike after; `known` is False where that may be the same.
+    """Packets of one direction with the same treatment before and the same treatment after.
 
-    `who` says which, `before` and `after` what becomes of them, `why` are the rules: (before, after), empty where none is.
+    `who` describes the packets, `before` and `after` their treatment; `why` holds the deciding rules (before, after),
+    empty if there is none. `known` is False if the treatment may in fact be unchanged.
     """
 
     direction: str
@@ -35,10 +36,10 @@ class FateChange:
 
 
 def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
-    """Everything that is treated differently, or that nobody can compare. None at all is a proof that no packet is.
+    """Find all packets that are treated differently, or cannot be compared; an empty result proves equality.
 
-    The host is the same: that of `after`. Where --ipv6 auto depends on the pod's addresses, both cases are compared.
-    TooManyPartsError.
+    Both sides are evaluated on the host of `after`. If --ipv6 auto depends on the pod's addresses, both cases are
+    compared. Raises TooManyPartsError.
     """
     found = _find(before, after)
     if not (before.ipv4_first or after.ipv4_first):
@@ -53,15 +54,15 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
     grouped: dict[tuple[object, ...], list[Divergence]] = {}
     for space in make_spaces(rulesets, after.hosts, free=after.free):
-        for one in _of_note(space, list(compare(before.divide(space), after.divide(space)))):
+        for one in _drop_implied(space, list(compare(before.divide(space), after.divide(space)))):
             words = (_fate(one.before), _fate(one.after))
             key = (space.direction, words, _why(before, one.before), _why(after, one.after), one.known)
             grouped.setdefault(key, []).append(one)
     return tuple(_describe(found, before, after) for found in sorted(grouped.values(), key=_rank))
 
 
-def _of_note(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
-    """What is treated differently, without packets on old conntrack entries, or on none, that change as new connections do."""
+def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
+    """Drop changes on old or invalid conntrack entries that match a change for new connections."""
     changed = unite([nothing(space), *[one.region & in_states(space, (NEW,)) for one in found]]).whatever(STATE)
     implied = changed & in_states(space, (*REUSES, INVALID))
     for one in found:
@@ -70,7 +71,7 @@ def _of_note(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:
-    """What concerns ordinary connections, and changes where they end, comes first; what one of both drops, last of these."""
+    """Sort key: new connections whose end changes come first; those that one side drops come last among them."""
     one = found[0]
     same = (one.before.verdict, one.before.outcome.condition.redirect_port) == (
         one.after.verdict, one.after.outcome.condition.redirect_port,
@@ -104,7 +105,7 @@ def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject
 
 
 def _fate(part: Part) -> str:
-    """What becomes of the packets of a part, in words: where they end, and what is left on them."""
+    """Describe a part's treatment: where its packets end and how they are modified."""
     ended = part.outcome.condition
     verdict = part.verdict
     if verdict not in (CAPTURED, DIRECT):
@@ -114,7 +115,7 @@ def _fate(part: Part) -> str:
 
 
 def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
-    """What is changed on packets beside where they go."""
+    """Describe modifications of packets other than their destination."""
     if ended.transparent:
         yield "both addresses kept"
     if verdict == DIRECT and (ended.destination is not KEPT or ended.destination_port is not KEPT):
@@ -149,7 +150,7 @@ def _address(address: object) -> str:
 
 
 def _why(subject: AuditSubject, part: Part) -> str:
-    """The rule that decided, and the option behind it."""
+    """The deciding rule and the option it comes from."""
     cause = part.cause
     if cause is None:
         return ""

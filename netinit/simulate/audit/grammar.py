@@ -1,17 +1,17 @@
-"""Assertions about traffic, as people write them: `outbound tcp to 10.0.0.0/8 not by proxy is captured`.
+"""Parser for assertions about traffic, such as `outbound tcp to 10.0.0.0/8 not by proxy is captured`.
 
     assertion = [direction] [family] [protocol] {condition} "is" ["not"] fate {"or" fate}
-    direction = "outbound" | "inbound"            (without it: both)
-    family    = "ipv4" | "ipv6"                   (without it: both)
-    protocol  = "tcp" | "udp" | "traffic"         (traffic, or none: any protocol)
+    direction = "outbound" | "inbound"            (default: both)
+    family    = "ipv4" | "ipv6"                   (default: both)
+    protocol  = "tcp" | "udp" | "traffic"         (default and "traffic": any protocol)
     condition = ["not"] ( "to" place {"," place} | "from" place {"," place} | ["on"] "port" ports | "source" "port" ports
               | "by" "uid" numbers | "by" "gid" numbers | "by" "proxy" | "through" name {"," name}
               | "with" "mark" number ["/" mask] | "in" "state" state {"," state} )
     place     = address | network | "pod"         (the pod's own addresses)
-    ports     = number ["-" number] {"," …}       (numbers likewise)
+    ports     = number ["-" number] {"," …}       (same for numbers)
     fate      = "captured" | "direct" | "dropped" | "unknown"
 
-It is about the first packets of connections, unless it names a state.
+Without a state, an assertion is about the first packets of connections.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STARTS = ("to", "from", "on", "port", "source", "by", "through", "with", "in")
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One condition: what it asks, and the values: networks, intervals, names, or a mark and its mask."""
+    """One condition: its keyword and its values, which are networks, intervals, names, or a mark with its mask."""
 
     what: str
     networks: tuple[Network, ...] = ()
@@ -51,7 +51,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A sentence about traffic; empty and 0 where it does not say. `name` is the file's, `line` the line that it stands in."""
+    """A parsed assertion; unspecified fields are empty or 0. `name` and `line` locate it in its file."""
 
     text: str
     clauses: tuple[Clause, ...]
@@ -65,21 +65,21 @@ class Assertion:
 
     @property
     def names(self) -> Names:
-        """The interfaces that it mentions."""
+        """The interfaces the assertion mentions."""
         return Names(interfaces=frozenset(name for clause in self.clauses if clause.what == THROUGH for name in clause.names))
 
     def allows(self, verdict: str) -> bool:
-        """Whether a packet may end like this."""
+        """Whether the assertion permits this verdict."""
         return (verdict in self.fates) is not self.negated
 
 
 def parse_assertion(text: str, *, name: str = "", line: int = 0) -> Assertion:
-    """The assertion. OptionError names the line and the word that is wrong."""
+    """Parse one assertion. Raises OptionError with the line and the offending word."""
     return _SentenceReader(text, line).read(name)
 
 
 class _SentenceReader:
-    """Reads a sentence word by word."""
+    """Recursive-descent parser over the words of one assertion."""
 
     def __init__(self, text: str, line: int) -> None:
         self._text = " ".join(text.split())
@@ -198,7 +198,7 @@ class _SentenceReader:
         return self._words[self._at - 1]
 
     def _wrong(self, wanted: str, back: int = 0) -> OptionError:
-        """What is wrong with the next word, or with one before it."""
+        """The error for the next word, or for one `back` words earlier."""
         at = self._at - back
         place = f"line {self._line}, " if self._line else ""
         what = f"word {at + 1}, {quote_value(self._words[at])}" if at < len(self._words) else "at the end"

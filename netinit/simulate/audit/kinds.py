@@ -1,4 +1,4 @@
-"""What becomes of packets, as an auditor asks: covered by the proxy, dropped, or past it, and by whose will."""
+"""Kinds of traffic in an audit: handled by the proxy, dropped, or bypassing it, and who caused the bypass."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ INTENTS = (FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN)  # of bypasses
 
 @dataclass(frozen=True, slots=True)
 class TrafficKind:
-    """A kind of traffic: its name for programs, by whose will it is so, a title, and what closes it.
+    """A kind of traffic: machine-readable name, who caused it, title and remedy.
 
-    In `closes`, {option} is the option that made it so. `reason` is why, where no rule is the reason.
+    `closes` may contain {option}, the responsible option. `reason` is the cause if no rule is.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Assertions held against all packets: each is proved, or refuted by a packet."""
+"""Proves assertions for all packets, or refutes them with a counterexample."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _OWNERS = {grammar.UID: UID, grammar.GID: GID}
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What becomes of an assertion: `holds`, False where a packet refutes it, None where nobody can know.
+    """The result for an assertion: `holds` is True if proved, False if refuted, None if it cannot be decided.
 
-    `counterexample` is that packet's path; `cures` are changes of options under which it ends as asserted. `packets` is the
-    number of those that the assertion is about.
+    `counterexample` is the path of a refuting packet; `cures` are option changes under which that packet ends as
+    asserted. `packets` counts the packets the assertion is about.
     """
 
     assertion: Assertion
@@ -59,7 +59,7 @@ class Ruling:
 
 
 def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Ruling, ...]:
-    """Each assertion, proved or refuted for all packets. TooManyPartsError."""
+    """Prove or refute each assertion for all packets. Raises TooManyPartsError."""
     names = Names()
     for assertion in assertions:
         names |= assertion.names
@@ -69,7 +69,7 @@ def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Rul
 
 
 def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
-    """The ruling; unknown where it depends on whether the pod's first address is IPv4."""
+    """Decide one assertion; undecided if the result depends on whether the pod's first address is IPv4."""
     found = _rule_on_all(subject, subject, assertion)
     if subject.ipv4_first is None or assertion.version == IPV4.version:
         return found
@@ -80,14 +80,14 @@ def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
 
 
 def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Assertion) -> Ruling:
-    """Judges all packets by the rules of `subject`; `explaining` has the counterexample's path."""
+    """Decide an assertion under the rules of `subject`; the counterexample is explained with `explaining`."""
     packets = 0
     doubt: tuple[Region, Part] | None = None
     for partition in subject.partitions:
-        meant = _meant(assertion, partition, subject)
-        packets += meant.size
-        for part in partition.parts if meant else ():
-            region = part.region & meant
+        selected = _select_packets(assertion, partition, subject)
+        packets += selected.size
+        for part in partition.parts if selected else ():
+            region = part.region & selected
             if not region or assertion.allows(part.verdict):
                 continue
             if part.verdict != UNKNOWN:
@@ -104,7 +104,7 @@ def _refuted(subject: AuditSubject, assertion: Assertion, packets: int, by: tupl
     return Ruling(assertion, holds, packets, shown, cures)
 
 
-def _meant(assertion: Assertion, partition: Partition, subject: AuditSubject) -> Region:
+def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSubject) -> Region:
     """The packets of a space that an assertion is about."""
     space = partition.space
     if assertion.direction not in ("", space.direction) or assertion.version not in (0, space.family.version):
@@ -117,13 +117,13 @@ def _meant(assertion: Assertion, partition: Partition, subject: AuditSubject) ->
         found &= in_states(space, (NEW,))
     options = next(iter(subject.options.values()), None)
     for clause in assertion.clauses:
-        chosen = _choose(clause, space, options)
+        chosen = _select(clause, space, options)
         found = found - chosen if clause.negated else found & chosen
     return found
 
 
-def _choose(clause: Clause, space: Space, options: Interception | None) -> Region:
-    """The packets that a condition, were it not negated, is true of."""
+def _select(clause: Clause, space: Space, options: Interception | None) -> Region:
+    """The packets a condition matches, ignoring its negation."""
     if clause.what in (grammar.TO, grammar.FROM):
         name = DESTINATION if clause.what == grammar.TO else SOURCE
         found = within(space, name, intervals_of(one for one in clause.networks if one.family is space.family))
@@ -147,7 +147,7 @@ def _choose(clause: Clause, space: Space, options: Interception | None) -> Regio
 
 
 def _through(space: Space, names: tuple[str, ...]) -> Region:
-    """The packets that come in, or go out, through one of the interfaces; within the pod they pass lo."""
+    """Packets that enter or leave through one of the interfaces; traffic within the pod uses lo."""
     values = space.dimension(INTERFACE).values
     inside = local(space, DESTINATION) if space.direction != INBOUND else nothing(space)
     if space.direction != INBOUND and not space.free:

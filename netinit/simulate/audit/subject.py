@@ -1,4 +1,4 @@
-"""What is audited: rules, the host they stand on, and the options behind them; and all packets in parts under them."""
+"""The audited rules, their host and options, and the partition of all packets under them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netinit.options import Interception
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import EPHEMERAL_PORT, SOMEBODY
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.ruleset import Ruleset, stand_beside
+from netinit.simulate.ruleset import Ruleset, combine_places
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import (
@@ -30,20 +30,21 @@ from netinit.simulate.symbolic.space import (
 )  # fmt: skip
 from netinit.simulate.trace import CAPTURED
 
-ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # addresses for documentation: a server outside
+ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
 USUAL_PORTS = (8080, 443, 80, 53)
 MOST_TRIED = 8
-SOMEONE = 1000  # a user that is not the proxy's
+SOMEONE = 1000  # any user other than the proxy's
 
 
 @dataclass(frozen=True)
 class AuditSubject:
-    """Rules by the place that holds them, and by family. `free`: the routes of the host are not known.
+    """The rules to audit, by place (iptables-nft and so on) and family, with their host.
 
-    `options` made a place's rules, as far as is known; `wanted` should have made them; `origins` say where an option was
-    given that is no flag. `has_tunnel`: the pod's environment shows that its proxy listens on the tunnel's port (HBONE).
-    `shared_owners`: the containers that run as the proxy, as (name, `uid N` or `gid N`). `families` are those whose packets are
-    looked at. `ipv4_first` has the rules of a pod whose first address is IPv4, where --ipv6 auto would decide otherwise there.
+    `options` are the options inferred for each place; `wanted` are the options that should apply; `origins` tells
+    where an option was set if not by a flag. `free`: the host's routes are unknown. `has_tunnel`: the pod's
+    environment shows that its proxy listens on the HBONE port. `shared_owners`: containers with the proxy's identity,
+    as (name, `uid N` or `gid N`). `families`: those to audit. `ipv4_first`: the rules for a pod whose first address
+    is IPv4, if --ipv6 auto would choose differently for it.
     """
 
     name: str
@@ -57,41 +58,41 @@ class AuditSubject:
     shared_owners: tuple[tuple[str, str], ...] = ()
     families: tuple[Family, ...] = FAMILIES
     ipv4_first: AuditSubject | None = None
-    names: Names = Names()  # noqa: RUF009 - immutable: what is asked about, beside what rules mention
+    names: Names = Names()  # noqa: RUF009 - immutable; names asked about, in addition to those in rules
 
     @property
     def hosts(self) -> Mapping[Family, Surroundings]:
-        """The surroundings of the families whose packets are looked at."""
+        """The surroundings of the audited families."""
         return {family: one for family, one in self.surroundings.items() if family in self.families}
 
     @cached_property
     def is_of_another_mesh(self) -> bool:
-        """Whether foreign rules capture traffic, and no rule of netinit is there that they could take it from."""
+        """Whether foreign rules capture traffic and no netinit rule exists."""
         foreign = all(ruleset.is_foreign for found in self.rulesets.values() for ruleset in found.values())
         return foreign and any(part.verdict == CAPTURED for partition in self.partitions for part in partition.parts)
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
-        """All packets of both families and directions, in parts."""
+        """The partition of all packets, for both families and directions."""
         spaces = make_spaces(tuple(self.rulesets.values()), self.hosts, free=self.free, names=self.names)
         return tuple(self.divide(space) for space in spaces)
 
     def divide(self, space: Space) -> Partition:
-        """The packets of a space in parts."""
+        """Partition the packets of one space."""
         return divide(space, self.join(space.family))
 
     def join(self, family: Family) -> Ruleset | None:
-        """The rules of a family in all places, those of our options first; None where no place has the family."""
+        """The rules of a family from all places, ours first; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return stand_beside(places, next(iter(self.options), "")) if places else None
+        return combine_places(places, next(iter(self.options), "")) if places else None
 
     def options_of(self, part: Part) -> Interception | None:
-        """The options that made the rules which decide about a part, or ours where none decides."""
+        """The options behind the rules that decide a part, or our own if no rule decides."""
         source = part.source or next(iter(self.options), "")
         return self.options.get(source)
 
     def explain(self, region: Region) -> Explanation:
-        """One packet of a part: its path, and what would change it."""
+        """Explain a representative packet of the region: its path and what would change the verdict."""
         packet, around = example_of(region)
         ruleset = self.join(packet.family) or Ruleset(packet.family)
         made = next(iter(self.options.values()), None)
@@ -107,7 +108,7 @@ class AuditSubject:
 
 
 def example_of(region: Region) -> tuple[Packet, Surroundings]:
-    """A packet of the region, as ordinary as can be: an application that calls somebody, or somebody who calls the pod."""
+    """A typical packet of the region: an application calling a remote server, or a remote client calling the pod."""
     space = region.space
     version = space.family.version
     default = space.around.default_interface
@@ -126,7 +127,7 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
 
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:
-    """Addresses that occur, and look like those of hosts: not the first of a network."""
+    """Addresses in the region that look like hosts, not the first address of a network."""
     return tuple(low + 1 for low, high in region.reach(name)[:MOST_TRIED] if low < high)
 
 
@@ -141,6 +142,6 @@ def is_on(subject: AuditSubject, family: Family) -> bool:
 
 
 def other_family(subject: AuditSubject, family: Family) -> Family | None:
-    """The other family of the host, where it has both."""
+    """The host's other address family, or None."""
     return next((one for one in subject.surroundings if one is not family), None)
 

@@ -1,4 +1,4 @@
-"""Sets of packets in words, and as values for programs."""
+"""Formats sets of packets as text and as machine-readable values."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from netinit.simulate.symbolic.space import (
     join,
 )
 
-MOST_NAMED = 4  # values of a kind that a sentence names
+MOST_NAMED = 4  # values of one dimension listed before "and N more"
 _MARKS = (MARK, CONNECTION_MARK)
 
 
 def describe(region: Region) -> str:
-    """The set in words: in each dimension what occurs. Where it is a part of all that, the words say so."""
+    """Describe a set by the values it has in each dimension, and say so if it is only part of their product."""
     text, whole = _describe(region)
     return text if whole else f"{text} (a part of it)"
 
 
 def is_all(region: Region) -> bool:
-    """Whether the words say exactly which packets the set has."""
+    """Whether the description denotes exactly this set."""
     return _describe(region)[1]
 
 
@@ -54,23 +54,23 @@ def _describe(region: Region) -> tuple[str, bool]:
     if space.direction != INBOUND:
         sent = within(space, SENDER, [(1, 1)])
         if region & sent:
-            hull, region = sent, region & sent  # packets without a socket are the kernel's own: nobody asks who sends them
+            hull, region = sent, region & sent  # packets without a socket come from the kernel; their sender is not described
     words = []
-    for name, spell in _PHRASES.items():
+    for name, format_values in _PHRASES.items():
         if space.has(name):
-            text, whole = spell(space, region)
+            text, whole = format_values(space, region)
             words.append(text)
             hull &= whole
     return " ".join(word for word in words if word), not hull - region - martians(space)
 
 
 def loopback_of(space: Space) -> Network:
-    """The addresses that the kernel takes from lo alone."""
+    """The loopback addresses, which the kernel accepts only from lo."""
     return Network.parse("127.0.0.0/8" if space.family is IPV4 else space.family.loopback)
 
 
 def martians(space: Space) -> Region:
-    """What comes in for, or from, a loopback address: the kernel takes it from no interface but lo."""
+    """Inbound packets with a loopback address, which the kernel drops on every interface but lo."""
     if space.direction != INBOUND:
         return nothing(space)
     network = loopback_of(space)
@@ -86,7 +86,7 @@ def _protocol(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _way(space: Space, region: Region) -> tuple[str, Region]:
-    """Out, in, or within the pod, and through which interfaces."""
+    """Describe the direction (out, in, within the pod) and the interfaces."""
     values, whole = _reach(space, region, INTERFACE)
     here, others = _split(values, list(space.dimension(INTERFACE).labels))
     inside = space.direction != INBOUND and not region - local(space, DESTINATION)
@@ -97,7 +97,7 @@ def _way(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _few(here: list[str], others: list[str]) -> str:
-    """The names, or those that are not among them, where these can be listed and are fewer."""
+    """Join the names, or "all but" the others if those are fewer and can be listed."""
     return _list(here) if len(here) <= len(others) or ANY_OTHER in others else f"all but {_list(others)}"
 
 
@@ -108,8 +108,8 @@ def _destination(space: Space, region: Region) -> tuple[str, Region]:
         own |= heard
     values, whole = _reach(space, region, DESTINATION)
     if not region & own:
-        beside = _reach(space, region | own, DESTINATION)[0]  # what is left out of most addresses; the pod's own are another line
-        text = _format_addresses(space, beside if _is_most(space, values) else values)
+        not_own = _reach(space, region | own, DESTINATION)[0]  # exclusions from most addresses; the pod's own have a line of their own
+        text = _format_addresses(space, not_own if _is_most(space, values) else values)
         if outbound:
             return f"to {text}" if text else "", whole
         return f"for other hosts, {text}" if text else "for other hosts", whole
@@ -125,23 +125,23 @@ def _is_most(space: Space, values: tuple[Interval, ...]) -> bool:
 
 def _source(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, SOURCE)
-    # Addresses that cannot occur are not named beside few that do: they are there to make "any but" shorter.
+    # Impossible addresses only serve to shorten "any but …"; next to a few real ones they are omitted.
     text = _format_addresses(space, values if _is_most(space, values) else tuple(join(region.reach(SOURCE))))
     return f"from {text}" if text else "", whole
 
 
 def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]]:
-    def spell(space: Space, region: Region) -> tuple[str, Region]:
+    def format_values(space: Space, region: Region) -> tuple[str, Region]:
         values, whole = _reach(space, region, name)
         return _phrase(values, space.dimension(name).last, word, _format_number), whole
 
-    return spell
+    return format_values
 
 
 def _state(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, STATE)
     here, others = _split(values, list(space.dimension(STATE).labels))
-    if not others or (NEW in here and set(here) <= set(BEGINNINGS)):  # those on an old entry are a rare case of new ones
+    if not others or (NEW in here and set(here) <= set(BEGINNINGS)):  # old conntrack entries are a rare case of new connections
         return "", whole
     if set(here) <= set(REUSES):
         return "on an old conntrack entry", whole
@@ -150,7 +150,7 @@ def _state(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:
-    def spell(space: Space, region: Region) -> tuple[str, Region]:
+    def format_values(space: Space, region: Region) -> tuple[str, Region]:
         whole = unite([marked(space, name, *bits) for bits in region.reach(name)])
         whose = "mark" if name == MARK else "connection mark"
         for found, how in ((whole, "with"), (everything(space) - whole, "without")):
@@ -161,7 +161,7 @@ def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:
                 return f"{how} the {whose} {text}" if mask else "", whole
         return f"with certain {whose}s" if everything(space) - whole else "", whole
 
-    return spell
+    return format_values
 
 
 def _socket(space: Space, region: Region) -> tuple[str, Region]:
@@ -171,17 +171,17 @@ def _socket(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _reach(space: Space, region: Region, name: str) -> tuple[tuple[Interval, ...], Region]:
-    """The coordinates that occur, and the packets that have one of them."""
+    """The coordinates that occur in a dimension, and the packets that have one of them."""
     found = list(region.reach(name))
     if space.direction == INBOUND and name in (DESTINATION, SOURCE):
-        network = loopback_of(space)  # nobody asks about addresses that cannot occur
+        network = loopback_of(space)  # impossible addresses are not mentioned
         found.append((network.first, network.last))
     values = tuple(join(found))
     return values, within(space, name, list(values))
 
 
 def _split(values: tuple[Interval, ...], labels: list[str]) -> tuple[list[str], list[str]]:
-    """The labels that occur, and those that do not."""
+    """Split labels into those that occur and those that do not."""
     here = [label for at, label in enumerate(labels) if any(low <= at <= high for low, high in values)]
     return here, [label for label in labels if label not in here]
 
@@ -194,13 +194,13 @@ def _format_number(interval: Interval) -> str:
     return str(interval[0]) if interval[0] == interval[1] else f"{interval[0]}-{interval[1]}"
 
 
-def _phrase(values: tuple[Interval, ...], last: int, word: str, spell: Callable[[Interval], str]) -> str:
-    """The values, or what is not among them where that is shorter; nothing where all are."""
+def _phrase(values: tuple[Interval, ...], last: int, word: str, format_values: Callable[[Interval], str]) -> str:
+    """List the values, or "any but" the missing ones if that is shorter; empty if all occur."""
     gaps = tuple(_gaps(values, last))
     if not gaps:
         return ""
     most = 2 * sum(high - low + 1 for low, high in values) > last
-    listed = _list([spell(interval) for interval in (gaps if most else values)])
+    listed = _list([format_values(interval) for interval in (gaps if most else values)])
     return " ".join(part for part in (word, "any but" if most else "", listed) if part)
 
 
@@ -215,7 +215,7 @@ def _gaps(values: tuple[Interval, ...], last: int) -> Iterator[Interval]:
 
 
 def _list(words: list[str], last: str = ", ") -> str:
-    """The words, or the first of them and how many more there are."""
+    """Join the words, truncated with a count of the rest."""
     if len(words) > MOST_NAMED + 1:
         return f"{', '.join(words[:MOST_NAMED])} and {len(words) - MOST_NAMED} more"
     return last.join(words)
@@ -229,7 +229,7 @@ _PHRASES: dict[str, Callable[[Space, Region], tuple[str, Region]]] = {
 
 
 def format_box(space: Space, sides: Sides) -> dict[str, list[str]]:
-    """A box for programs: each dimension that is not everything, with its values."""
+    """Format a box for programs: each restricted dimension with its values."""
     return {name: [*_format_side(space, space.dimension(name), side)] for name, side in sides.items()}
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the chains: a tree for the terminal, Mermaid and DOT, with a packet's path highlighted on demand."""
+"""Drawings of the chains for the terminal, Mermaid and Graphviz, optionally with a packet's path highlighted."""
 
 from __future__ import annotations
 

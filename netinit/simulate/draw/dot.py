@@ -1,4 +1,4 @@
-"""The chains in the language of Graphviz."""
+"""Renders the chains in Graphviz' DOT language."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from netinit.simulate.draw.picture import Box, Picture
 
 
 def render_dot(picture: Picture) -> str:
-    """A digraph: a cluster a table, a node a chain with its rules, an edge for each jump and redirection."""
+    """Render a digraph: a cluster per table, a node per chain, an edge per jump or redirection."""
     lines = [
         "digraph netinit {",
         f"  graph [rankdir=LR, labelloc=t, fontname=Helvetica, label={_quote(picture.caption or picture.title)}];",
@@ -49,5 +49,5 @@ def _quote(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """The text inside a DOT string: no quote, no escape that labels know and no HTML entity of its own."""
+    """Escape text for a DOT string: quotes, label escapes and HTML entities."""
     return escape(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

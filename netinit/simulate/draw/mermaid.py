@@ -1,11 +1,11 @@
-"""The chains as a Mermaid flowchart, for READMEs and issues."""
+"""Renders the chains as a Mermaid flowchart, for READMEs and issues."""
 
 from __future__ import annotations
 
 from netinit.base.sanitize import escape, quote
 from netinit.simulate.draw.picture import Box, Picture
 
-_PLAIN = frozenset(" !'()*+,-./=?_~→…")  # what neither Mermaid (icons, formulas, directives), HTML nor Markdown reads
+_PLAIN = frozenset(" !'()*+,-./=?_~→…")  # characters without meaning in Mermaid (icons, formulas, directives), HTML and Markdown
 _CLASSES = (
     "classDef chain fill:#ffffff,stroke:#94a3b8,color:#0f172a,text-align:left",
     "classDef builtin fill:#e2e8f0,stroke:#475569,color:#0f172a,text-align:left",
@@ -15,7 +15,7 @@ _CLASSES = (
 
 
 def render_mermaid(picture: Picture) -> str:
-    """A flowchart: a subgraph a table, a node a chain with its rules, an edge for each jump and redirection."""
+    """Render a flowchart: a subgraph per table, a node per chain, an edge per jump or redirection."""
     lines = ["---", f"title: {_title(picture.caption or picture.title)}", "---", "flowchart LR"]
     for panel in picture.panels:
         lines.append(f'  subgraph {_node("table", panel.table)}["{_escape(panel.table)}"]')
@@ -32,7 +32,7 @@ def render_mermaid(picture: Picture) -> str:
 
 
 def _node(table: str, chain: str) -> str:
-    """An identifier of letters, digits and underscores; different for different chains."""
+    """A unique node identifier of letters, digits and underscores."""
     return "_".join([_identifier(part) for part in (table, *chain.split("_"))])
 
 
@@ -41,7 +41,7 @@ def _identifier(text: str) -> str:
 
 
 def _title(text: str) -> str:
-    """The text as a double-quoted scalar of YAML: Mermaid takes the head of the drawing for YAML and the title for text."""
+    """The title as a double-quoted YAML scalar: Mermaid parses the front matter as YAML."""
     return '"' + "".join([c if _is_plain(c) or c in "[]:`" else f"\\U{ord(c):08x}" for c in escape(text)]) + '"'
 
 
@@ -61,9 +61,9 @@ def _label(box: Box) -> str:
 
 
 def _escape(text: str) -> str:
-    """The text inside a quoted label: what could mean something to Mermaid, HTML or Markdown is its entity code.
+    """Escape text for a quoted label: all but known-safe characters become entity codes.
 
-    Mermaid finds directives (`%%{…}%%`) in quotes too, so it is said what may stand, not what may not.
+    Mermaid recognises directives (`%%{…}%%`) even in quotes, so safe characters are listed, not unsafe ones.
     """
     return "".join([c if _is_plain(c) else f"#{ord(c)};" for c in escape(text)])
 

@@ -1,4 +1,4 @@
-"""What all pictures show: tables in the kernel's order, chains from the built-in ones on, rules as rows."""
+"""The content of a drawing in any format: tables in hook order, chains from the built-in ones on, rules as rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import Trace
 
-MOST_OF_A_KIND = 4  # rules of one purpose that are shown; the others are counted
+MOST_OF_A_KIND = 4  # rules of one purpose shown before they are summarised
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule, or how many more there are of one kind (`more`)."""
+    """One rule, or the number of further rules of the same kind (`more`)."""
 
     number: int
-    condition: str  # in iptables' spelling; empty: always
+    condition: str  # iptables syntax; empty: always
     purpose: str  # netinit's; empty for foreign rules
-    target: str  # in a word or two
-    to: str = ""  # the chain that a jump leads to
-    port: int = 0  # the proxy's port that it sends packets to
+    target: str  # short form
+    to: str = ""  # chain a jump leads to
+    port: int = 0  # proxy port that packets are sent to
     hit: bool = False
     packets: int | None = None
     more: int = 0
-    comment: str = ""  # a foreign rule's own
+    comment: str = ""  # the comment of a foreign rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +42,26 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A table: its chains, callers before those they call."""
+    """A table with its chains, callers first."""
 
     table: str
     boxes: tuple[Box, ...]
 
     def box(self, name: str) -> Box | None:
-        """The chain of this name."""
+        """The chain of this name, or None."""
         return next((box for box in self.boxes if box.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything that is drawn; `caption` says what the highlighted path is about."""
+    """The whole drawing; `caption` describes the highlighted path."""
 
     title: str
     caption: str
     panels: tuple[Panel, ...]
 
     def edges(self) -> list[tuple[str, str, Row]]:
-        """The rules that lead to a chain of the picture or to the proxy: table, chain, and the rule itself."""
+        """Rules that lead to a drawn chain or to the proxy, as (table, chain, rule)."""
         return [
             (panel.table, box.name, row)
             for panel in self.panels
@@ -71,14 +71,14 @@ class Picture:
         ]
 
     def ports(self) -> tuple[int, ...]:
-        """The proxy's ports that rules send packets to."""
+        """The proxy ports that rules send packets to."""
         return tuple(dict.fromkeys(row.port for _, _, row in self.edges() if row.port))
 
 
 def make_picture(
     ruleset: Ruleset, *, title: str, trace: Trace | None = None, caption: str = "", tables: Sequence[str] = ()
 ) -> Picture:
-    """The picture of a family's rules (of all tables, or those named); the rules that held in `trace` are lit."""
+    """Lay out the rules of a family (all tables, or the named ones), highlighting the rules that matched in `trace`."""
     hits = {(step.table, step.chain, step.rule.number) for step in trace.hits if step.rule} if trace else set()
     order = [*TABLES_OF_THE_KERNEL, *[table for table in ruleset.tables if table not in TABLES_OF_THE_KERNEL]]
     panels = []
@@ -94,7 +94,7 @@ def make_picture(
 
 
 def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
-    """Built-in chains in the kernel's order, each followed by what it calls; then what nothing calls."""
+    """Built-in chains in hook order, each followed by the chains it calls; unreferenced chains last."""
     found: list[str] = []
 
     def add(name: str) -> None:
@@ -126,7 +126,7 @@ def _same_kind(one: Row, other: Row) -> bool:
 
 
 def _shorten(rows: list[Row]) -> list[Row]:
-    """A few of many rules of one purpose, those that are hit among them, and how many there are more."""
+    """Shorten runs of rules with one purpose: keep the hit ones and a few others, and count the rest."""
     if len(rows) <= MOST_OF_A_KIND:
         return rows
     shown = [row for row in rows if row.hit][:MOST_OF_A_KIND] or rows[: MOST_OF_A_KIND - 1]

@@ -1,4 +1,4 @@
-"""The chains as a tree for the terminal."""
+"""Renders the chains as a tree for the terminal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ LIT = "▶"
 
 
 def render_text(picture: Picture) -> Lines:
-    """A tree a table: chains with their number of rules, rules with their purpose and, where known, their counters.
+    """Render one tree per table: chains with their number of rules, rules with purpose and, if known, counters.
 
-    A chain that several rules lead to is unfolded at the first of them. The path of a packet is marked with ▶.
+    A chain is expanded at the first rule that jumps to it. The path of a packet is marked with ▶.
     """
     printed = [picture.title, *([picture.caption] if picture.caption else [])]
     if not picture.panels:

@@ -1,4 +1,4 @@
-"""Options that contradict each other, have no effect, or cost a pod its traffic: found by looking and by simulating."""
+"""Finds options that contradict each other, have no effect, or break a pod's traffic, by inspection and by simulation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 def lint(
     options: Options, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None, proved: bool = True
 ) -> tuple[Finding, ...]:
-    """Everything that is wrong with options and their plan (made of them where none is given), errors first.
+    """Find all problems of options and their plan (computed if not passed), errors first.
 
-    `given` are the options before they were settled for a pod, `has_tunnel` says whether its proxy listens on the tunnel's
-    port, where that is known. `proved`: options without effect are found by comparing all packets, which takes a tenth of a
-    second; without it only those are found that need another option.
+    `given` are the options as the user wrote them, before they were settled for a pod. `has_tunnel`: whether the pod's
+    proxy listens on the HBONE port, None if unknown. `proved`: also compare all packets to find options without effect,
+    which takes about 0.1 s; otherwise only options that require another one are found.
     """
     made = plan or plan_for(options)
     rulesets = {family: load_plan(made, family) for family in made.families}
@@ -41,7 +41,7 @@ def lint(
         *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
     ]
     if proved:
-        from netinit.simulate.lint.proof import find_idle  # the symbolic engine, which apply does without
+        from netinit.simulate.lint.proof import find_idle  # imports the symbolic engine, which apply does not need
 
         found += find_idle(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
     unique = list(dict.fromkeys(found))
@@ -54,7 +54,7 @@ def _split_warning(warning: str) -> tuple[str, str]:
 
 
 def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
-    """Captured DNS that goes round in circles: the proxy's own queries must go out."""
+    """DNS capture that loops: queries of the proxy itself must not be captured."""
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
@@ -87,7 +87,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
 
 
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
-    """Connections of the proxy that come back to its outbound port, found by simulating them."""
+    """Connections of the proxy that are redirected to its own outbound port, found by simulation."""
     for family, ruleset in rulesets.items():
         for who, uid, mark in _proxies(options):
             for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
@@ -100,7 +100,7 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
 
 
 def _proxies(options: Options) -> list[tuple[str, int, int]]:
-    """How the rules know the proxy: in words, its user and its mark."""
+    """How the rules identify the proxy: description, user and mark."""
     if options.layout == AMBIENT:
         return [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
     return [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]

@@ -1,16 +1,16 @@
-"""What lint finds: one thing that is wrong."""
+"""A problem found by lint."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-ERROR, WARNING = "error", "warning"  # traffic is lost or loops; something has no effect or another one than it seems
+ERROR, WARNING = "error", "warning"  # error: traffic is lost or loops; warning: no effect, or a surprising one
 NO_EFFECT, SHADOWED, REDUNDANT, CONTRADICTION = "no-effect", "shadowed", "redundant", "contradiction"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: its kind, the option that it is about, and what is wrong with it and the remedy."""
+    """A problem: severity, kind, the option concerned, and a message with the remedy."""
 
     severity: str
     kind: str
@@ -22,5 +22,5 @@ class Finding:
 
 
 def idle(option: str, message: str) -> Finding:
-    """An option without effect."""
+    """The warning about an option without effect."""
     return Finding(WARNING, NO_EFFECT, option, message)

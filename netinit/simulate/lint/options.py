@@ -1,4 +1,4 @@
-"""What is wrong with options that no packet shows, or not by itself: found by looking at them."""
+"""Problems found by inspecting the options, without simulating packets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HTTPS = 443
 
 
 def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
-    """What is wrong with options beside each other; `given` are those before a pod settled them."""
+    """Find problems in a combination of options; `given` are the options before they were settled for a pod."""
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
     yield from _own_ports(options)
@@ -48,14 +48,14 @@ def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Fin
 
 
 def _without_its_switch(options: Options) -> Iterator[Finding]:
-    """Options that refine what was not asked for."""
+    """Options that refine a feature that is off."""
     for flag in Options.flags:
         if flag.needs and not getattr(options, flag.needs) and getattr(options, flag.field) != flag.default:
             yield idle(flag.label, f"counts only with {options.flag(flag.needs).label}")
 
 
 def _of_the_run(options: Options) -> Iterator[Finding]:
-    """What the backend does not do, and attempts without time."""
+    """Options the backend does not support, and retries without time for them."""
     backend = BACKENDS.get(options.wanted_backend)
     if backend and not backend.with_sets and options.ipset_threshold != options.flag("ipset_threshold").default:
         yield idle("--ipset-threshold", f"{backend.name} makes no address sets; use an iptables backend, or leave it out")
@@ -66,7 +66,7 @@ def _of_the_run(options: Options) -> Iterator[Finding]:
 
 
 def _captures_nothing(options: Options) -> Iterator[Finding]:
-    """Options under which the rules let everything pass."""
+    """Options under which the rules capture nothing."""
     inbound = options.inbound_ports and options.inbound_mode != NONE
     if not (inbound or options.outbound_cidrs or options.outbound_ports or options.redirect_dns or options.cleanup_only):
         yield idle(
@@ -80,7 +80,7 @@ def _captures_nothing(options: Options) -> Iterator[Finding]:
 
 
 def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
-    """A family that is on without anything to do."""
+    """An address family that is enabled but has no rules."""
     included = options.outbound_cidrs
     if IPV6 not in made.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
         return
@@ -93,10 +93,10 @@ def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
 
 
 def _of_virtual_machines(options: Options) -> Iterator[Finding]:
-    """What becomes of a VM behind the pod.
+    """Problems with a virtual machine behind the pod.
 
-    In the classic layout's TPROXY, REDIRECT gives its connection another address; `-m socket` then finds no socket for the
-    packets behind the first, which TPROXY takes for new ones.
+    In the classic layout's TPROXY mode, REDIRECT rewrites the destination of its connections; `-m socket` then finds no
+    socket for later packets, and TPROXY treats them as new.
     """
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
@@ -120,9 +120,9 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
 
 
 def look_at_tunnel(options: Options) -> Iterator[Finding]:
-    """The port of a tunnel that the pod's proxy does not serve: what listens there is reached as it is.
+    """The HBONE port of a pod whose proxy does not serve it: connections reach that port uncaptured.
 
-    TPROXY takes it in `mangle`, before the tunnel's rule in `nat` is met.
+    In TPROXY mode `mangle` captures the port before the tunnel's rule in `nat` applies.
     """
     port = options.tunnel_port
     captures = options.layout == CURRENT and options.inbound_mode == REDIRECT and port
@@ -137,10 +137,10 @@ def look_at_tunnel(options: Options) -> Iterator[Finding]:
 
 
 def _captured_health(options: Options) -> Iterator[Finding]:
-    """The proxy's own ports for probes and metrics among those that are captured."""
+    """Captured ports include the proxy's own for probes and metrics."""
     if options.layout == CLASSIC or options.inbound_mode == NONE:
         return
-    if options.inbound_ports == ALL:  # a proxy need not have all of them: who excludes one has thought of them
+    if options.inbound_ports == ALL:  # a proxy need not open all of them: excluding one shows that the user considered them
         thought_of = any(lists_port(options.exclude_inbound_ports, port) for port in PROXY_PORTS)
         captured = [] if thought_of else list(reversed(PROXY_PORTS))
     else:
@@ -155,7 +155,7 @@ def _captured_health(options: Options) -> Iterator[Finding]:
 
 
 def _own_ports(options: Options) -> Iterator[Finding]:
-    """The proxy's own ports among those that are captured or shared."""
+    """The proxy's own ports that are captured or conflict with one another."""
     own = {options.outbound_port: "--envoy-port", options.inbound_port: "--inbound-capture-port"}
     captured = _listed(options.inbound_ports)
     for port, label in own.items():
@@ -193,7 +193,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
 
 
 def _escaping_proxy(options: Options) -> Iterator[Finding]:
-    """Applications that the rules take for the proxy."""
+    """Applications that the rules mistake for the proxy."""
     if 0 in options.proxy_uids and options.layout != CLASSIC:
         yield Finding(
             WARNING, "proxy-owner", "--proxy-uid", "0 is root: what applications that run as root send is not captured"

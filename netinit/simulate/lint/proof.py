@@ -1,7 +1,7 @@
-"""Options without effect, proved: no packet of any kind is treated differently without them.
+"""Proves that options have no effect: without them no packet of any kind is treated differently.
 
-Each option that was given is left out, and so is each item of a list; the symbolic engine compares the rules of both. Which
-other option is the reason is found in the same way: without that one, or with it, the first has an effect.
+Omits each option, and each entry of a list, and compares both sets of rules symbolically. The option responsible is
+found the same way: with that one omitted or added, the first option has an effect.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, div
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, within
 from netinit.simulate.symbolic.space import DESTINATION_PORT, PROTOCOL, Space
 
-OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # addresses for documentation: the pod's
-MOST_ITEMS = 16  # of a list, each of which is left out; of more only those are found that another holds
-MOST_EXPLAINED = 5  # findings whose reason is looked for
+OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
+MOST_ITEMS = 16  # entries of a list that are tested one by one; in longer lists only nested entries are found
+MOST_EXPLAINED = 5  # findings for which a reason is searched
 CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
 NO_DIFFERENCE = "no packet is treated differently without it"
 
 
 class Prover:
-    """Options, and what other options would do to the same packets. Every set of rules is divided once."""
+    """Compares the packets' treatment under other options with the original; partitions are cached."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -44,7 +44,7 @@ class Prover:
         self.spaces = make_spaces((self._load(options),), around, free=True)
 
     def differences(self, one: Options, other: Options, family: Family | None = None) -> Iterator[Divergence]:
-        """Packets that two sets of options treat differently; none is a proof that no packet is."""
+        """Packets that two sets of options treat differently; an empty result proves there are none."""
         if self._plan(one).tables != self._plan(other).tables:
             for space in self.spaces:
                 for found in compare(self.divide(one, space), self.divide(other, space)) if family in (None, space.family) else ():
@@ -52,7 +52,10 @@ class Prover:
                         yield found
 
     def shows(self, flag: Flag, other: Options | None, family: Family | None = None) -> bool:
-        """Whether packets that meet a rule of an option are treated differently under other options: cheaper than all packets."""
+        """Whether packets that meet an option's rules are treated differently under other options.
+
+        Much cheaper than comparing all packets.
+        """
         for space in self.spaces if other else ():
             if family not in (None, space.family):
                 continue
@@ -64,7 +67,7 @@ class Prover:
         return False
 
     def are_same(self, one: Options, other: Options | None, family: Family | None = None) -> bool:
-        """Whether no packet, and no route for one, is different; options that contradict each other are never the same."""
+        """Whether all packets and their routes are treated alike; contradictory options are never the same."""
         if other is None:
             return False
         first, second = self._plan(one), self._plan(other)
@@ -78,12 +81,12 @@ class Prover:
 
     def _load(self, options: Options) -> Mapping[Family, Ruleset]:
         if options not in self._rulesets:
-            made = self._plan(options)
-            self._rulesets[options] = {family: load_plan(made, family) for family in made.families}
+            planned = self._plan(options)
+            self._rulesets[options] = {family: load_plan(planned, family) for family in planned.families}
         return self._rulesets[options]
 
     def divide(self, options: Options, space: Space) -> Partition:
-        """All packets of a space in parts under options; kept, since each set of rules is asked for often."""
+        """Partition a space under options; cached, because each set of rules is queried repeatedly."""
         key = (options, id(space))
         if key not in self._parts:
             self._parts[key] = divide(space, self._load(options).get(space.family))
@@ -95,7 +98,7 @@ def _meets(part: Part, flag: Flag) -> bool:
 
 
 def _to_ports(space: Space) -> Region:
-    """All packets but those to port 0, where nothing can listen."""
+    """All packets except those to port 0, where nothing can listen."""
     values = space.dimension(PROTOCOL).values
     at = [number for number, name in enumerate(values) if name in WITH_PORTS]
     with_ports = within(space, PROTOCOL, [(number, number) for number in at])
@@ -103,36 +106,36 @@ def _to_ports(space: Space) -> Region:
 
 
 def without(options: Options, flag: Flag) -> Options | None:
-    """The options as if one had not been given; None where the others are no options then."""
+    """The options with one omitted; None if the rest is invalid."""
     with suppress(OptionError):
         return options.without(flag.field)
     return None
 
 
 def with_value(options: Options, flag: Flag, value: Any) -> Options | None:
-    """The options with another value of one; its default is the same as leaving it out."""
+    """The options with one value replaced; None if the result is invalid. The default value omits the option."""
     return without(options, flag) if value is flag.default else replace(options, {flag.field: value})
 
 
 def replace(options: Options, changes: Mapping[str, Any]) -> Options | None:
-    """The options with other values; None where these contradict each other."""
+    """The options with values replaced; None if they contradict each other."""
     with suppress(OptionError):
         return options.replace(**changes)
     return None
 
 
 def given_flags(options: Options) -> list[Flag]:
-    """The flags about packets whose value is not the one that they have otherwise."""
+    """Flags concerning packets that differ from their default."""
     found = [(flag, without(options, flag)) for flag in Interception.flags if flag.is_shown]
     return [flag for flag, other in found if other is None or getattr(other, flag.field) != getattr(options, flag.field)]
 
 
 def find_idle(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
-    """A finding for each option, or item of a list, without effect; nothing is said of options that are `known` for another reason."""
+    """Yield a finding for each option or list entry without effect, except options in `known`."""
     prover = Prover(options)
     left = MOST_EXPLAINED
     for flag in given_flags(options):
-        if flag.label in known or flag.default == AUTO:  # a pod decides what that comes to
+        if flag.label in known or flag.default == AUTO:  # depends on the pod
             continue
         for finding in _look_at(prover, flag, explained=left > 0):
             left -= 1
@@ -143,38 +146,38 @@ def _look_at(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding
     options = prover.options
     value, other = getattr(options, flag.field), without(options, flag)
     if not prover.shows(flag, other) and prover.are_same(options, other):
-        yield _tell(prover, flag, flag.default, value, explained=explained)
+        yield _describe_idle(prover, flag, flag.default, value, explained=explained)
     elif value == ALL:
         for family in FAMILIES:
             same = not prover.shows(flag, other, family) and prover.are_same(options, other, family)
-            if same and (beside := _find_defeat(prover, flag, family)):
-                yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {beside.label}")
+            if same and (earlier := _find_defeat(prover, flag, family)):
+                yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
     elif is_list(value):
         yield from _look_at_items(prover, flag, value, explained=explained)
 
 
 def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
-    held = find_held(value)
-    for index, wider in held.items():
+    contained = find_contained(value)
+    for index, wider in contained.items():
         yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; leave it out")
-    rest = tuple([item for index, item in enumerate(value) if index not in held])
+    rest = tuple([item for index, item in enumerate(value) if index not in contained])
     for item in rest if len(rest) <= MOST_ITEMS else ():
         left = tuple([one for one in rest if one is not item])
         other = replace(prover.options, {flag.field: left})
         if not _is_twin(item, rest) and not prover.shows(flag, other) and prover.are_same(prover.options, other):
-            yield _tell(prover, flag, left, (item,), explained=explained)
+            yield _describe_idle(prover, flag, left, (item,), explained=explained)
 
 
-def _tell(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
-    """What is said of an option, or an item of it, without which no packet is treated differently."""
+def _describe_idle(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
+    """The finding for an option, or an entry of it, whose omission changes nothing."""
     shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MOST_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
     for other in given_flags(prover.options):
         base = without(prover.options, other)
-        if other is flag or base is None or prover.are_same(base, lacking := with_value(base, flag, left)) or lacking is None:
+        if other is flag or base is None or prover.are_same(base, reduced := with_value(base, flag, left)) or reduced is None:
             continue
-        if _is_defeated(prover, base, lacking):
+        if _is_defeated(prover, base, reduced):
             return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
         instead = f", or leave {other.label} out to capture these alone" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out{instead}")
@@ -185,15 +188,15 @@ def _tell(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) 
     return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
 
 
-def _is_defeated(prover: Prover, base: Options, lacking: Options) -> bool:
-    """Whether packets that an option is about end as they would without it: the other option does not merely do the same."""
-    found = next(prover.differences(base, lacking))
+def _is_defeated(prover: Prover, base: Options, reduced: Options) -> bool:
+    """Whether another option cancels this one, rather than merely having the same effect."""
+    found = next(prover.differences(base, reduced))
     whole = prover.divide(prover.options, found.region.space)
     return any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region)
 
 
 def _find_defeat(prover: Prover, flag: Flag, family: Family) -> Flag | None:
-    """The option without which all that a flag captures is captured in a family."""
+    """The option that already causes all that this flag captures in a family to be captured otherwise."""
     for other in given_flags(prover.options):
         base = without(prover.options, other)
         if other.default == AUTO or other is flag or base is None:
@@ -204,7 +207,7 @@ def _find_defeat(prover: Prover, flag: Flag, family: Family) -> Flag | None:
 
 
 def _switches(options: Options) -> Iterator[tuple[Flag, str, dict[str, Any]]]:
-    """Options that others may need: everything captured, a switch on, another word."""
+    """Settings others may require: capture everything, a switch on, another enumeration value."""
     for flag in Interception.flags:
         value = getattr(options, flag.field)
         if flag.offers == () or not flag.is_shown:
@@ -218,16 +221,16 @@ def _switches(options: Options) -> Iterator[tuple[Flag, str, dict[str, Any]]]:
 
 
 def is_list(value: object) -> bool:
-    """Whether a value has items: networks and ranges of ports are tuples too."""
+    """Whether a value is a list; networks and port ranges are tuples as well."""
     return type(value) is tuple
 
 
-def find_held(items: tuple[Any, ...]) -> dict[int, Any]:
-    """The items of a list that another one holds, each with that one."""
+def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
+    """Entries of a list contained in another entry, by index, with that entry."""
     if any(isinstance(item, PortsOfUsers) for item in items):
-        return _find_held(items)
+        return _find_contained(items)
     found: dict[int, Any] = {}
-    ends: dict[object, tuple[int, Any]] = {}  # the one that reaches farthest of those that begin before
+    ends: dict[object, tuple[int, Any]] = {}  # the furthest end among the entries that begin earlier
     for index, (kind, _, high) in sorted(enumerate(map(_span, items)), key=lambda one: (one[1][0], one[1][1], -one[1][2])):
         last, wider = ends.get(kind, (-1, None))
         if high <= last:
@@ -237,7 +240,7 @@ def find_held(items: tuple[Any, ...]) -> dict[int, Any]:
     return found
 
 
-def _find_held(items: tuple[Any, ...]) -> dict[int, Any]:
+def _find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
     return {
         index: wider for index, item in enumerate(items[:MOST_ITEMS])
         for wider in items[:MOST_ITEMS] if wider is not item and is_within(item, wider)
@@ -245,7 +248,7 @@ def _find_held(items: tuple[Any, ...]) -> dict[int, Any]:
 
 
 def _span(item: Any) -> tuple[str, int, int]:
-    """The kind of an item, its first and its last."""
+    """An entry's kind, first and last value."""
     if isinstance(item, Network):
         return item.family.name, item.first, item.last
     if isinstance(item, (int, PortRange)):
@@ -254,33 +257,33 @@ def _span(item: Any) -> tuple[str, int, int]:
 
 
 def _is_twin(item: Any, items: tuple[Any, ...]) -> bool:
-    """Whether `*` made an item of UDP beside one of TCP."""
+    """Whether `*` expanded to this UDP entry along with a TCP one."""
     return isinstance(item, PortsOfUsers) and item.protocol == "udp" and item.replace(protocol="tcp") in items
 
 
 def minimise(options: Options) -> Options:
-    """The options without all, and without all items of lists, that no packet needs: of what is left, nothing can be left out.
+    """Remove options and list entries that no packet needs, until none can be removed.
 
-    Options that are not about packets stay, but for those that need another one.
+    Options that do not concern packets stay unless they require a removed one.
     """
     prover = Prover(options)
     found, before = options, None
     while found != before:
         before = found
         for flag in given_flags(found):
-            if flag.default != AUTO:  # a pod decides what that comes to
+            if flag.default != AUTO:  # depends on the pod
                 found = _accept(prover, flag, without(found, flag)) or _thin_out(prover, found, flag)
     return _drop_needless(found)
 
 
 def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
-    """A list without the items that no packet needs."""
+    """Remove the list entries that no packet needs."""
     value = getattr(options, flag.field)
     if not is_list(value):
         return options
-    held = find_held(value)
-    rest = tuple([item for index, item in enumerate(value) if index not in held])
-    found = (_accept(prover, flag, with_value(options, flag, rest)) if held else None) or options
+    contained = find_contained(value)
+    rest = tuple([item for index, item in enumerate(value) if index not in contained])
+    found = (_accept(prover, flag, with_value(options, flag, rest)) if contained else None) or options
     for item in rest if 1 < len(rest) <= MOST_ITEMS else ():
         left = tuple([one for one in getattr(found, flag.field) if one is not item])
         found = _accept(prover, flag, with_value(found, flag, left)) or found
@@ -288,7 +291,7 @@ def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
 
 
 def _accept(prover: Prover, flag: Flag, options: Options | None) -> Options | None:
-    """Options under which no packet is treated differently from how the whole options treat it; None for others."""
+    """The options if they treat all packets as the original ones do, else None."""
     return options if not prover.shows(flag, options) and prover.are_same(prover.options, options) else None
 
 

@@ -1,9 +1,9 @@
-"""All packets at once: the engine's walk over sets of packets, cut by the rules themselves. Pure.
+"""Simulates all packets at once: packet sets traverse the rules, which split them. Pure.
 
-`diagram` holds sets of points as interval decision diagrams, `space` says which packets the points are, `regions` are
-such sets with their boxes, sizes and members. `condition` is what is true of all packets of a set on their path (marks,
-translated addresses), `chosen` what a match chooses among them, `walk` how a set goes through chains, `journey` through
-the kernel's hooks. `partition` is the result: parts that are disjoint and together everything.
+`diagram` stores sets of points as interval decision diagrams; `space` maps packets to points; `regions` are packet sets
+with boxes, sizes and members. `condition` is the state that the packets of a set share (marks, translated addresses),
+`match_sets` evaluates matches, `chain_walk` traverses chains and `hook_walk` the hooks. `partition` is the result:
+disjoint parts that together cover all packets.
 
-The laws are those of `netinit.simulate.engine`, and its tests hold the two together on members of every part.
+The semantics are those of `netinit.simulate.engine`; tests compare both on members of every part.
 """

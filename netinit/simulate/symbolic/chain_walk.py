@@ -1,4 +1,4 @@
-"""Sets of packets on their way through chains: each rule takes those that it holds for, and its target acts on them."""
+"""Moves packet sets through chains: each rule takes the packets it matches, and its target acts on them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from netinit.base.sanitize import MOST_OF_A_RULE, shorten
 from netinit.rules.model import NAT, Rule
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
-from netinit.simulate.loaded_rules import EARLY, HookStage, LoadedChain, LoadedRule, Station
+from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
 from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
-from netinit.simulate.symbolic.target_effects import Actor
+from netinit.simulate.symbolic.target_effects import TargetEffects
 from netinit.simulate.tables import MOST_ORDERS
-from netinit.simulate.trace import DROPPED, UNKNOWN, tell_dispute
+from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
-MOST_GROUPS = 20_000  # that are on their way at the same time
-MOST_DOUBTS = 4  # rules of which nobody knows whether they hold, on one path, that are followed both ways
+MOST_GROUPS = 20_000  # in transit at the same time
+MOST_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleHit:
-    """Rules that took packets: one, or several in a row that do the same, of which each packet met one.
+    """A rule that took packets, or several consecutive equivalent rules, of which each packet met one.
 
-    The same rules at the same hook are one object, and compared as that: there may be thousands.
+    Equal rules at the same hook share one object and are compared by identity: there may be thousands.
     """
 
     hook: str
     table: str
     chain: str
     rules: tuple[LoadedRule, ...]
-    source: str = ""  # the place of the table, where several hold rules
-    doubtful: bool = False  # nobody knows whether they took the packets
+    source: str = ""  # place of the table, if several have rules
+    doubtful: bool = False  # unknown whether they took the packets
 
     @property
     def met(self) -> Rule:
-        """The first of them."""
+        """The first of the rules."""
         return self.rules[0].rule
 
     def __str__(self) -> str:
@@ -67,21 +67,21 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class _ChainFrame:
-    """A chain of a table, and the chains that led there; the place that holds them."""
+    """A chain being traversed, and the chains that called it."""
 
-    station: Station
+    hooked: HookedChain
     hook: str
     chain: LoadedChain
     above: tuple[str, ...]
 
     @property
     def table(self) -> str:
-        return self.station.table
+        return self.hooked.table
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Packets on their way."""
+    """Packets in transit with the same condition and path."""
 
     condition: Condition
     path: Path
@@ -90,7 +90,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Results:
-    """What rules did to packets: `on` meet the next rule, `back` left the chain, `accepted` left the table."""
+    """Effects of rules: `on` continue with the next rule, `back` left the chain, `accepted` left the table."""
 
     on: Groups = field(default_factory=dict)
     back: Groups = field(default_factory=dict)
@@ -98,7 +98,7 @@ class _Results:
 
 
 def join_groups(into: Groups, more: Groups) -> None:
-    """Joins packets to those that are in the same condition and met the same rules. TooManyPartsError."""
+    """Merge packets with the same condition and path. Raises TooManyPartsError."""
     for key, region in more.items():
         known = into.get(key)
         into[key] = region if known is None else known | region
@@ -109,10 +109,10 @@ def join_groups(into: Groups, more: Groups) -> None:
 
 
 class Walker:
-    """The chains of one ruleset; `ended` collects the packets whose path is over.
+    """Traverses the chains of one ruleset; `ended` collects the packets whose path is over.
 
-    Packets of which nobody knows whether a rule takes them go both ways, and may end several times: `doubts` are these, each
-    with the rule, as they would end if that decided.
+    If it is unknown whether a rule matches, its packets go both ways and may end several times; `doubts` holds them
+    with that rule.
     """
 
     def __init__(self, space: Space, is_proxy: Callable[[int], bool]) -> None:
@@ -120,20 +120,20 @@ class Walker:
         self.doubts: list[Ended] = []
         self._space = space
         self._is_proxy = is_proxy
-        self._choices: dict[tuple[int, Condition], Choice] = {}  # of a rule, under what it can see of a condition
+        self._choices: dict[tuple[int, Condition], Choice] = {}  # by rule, and the part of the condition that it can see
         self._passages: dict[tuple[str, int, int, bool], RuleHit] = {}
-        self._runs: dict[int, list[tuple[LoadedRule, ...]]] = {}  # of a chain
-        self._joined: dict[tuple[int, Condition], Choice | None] = {}  # of a run
+        self._runs: dict[int, list[tuple[LoadedRule, ...]]] = {}  # by chain
+        self._joined: dict[tuple[int, Condition], Choice | None] = {}  # by run
         self._visible = cache(_visible)
 
     def ask(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
-        """Sends packets through the chains of a stage; those that get through. What NAT has translated is not asked on."""
+        """Send packets through a stage's chains and return those that pass; NAT-translated packets skip the rest."""
         translated: Groups = {}
-        for stations in stage.rounds:
-            stands = [_ChainFrame(one, hook, one.chain, ()) for one in stations]
+        for hooked_chains in stage.rounds:
+            frames = [_ChainFrame(one, hook, one.chain, ()) for one in hooked_chains]
             through: Groups = {}
             for (condition, path), region in groups.items():
-                for (now, so_far), left in self._ask_round(stands, _Group(condition, path, region)).items():
+                for (now, so_far), left in self._ask_round(frames, _Group(condition, path, region)).items():
                     join_groups(translated if stage.name == NAT and now != condition else through, {(now, so_far): left})
             groups = through
         if translated:
@@ -141,18 +141,18 @@ class Walker:
             return translated
         return groups
 
-    def _ask_round(self, stands: list[_ChainFrame], group: _Group) -> Groups:
-        """Those that get through chains of one priority, in whatever order the kernel asks them."""
-        if len(stands) == 1 or not any(one.station.changes_packets for one in stands):
-            return self._ask_each(stands, group)
-        if len(stands) > MOST_ORDERS:
-            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {stands[0].hook}")
-        return self._ask_in_any_order(stands, group)
+    def _ask_round(self, frames: list[_ChainFrame], group: _Group) -> Groups:
+        """Send packets through chains of equal priority, in any order; return those that pass."""
+        if len(frames) == 1 or not any(one.hooked.changes_packets for one in frames):
+            return self._ask_each(frames, group)
+        if len(frames) > MOST_ORDERS:
+            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {frames[0].hook}")
+        return self._ask_in_any_order(frames, group)
 
-    def _ask_in_any_order(self, stands: list[_ChainFrame], group: _Group) -> Groups:
-        """Nobody knows of packets whose fate hangs on the order."""
-        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(stands)]
-        reason = tell_dispute([one.station.source or one.station.table for one in stands])
+    def _ask_in_any_order(self, frames: list[_ChainFrame], group: _Group) -> Groups:
+        """Try each order; packets whose fate depends on it are unknown."""
+        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(frames)]
+        reason = explain_dispute([one.hooked.source or one.hooked.table for one in frames])
         disputed = nothing(self._space)
         for one in first_ended:
             agreed = one.region
@@ -171,7 +171,7 @@ class Walker:
                 join_groups(through, {(condition, path): agreed})
             disputed |= region - agreed
             self._finish(Ended(region - agreed, Treatment(UNKNOWN, condition, reason), other_path))
-        for ended, went in others:  # what may be in another order alone, where rules may hold or not
+        for ended, went in others:  # outcomes of other orders only, where it is unknown whether rules match
             for one in ended:
                 extra = one.region - self._unite([each.region for each in first_ended if _alike(each, one)]) - disputed
                 disputed |= extra
@@ -190,31 +190,31 @@ class Walker:
             self.ended.append(ended)
 
     def _try(self, order: Sequence[_ChainFrame], group: _Group) -> tuple[list[Ended], Groups]:
-        """What would end, and what would get through, if the chains were asked in this order."""
+        """The ended packets and those that pass when the chains run in this order."""
         before = len(self.ended)
         through = self._ask_each(order, group)
         ended, self.ended[before:] = self.ended[before:], []
         return ended, through
 
-    def _ask_each(self, stands: Sequence[_ChainFrame], group: _Group) -> Groups:
-        """Those that get through all; whom one chain of NAT has translated, the others are not asked about."""
+    def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
+        """Packets that pass all chains; once one NAT chain has translated a packet, it skips the others."""
         waiting: Groups = {(group.condition, group.path): group.region}
         translated: Groups = {}
-        for stand in stands:
-            went, waiting = self._ask_one(stand, waiting), {}
+        for frame in frames:
+            went, waiting = self._ask_one(frame, waiting), {}
             for (now, path), region in went.items():
-                done = stand.station.effect == NAT and now != group.condition
+                done = frame.hooked.effect == NAT and now != group.condition
                 join_groups(translated if done else waiting, {(now, path): region})
         join_groups(waiting, translated)
         return waiting
 
-    def _ask_one(self, stand: _ChainFrame, groups: Groups) -> Groups:
+    def _ask_one(self, frame: _ChainFrame, groups: Groups) -> Groups:
         through: Groups = {}
-        chain = stand.chain
+        chain = frame.chain
         for (condition, path), region in groups.items():
-            place, now = stand.station.place, condition
-            if stand.station.turn == EARLY:
-                reason = f"the kernel does not show whether {stand.station.name} comes first at {stand.hook}"
+            place, now = frame.hooked.place, condition
+            if frame.hooked.turn == EARLY:
+                reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hook}"
                 self.doubts.append(Ended(region, Treatment(UNKNOWN, condition, reason), path))
                 join_groups(through, {(condition, path): region})
                 now = replace(condition, early=(*condition.early, place))
@@ -222,20 +222,20 @@ class Walker:
                 now = replace(condition, early=tuple([one for one in condition.early if one != place]))
                 join_groups(through, {(now, path): region})
                 continue
-            results = self._walk(stand, now, path, region)
+            results = self._walk(frame, now, path, region)
             join_groups(through, results.accepted)
             if chain.policy == "ACCEPT":
                 join_groups(through, results.back)
                 continue
             fate = DROPPED if chain.policy == "DROP" else UNKNOWN
-            reason = f"the policy of {stand.station.name} {chain.name} is {chain.policy}"
+            reason = f"the policy of {frame.hooked.name} {chain.name} is {chain.policy}"
             reason += ", which netinit does not know" * (fate == UNKNOWN)
             for (now, so_far), left in results.back.items():
                 self.ended.append(Ended(left, Treatment(fate, now, reason), so_far))
         return through
 
     def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> _Results:
-        """Those that come back from a chain are behind it, whatever rule sent them."""
+        """Traverse a chain; packets that return from a called chain are merged."""
         whole = _Results(on={(condition, path): region})
         for run in self._split(place.chain):
             if run[0].rule.target.only_observes or not whole.on:
@@ -250,7 +250,7 @@ class Walker:
         return whole
 
     def _split(self, chain: LoadedChain) -> list[tuple[LoadedRule, ...]]:
-        """The rules in their order; neighbours that do the same for the same reason are together."""
+        """The rules in order, with equivalent neighbours grouped."""
         found = self._runs.get(id(chain))
         if found is None:
             same = groupby(chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment))
@@ -258,7 +258,7 @@ class Walker:
         return found
 
     def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: _Group) -> _Results:
-        """What rules in a row do: at once where it makes no difference, else one after the other."""
+        """Apply a run of rules: at once if that makes no difference, else one by one."""
         if len(run) > 1:
             choice = self._choose_any(run, group.condition)
             ended = len(self.ended)
@@ -276,7 +276,7 @@ class Walker:
         return whole
 
     def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: _Group) -> _Results | None:
-        """What becomes of packets at rules that do the same; None where several must be met one after the other."""
+        """Apply equivalent rules to packets; None if they must be applied one by one."""
         results, condition = _Results(), group.condition
         if left := group.region - choice.certain:
             results.on[condition, group.path] = left
@@ -291,11 +291,11 @@ class Walker:
     def _meeting(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], *, doubtful: bool = False) -> RuleHit:
         return self._passages.setdefault(
             (place.hook, id(rules[0]), len(rules), doubtful),
-            RuleHit(place.hook, place.table, place.chain.name, rules, place.station.source, doubtful),
+            RuleHit(place.hook, place.table, place.chain.name, rules, place.hooked.source, doubtful),
         )
 
     def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: _Group, doubt: Region, results: _Results) -> None:
-        """Packets that a rule takes or does not take; where there are too many such rules, nobody knows their end."""
+        """Follow packets both ways at a rule that may match; beyond MOST_DOUBTS the result is unknown."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
         reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
@@ -305,14 +305,14 @@ class Walker:
             results.on[group.condition, group.path] -= doubt
             return
         self.doubts.append(undecided)
-        # A path without the rule: who was let go, and who was not, are one group again behind it.
+        # The rule is not on the path, so that packets let go and packets not matched merge again.
         path = group.path if isinstance(met.met.target, Accept | Return) else (*group.path, met)
         self._act(place, met, _Group(group.condition, path, doubt), results)
 
     def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
-        """What becomes of packets that a rule takes, added to `results`. None as above."""
+        """Apply a target, adding to `results`; None if the rules of the run must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
-        actor = Actor(self._space, condition, place.station.effect, self._is_proxy)
+        actor = TargetEffects(self._space, condition, place.hooked.effect, self._is_proxy)
         verdict = met.met.target.act(actor)
         if actor.called:
             back = self._call(place, actor.called, group, results)
@@ -329,8 +329,8 @@ class Walker:
         return results
 
     def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
-        """Sends packets through another chain; those that come back. None as above."""
-        called = place.station.chains.get(chain)
+        """Send packets through a called chain; None if the rules of the run must be applied one by one."""
+        called = place.hooked.chains.get(chain)
         path = group.path
         if called is None or called.policy or chain in place.above:
             known = called is not None and not called.policy
@@ -338,12 +338,12 @@ class Walker:
             self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), path))
             return {}
         above = (*place.above, place.chain.name)
-        done = self._walk(_ChainFrame(place.station, place.hook, called, above), group.condition, path, group.region)
+        done = self._walk(_ChainFrame(place.hooked, place.hook, called, above), group.condition, path, group.region)
         if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
-            return None  # what they are now may let another of the rules take them
+            return None  # a later rule of the run might match their new state
         join_groups(results.accepted, done.accepted)
         back: Groups = {}
-        for (now, so_far), left in done.back.items():  # a chain in which they met nothing is no part of their path
+        for (now, so_far), left in done.back.items():  # a chain without hits is not on the path
             join_groups(back, {(now, path[:-1] if so_far == path and now == group.condition else so_far): left})
         return back
 
@@ -355,9 +355,9 @@ class Walker:
         return found
 
     def _choose_any(self, run: tuple[LoadedRule, ...], condition: Condition) -> Choice | None:
-        """What the rules take together; None where one of them may or may not take something.
+        """Packets that any of the rules takes; None if a match is uncertain.
 
-        What two of them would call a chain for comes back from the second call as from the first: see `_call`.
+        A packet that two rules would send to the same chain returns alike from both calls; see `_call`.
         """
         key = (id(run[0]), self._visible(condition))
         if key not in self._joined:
@@ -369,18 +369,18 @@ class Walker:
 
 
 def _alike(one: Ended, other: Ended) -> bool:
-    """Whether two ends are one to the packets: dropped or refused, they are gone."""
+    """Whether two ends are equivalent for the packets: dropped and refused packets are gone."""
     fates = (one.outcome.fate, other.outcome.fate)
     return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
 
 
 def _put(results: _Results, verdict: Verdict, groups: Groups) -> None:
-    """Those of a verdict are where it sends them."""
+    """File packets under the verdict they received."""
     join_groups({GO_ON: results.on, BACK: results.back, ACCEPTED: results.accepted}[verdict], groups)
 
 
 def _visible(condition: Condition) -> Condition:
-    """What rules can see of a condition, and nothing else."""
+    """The part of a condition that rules can see."""
     return replace(
         condition, connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
         transparent=False, translated=False, policy_routed=False, zone=0, unread=(), early=(),

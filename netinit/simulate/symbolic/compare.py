@@ -1,4 +1,4 @@
-"""Two sets of rules compared by what becomes of packets: a proof that all are treated alike, or those that are not."""
+"""Compares two sets of rules by the treatment of packets: proves that they are equal, or finds the differing packets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netinit.simulate.trace import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Packets that two sets of rules treat differently, or may: where what becomes of them is unknown on both sides."""
+    """Packets that two sets of rules treat differently, or may (if both sides are unknown)."""
 
     region: Region
     before: Part
@@ -22,15 +22,15 @@ class Divergence:
 
     @property
     def known(self) -> bool:
-        """False where they may be treated alike: nobody knows on either side."""
+        """False if both sides are unknown and may be equal."""
         return self.before.outcome.fate != UNKNOWN or self.after.outcome.fate != UNKNOWN
 
 
 def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
-    """Everything that is treated differently, or that nobody can compare; none means that no packet is, which is a proof.
+    """All packets treated differently, or not comparable; an empty result is a proof of equality.
 
-    Both are of one space. Treated alike means: it ends in the same place with the same addresses, port, interface, marks,
-    zone and state of its connection.
+    Both partitions share one space. Equal treatment means the same end with the same addresses, port, interface, marks,
+    zone and connection state.
     """
     found: list[Divergence] = []
     first, second = _by_outcome(before), _by_outcome(after)
@@ -53,14 +53,14 @@ def _pieces(befores: list[Part], afters: list[Part]) -> Iterator[Divergence]:
 
 
 def _plain(outcome: Treatment) -> tuple[object, ...]:
-    """What two outcomes have in common when they are surely the same."""
+    """Key under which two outcomes are certainly equal."""
     if outcome.fate in ENDS:
         return (outcome.fate,)
     return (outcome.behaviour, outcome.condition.mark, outcome.condition.connection_mark, outcome.condition.has_vague_marks)
 
 
 def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
-    """The parts that come to the same, together."""
+    """Group parts with the same outcome."""
     found: dict[tuple[object, ...], list[Part]] = {}
     for part in partition.parts:
         found.setdefault(_plain(part.outcome), []).append(part)
@@ -68,7 +68,7 @@ def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
 
 
 def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
-    """The packets of a region for which two outcomes are not the same."""
+    """The packets of a region for which two outcomes differ."""
     space = region.space
     if not region or one.fate != other.fate or UNKNOWN in (one.fate, other.fate):
         return region
@@ -92,7 +92,7 @@ def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
 
 
 def _equal(space: Space, name: str, one: object, other: object) -> Region:
-    """Where two values are the same; each is one for all, what the packet began with, or its interface's address."""
+    """Packets for which two values are equal; a value is a constant, the packet's initial one, or its interface's address."""
     if one == other:
         return everything(space)
     if KEPT in (one, other):
@@ -117,7 +117,7 @@ def _any_interface(space: Space, equal: Callable[[int | None], Region]) -> Regio
 
 
 def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
-    """The packets whose mark is one thing or another. Where bits come from two marks, those that the first such bit shows."""
+    """Packets whose two mark values differ; bits from two different marks are compared on the first such bit only."""
     space = region.space
     found = nothing(space)
     for bit in [1 << number for number in range(BITS)]:
@@ -129,7 +129,7 @@ def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
             return region
         if not (first and second):
             found |= region & marked(space, first or second, flip ^ turned ^ bit, bit)
-        elif not found:  # all such bits together would take a diagram without end
+        elif not found:  # considering all such bits would make the diagram explode
             found = region & marked(space, first, flip, bit) & marked(space, second, turned ^ bit, bit)
             found |= region & marked(space, first, flip ^ bit, bit) & marked(space, second, turned, bit)
     return found

@@ -1,4 +1,4 @@
-"""What is true of all packets of a set at one point of their path, beside how each of them began."""
+"""The state that all packets of a set share at one point of their path, relative to their initial state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK
 
 
 class InitialState(Enum):
-    """What follows from how a packet began."""
+    """A value that depends on the packet's initial state."""
 
     KEPT = "as it began"
     PRIMARY = "the first address of the interface that it came in through"
 
-    __hash__ = object.__hash__  # there is one of each; Enum's own costs a call
+    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is slow
 
 
 KEPT: Final = InitialState.KEPT
@@ -27,37 +27,37 @@ PRIMARY: Final = InitialState.PRIMARY
 
 @dataclass(frozen=True, slots=True)
 class MarkBits:
-    """A mark as it comes of one that the packet began with: the bits of `keep` are left of it, then `flip` is xored in."""
+    """A mark as a function of an initial mark: keep the bits in `keep`, then xor with `flip`."""
 
     source: str
     keep: int = FULL_MASK
     flip: int = 0
 
     def set(self, value: int, mask: int) -> MarkBits:
-        """With the bits of `mask` cleared, then `value` xored in."""
+        """Clear the bits of `mask`, then xor with `value`."""
         return MarkBits(self.source, self.keep & ~mask, (self.flip & ~mask) ^ value)
 
     def apply(self, mark: int) -> int:
-        """What becomes of one mark."""
+        """Compute the mark of one packet."""
         return (mark & self.keep) ^ self.flip
 
 
 @dataclass(frozen=True)
 class Condition:
-    """How all packets of a set are now.
+    """The current state of all packets of a set.
 
-    None is an address that nobody can know. `tracked`: connection tracking has seen them; `connection`: it keeps
-    one for them; `decided`: the destination of that was decided before.
+    An address that cannot be known is None. `tracked`: connection tracking has seen the packets; `connection`: they
+    have a conntrack entry; `decided`: its destination NAT was decided earlier.
     """
 
     hook: str = OUTPUT
     destination: int | InitialState | None = KEPT
     destination_port: int | InitialState = KEPT
     source: InitialState | None = KEPT
-    rewritten: bool = False  # the destination was, without NAT
+    rewritten: bool = False  # without NAT
     in_interface: str | InitialState = ""
     out_interface: str | InitialState = ""
-    sender: bool = False  # whether the socket that sends, if there is one, still belongs to them
+    sender: bool = False  # a sending socket, if any, is still attached
     mark: MarkBits = MarkBits(MARK)
     connection_mark: MarkBits = MarkBits(CONNECTION_MARK)
     state: str | InitialState = KEPT
@@ -71,40 +71,40 @@ class Condition:
     translated: bool = False
     policy_routed: bool = False
     zone: int = 0
-    unread: tuple[str, ...] = ()  # what decided about them and cannot be read
-    early: tuple[tuple[str, str], ...] = ()  # chains that may be asked before or after what has their priority, and were
-    has_vague_marks: bool = False  # nobody knows their marks
+    unread: tuple[str, ...] = ()  # things that decided and cannot be read
+    early: tuple[tuple[str, str], ...] = ()  # chains that ran early and share their priority with connection tracking or NAT
+    has_vague_marks: bool = False  # their marks are unknown
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        """Computed once: groups of packets are looked up by their condition again and again."""
+        """Cached: groups are looked up by condition constantly."""
         return hash(tuple([getattr(self, field.name) for field in fields(self)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """What becomes of all packets of a part: where they end, as a Trace says it, and what is left on them.
+    """Where the packets of a part end, as in Trace, and their final condition.
 
-    `reason` says why they are dropped, refused or unknown.
+    `reason` explains why they are dropped, refused or unknown.
     """
 
     fate: str
     condition: Condition
     reason: str = ""
-    by_rule: bool = False  # the last rule on the path ended it
-    at_worst_dropped: bool = False  # unknown, but no way ends elsewhere than where one way captures
+    by_rule: bool = False  # ended by the last rule on the path
+    at_worst_dropped: bool = False  # unknown, but every outcome is either captured or dropped
 
     @property
     def behaviour(self) -> tuple[object, ...]:
-        """All that two outcomes must have in common to be the same, but for marks, which hang on how a packet began."""
+        """Everything that makes two outcomes equal, except marks, which depend on the initial packet."""
         return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
 
     @property
     def behaviour_but_source(self) -> tuple[object, ...]:
-        """The same of packets that are captured in any case, whatever their source address becomes."""
+        """Like `behaviour`, ignoring the source address of packets that are captured anyway."""
         ended = self.condition
         if self.fate in ENDS:
             return (self.fate,)
@@ -115,4 +115,4 @@ class Treatment:
         )  # fmt: skip
 
 
-ENDS = ("dropped", "refused")  # nothing is left of the packet
+ENDS = ("dropped", "refused")  # the packet is gone

@@ -1,9 +1,9 @@
-"""Sets of points in a space of many dimensions, as interval decision diagrams.
+"""Sets of points in a multi-dimensional space, as interval decision diagrams.
 
-A node asks one coordinate, the one of its level, and cuts its domain into intervals, each of which leads to a node of a
-later level, or to one of the leaves NOTHING and EVERYTHING. Neighbouring intervals lead to different nodes, a node whose
-intervals all lead to the same one does not exist, and equal nodes are one: a set has exactly one node, so two sets are
-equal when their numbers are. Ten thousand networks are one node of twenty thousand intervals.
+A node tests the coordinate of its level and splits its domain into intervals, each leading to a node of a later level
+or to the leaves NOTHING and EVERYTHING. Nodes are reduced and unique: neighbouring intervals lead to different nodes,
+no node has a single successor, and equal nodes are shared. So a set has exactly one node, and sets are equal if their
+node numbers are. Ten thousand networks take one node of twenty thousand intervals.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from netinit.base.net import Interval
 
 NOTHING, EVERYTHING = 0, 1
 AND, OR, LESS = "and", "or", "less"
-MOST_INTERVALS = 5_000_000  # of all nodes together; one takes about 50 bytes
-_BELOW = 1 << 30  # the level of the leaves
+MOST_INTERVALS = 5_000_000  # in all nodes; an interval takes about 50 bytes
+_BELOW = 1 << 30  # level of the leaves
 
 
 class Diagram:
-    """The nodes over dimensions whose coordinates go from 0 to `lasts`."""
+    """The nodes over dimensions with coordinates from 0 to `lasts`."""
 
     def __init__(self, lasts: tuple[int, ...]) -> None:
         self.lasts = lasts
         self._levels = [_BELOW, _BELOW]
-        self._ends: list[tuple[int, ...]] = [(), ()]  # the last coordinate of each interval
-        self._nodes: list[tuple[int, ...]] = [(), ()]  # where it leads
+        self._ends: list[tuple[int, ...]] = [(), ()]  # last coordinate of each interval
+        self._nodes: list[tuple[int, ...]] = [(), ()]  # successor of each interval
         self._known: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
         self._combined: dict[tuple[str, int, int], int] = {}
         self._sizes: dict[int, int] = {}
         self._intervals = 0
 
     def level(self, node: int) -> int:
-        """The dimension that a node asks for; a leaf is below them all."""
+        """The dimension a node tests; leaves are below all."""
         return self._levels[node]
 
     def branches(self, node: int) -> Iterator[tuple[Interval, int]]:
-        """The node's intervals, ascending, and where each leads."""
+        """The node's intervals in ascending order, with their successors."""
         first = 0
         for last, to in zip(self._ends[node], self._nodes[node], strict=True):
             yield (first, last), to
             first = last + 1
 
     def follow(self, node: int, coordinate: int) -> int:
-        """Where a coordinate of the node's dimension leads."""
+        """The successor for a coordinate."""
         return self._nodes[node][bisect_left(self._ends[node], coordinate)]
 
     def restrict(self, level: int, intervals: list[Interval], below: int = EVERYTHING) -> int:
-        """The points of `below`, a set of later levels, whose coordinate lies in one of the intervals.
+        """Points of `below`, a set of later levels, with a coordinate in one of the intervals.
 
-        These ascend and do not touch each other.
+        Intervals ascend and do not touch.
         """
         ends: list[int] = []
         nodes: list[int] = []
@@ -69,7 +69,7 @@ class Diagram:
         return self._make(level, ends, nodes)
 
     def combine(self, how: str, one: int, other: int) -> int:
-        """AND: the points of both sets, OR: of either, LESS: of the first without those of the second."""
+        """AND: intersection, OR: union, LESS: difference."""
         leaf = _shortcut(how, one, other)
         if leaf is not None:
             return leaf
@@ -82,7 +82,7 @@ class Diagram:
         return found
 
     def project(self, node: int, level: int) -> int:
-        """The points that are in the set with some coordinate of this level: it is not asked any more."""
+        """Existentially quantify a level: points that are in the set for some coordinate of it."""
         if self._levels[node] > level:
             return node
         if self._levels[node] == level:
@@ -102,11 +102,11 @@ class Diagram:
         return self._make(self._levels[node], ends, nodes)
 
     def size(self, node: int) -> int:
-        """How many points the set has."""
+        """The number of points in a set."""
         return self._count(node) * self._skipped(0, self._levels[node])
 
     def _count(self, node: int) -> int:
-        """The number of points below a node, of the dimensions from its own on."""
+        """The number of points below a node, in the dimensions from its own on."""
         if node in (NOTHING, EVERYTHING):
             return node
         found = self._sizes.get(node)
@@ -120,7 +120,7 @@ class Diagram:
         return found
 
     def _skipped(self, first: int, last: int) -> int:
-        """The number of points of the dimensions between two levels, which nobody asks for."""
+        """The number of points of the dimensions between two levels."""
         product = 1
         for domain in self.lasts[first : min(last, len(self.lasts))]:
             product *= domain + 1
@@ -152,13 +152,13 @@ class Diagram:
                 last_other = ends_other[j]
 
     def _at(self, level: int, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The intervals of a level: the node's own, or one for all where it does not ask."""
+        """The intervals at a level: the node's own, or a single one if it does not test the level."""
         if self._levels[node] == level:
             return self._ends[node], self._nodes[node]
         return (self.lasts[level],), (node,)
 
     def _make(self, level: int, ends: list[int], nodes: list[int]) -> int:
-        """The node with these intervals, of which neighbours lead to different nodes."""
+        """The unique node with these intervals; neighbours lead to different nodes."""
         if len(nodes) == 1:
             return nodes[0]
         key = (level, tuple(ends), tuple(nodes))
@@ -178,7 +178,7 @@ class Diagram:
 
 
 def _shortcut(how: str, one: int, other: int) -> int | None:
-    """The result where it is plain."""
+    """The result in trivial cases."""
     if how == LESS:
         if one in (NOTHING, other) or other == EVERYTHING:
             return NOTHING

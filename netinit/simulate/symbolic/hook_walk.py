@@ -1,4 +1,4 @@
-"""Sets of packets on their way through the kernel's hooks: what `netinit.simulate.engine` does with one, with all."""
+"""Moves packet sets through the kernel's hooks, as `netinit.simulate.engine` does with a single packet."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _BEGINS, _KNOWN = (NEW,), (ESTABLISHED, REUSED)
 
 
 def travel(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
-    """All packets of the space, or those of a region, each with what becomes of it. TooManyPartsError."""
+    """Treat all packets of the space, or of a region. Raises TooManyPartsError."""
     return _PacketSets(space, ruleset).travel(everything(space) if among is None else among)
 
 
 def ways_out(space: Space) -> Iterator[tuple[Region, str]]:
-    """What is not this host's own, by the interface that it leaves through: the longest prefix wins, as in Surroundings."""
+    """Packets to other hosts by outgoing interface; the longest prefix wins, as in Surroundings."""
     left = everything(space)
     by_rank: dict[tuple[int, str], list[Network]] = {}
     for network, name in space.around.routes:
@@ -65,7 +65,7 @@ class _PacketSets:
         self._everything = everything(space)
 
     def travel(self, region: Region) -> list[Ended]:
-        """What becomes of each."""
+        """Compute the treatment of each packet."""
         if self._space.direction == INBOUND:
             self._come_in({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
         else:
@@ -73,7 +73,7 @@ class _PacketSets:
         return [_doubted(one) for one in _settle(self._walker.ended, self._walker.doubts)]
 
     def _go_out(self, groups: Groups) -> None:
-        """Packets that a socket (or the kernel) of this host makes."""
+        """Send packets from sockets (or the kernel) of this host."""
         staying = within(self._space, DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, DESTINATION)
         self._end({key: region & staying for key, region in groups.items()}, UNKNOWN, ROUTED_OTHERWISE)
         groups = {key: region - staying for key, region in groups.items()}
@@ -84,17 +84,17 @@ class _PacketSets:
             if condition.out_interface != LOOPBACK_DEVICE:
                 self._end({(condition, path): region}, SENT)
                 continue
-            # On lo packets lose their sockets, keep their marks and their connections.
+            # On lo packets lose their sockets but keep marks and conntrack entries.
             back = replace(condition, in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
             join_groups(looped, {(back, path): region})
         self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
 
     def route_out(self, groups: Groups) -> Groups:
-        """Packets that leave, by the interface that they leave through."""
+        """Assign outgoing packets their interface."""
         return self._part(groups, self._route_out)
 
     def _come_in(self, groups: Groups) -> None:
-        """Packets that come in through an interface."""
+        """Receive packets from interfaces."""
         groups = self._pass(PREROUTING, groups)
         sort = cache(lambda condition: [*self._sort(condition)])
         ours: Groups = {}
@@ -116,7 +116,7 @@ class _PacketSets:
             self._end(passing, DROPPED, "it is for another host, and this one does not forward")
 
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
-        """Packets for this host (as if they left through lo), those for others, and those of which nobody knows."""
+        """Split packets into those for this host (as if they left through lo), those for others, and unknown."""
         local = SymbolicPackets(self._space, condition).local(source=False)
         here = replace(condition, out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
@@ -132,14 +132,14 @@ class _PacketSets:
         yield rest - routed, condition
 
     def _heard(self, condition: Condition) -> Region:
-        """What comes in for a broadcast address or a multicast group, but TCP."""
+        """Non-TCP packets to a broadcast address or multicast group."""
         if condition.destination is not KEPT:
             return nothing(self._space)
         heard = within(self._space, DESTINATION, intervals_of(self._space.around.heard))
         return heard - SymbolicPackets(self._space, condition).of_protocol("tcp").certain
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
-        """The interface that packets of this host leave through."""
+        """Route packets of this host."""
         local = SymbolicPackets(self._space, condition).local(source=False).possible
         yield local, replace(condition, out_interface=LOOPBACK_DEVICE)
         routed = self._routed_here(condition)
@@ -148,19 +148,19 @@ class _PacketSets:
             yield region - local - routed, replace(condition, out_interface=interface)
 
     def _route_on(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
-        """The interface that packets of others leave through."""
+        """Route forwarded packets."""
         for region, interface in self._ways(condition, free=False):
             yield region, replace(condition, out_interface=interface)
 
     def _routed_here(self, condition: Condition) -> Region:
-        """Those whose mark a policy rule routes to this host."""
+        """Packets whose mark a policy rule routes to this host."""
         found = nothing(self._space)
         for value, mask in self._local_marks:
             found |= SymbolicPackets(self._space, condition).with_mark(value, mask, connection=False).certain
         return found
 
     def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:
-        """What is not this host's own leaves by the routes; the longest prefix wins, as in Surroundings."""
+        """Routes of packets to other hosts; the longest prefix wins, as in Surroundings."""
         around = self._space.around
         if isinstance(condition.destination, int):
             yield self._everything, around.leaving_interface(condition.destination, 0)
@@ -171,7 +171,7 @@ class _PacketSets:
         yield from ways_out(self._space)
 
     def _pass(self, hook: str, groups: Groups) -> Groups:
-        """Those that get through a hook."""
+        """Traverse a hook and return the packets that pass."""
         entering = self._change(groups, lambda condition: self._enter(hook, condition))
         for stage in self._stages[hook]:
             if stage.name == TRACKING:
@@ -186,7 +186,7 @@ class _PacketSets:
         return replace(condition, hook=hook, unread=tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ())))))
 
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
-        """Connection tracking knows what is new, what it knows, and what belongs to no connection."""
+        """Assign conntrack states: new, known or belonging to no connection."""
         if condition.connection or not self._tracks:
             yield self._everything, condition
         elif condition.state is not KEPT:
@@ -195,13 +195,13 @@ class _PacketSets:
             values = self._space.dimension(STATE).values
             for states in (_BEGINS, _KNOWN):
                 found = within(self._space, STATE, [(values.index(states[0]), values.index(states[-1]))])
-                known = states == _KNOWN  # of a connection whose beginning was not looked at
+                known = states == _KNOWN  # the beginning of the connection was not simulated
                 yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
             rest = within(self._space, STATE, [(values.index(REUSED) + 1, len(values) - 1)])
             yield rest, replace(condition, tracked=True)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
-        """NAT: decided by the first packet of a connection, repeated for all others."""
+        """Apply NAT: decided by a connection's first packet, repeated for the others."""
         towards = hook in TRANSLATES_DESTINATION
         asked: Groups = {}
         others: Groups = {}
@@ -212,7 +212,7 @@ class _PacketSets:
         return others
 
     def _change(self, groups: Groups, change: Callable[[Condition], Condition]) -> Groups:
-        """The packets in the conditions that theirs become."""
+        """Move the packets to changed conditions."""
         changed = cache(change)
         found: Groups = {}
         for (condition, path), region in groups.items():
@@ -220,7 +220,7 @@ class _PacketSets:
         return found
 
     def _part(self, groups: Groups, split: Split) -> Groups:
-        """The packets in the conditions that they are in now."""
+        """Split each group by condition."""
         divided = cache(lambda condition: [*split(condition)])
         found: Groups = {}
         for (condition, path), region in groups.items():
@@ -230,13 +230,13 @@ class _PacketSets:
         return found
 
     def _end(self, groups: Groups, fate: str, reason: str = "") -> None:
-        """They are where they end."""
+        """Record where packets end."""
         for (condition, path), region in _some(groups).items():
             self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
 
 
 def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
-    """Each packet once: as all of its ways end, or unknown where they end differently, by the first doubt about it."""
+    """Merge the ends of each packet: unknown, with the first doubtful rule, if they differ."""
     if not doubts:
         return ended
     several = unite([one.region for one in doubts])
@@ -272,14 +272,14 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
 
 
 def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
-    """The packets of a part that may as well end with another value of these."""
+    """Packets of a part that may also end with another value of these fields."""
     own = [getattr(one.outcome.condition, name) for name in names]
     others = [each.region for each in ends if [getattr(each.outcome.condition, name) for name in names] != own]
     return unite([nothing(one.region.space), *others]) & one.region
 
 
 def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:
-    """What became untracked and was so already is as it began."""
+    """Restore the initial state of packets that were untracked from the start."""
     for one in ended:
         already = one.region & in_states(one.region.space, (UNTRACKED,))
         if one.outcome.condition.state == UNTRACKED and already:
@@ -299,7 +299,7 @@ def _only_lets_go(doubt: Ended) -> bool:
 
 
 def _doubted(one: Ended) -> Ended:
-    """The same, or unknown where something that cannot be read has decided about the packets, too."""
+    """The end, turned into unknown if something that cannot be read decided about the packets as well."""
     condition = one.outcome.condition
     if not condition.unread or one.outcome.fate == UNKNOWN:
         return one
@@ -315,5 +315,5 @@ def _decide_source(condition: Condition) -> Condition:
 
 
 def _some(groups: Groups) -> Groups:
-    """Those that have any packet."""
+    """The groups that are not empty."""
     return {key: region for key, region in groups.items() if region}

@@ -1,4 +1,4 @@
-"""Matches over sets of packets: what each chooses, under a condition."""
+"""Evaluates matches for packet sets: which packets of a condition each match selects."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ from netinit.simulate.symbolic.space import (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The packets that a condition holds for, and those that it may hold for, which are these and more."""
+    """Packets that certainly match, and the superset of those that may match."""
 
     certain: Region
     possible: Region
 
     def turned(self, negated: bool) -> Choice:
-        """The same, or its opposite; what is not known stays so."""
+        """The choice, negated if asked; uncertain packets stay uncertain."""
         if not negated:
             return self
         whole = everything(self.certain.space)
         return Choice(whole - self.possible, whole - self.certain)
 
     def __and__(self, other: Chosen) -> Choice:
-        """Both hold."""
+        """Packets that both select."""
         assert isinstance(other, Choice)  # noqa: S101 - made by the same Among
         return Choice(self.certain & other.certain, self.possible & other.possible)
 
     def __or__(self, other: Chosen) -> Choice:
-        """One of the two holds."""
+        """Packets that either selects."""
         assert isinstance(other, Choice)  # noqa: S101
         return Choice(self.certain | other.certain, self.possible | other.possible)
 
@@ -79,44 +79,44 @@ class SymbolicPackets:
         self._now = condition
 
     def of_protocol(self, name: str) -> Choice:
-        """Those of a transport protocol."""
+        """Packets of a transport protocol."""
         return self._named(PROTOCOL, lambda value: value == name)
 
     def from_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Those whose source lies in one of the networks."""
+        """Packets whose source is in one of the networks."""
         return self._at(SOURCE, self._now.source, networks)
 
     def to_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Those whose destination lies in one of the networks."""
+        """Packets whose destination is in one of the networks."""
         return self._at(DESTINATION, self._now.destination, networks)
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
-        """Those whose port lies in one of the ranges."""
+        """Packets whose port is in one of the ranges."""
         port = KEPT if source else self._now.destination_port
         if isinstance(port, int):
             return self._always(holds=any(low <= port <= high for low, high in ranges))
         return self._exactly(within(self._space, SOURCE_PORT if source else DESTINATION_PORT, join(ranges)))
 
     def coming_through(self, names: tuple[str, ...]) -> Choice:
-        """Those that came in through one of the interfaces; nothing has come in where packets leave."""
+        """Packets that came in through one of the interfaces; outgoing packets have no incoming interface."""
         now = self._now
         seen = now.hook in (PREROUTING, INPUT, FORWARD)
         return self._through(now.in_interface if seen else "", names)
 
     def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        """The same of the interface that they leave through; nothing leaves where packets come in."""
+        """Packets that leave through one of the interfaces; incoming packets have no outgoing interface."""
         now = self._now
         return self._through("" if now.hook in (PREROUTING, INPUT) else now.out_interface, names)
 
     def owned_by(self, kind: str, low: int, high: int) -> Choice:
-        """Those that a socket of one of these users (uid) or groups (gid) sends."""
+        """Packets sent by a socket of one of these users (uid) or groups (gid)."""
         if not self._now.sender:
             return self._always(holds=False)
         owners = within(self._space, UID if kind == "uid" else GID, [(low, high)] if low <= high else [])
         return self._exactly(within(self._space, SENDER, [(1, 1)]) & owners)
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Choice:
-        """Those whose mark, or their connection's, is `value` under the mask."""
+        """Packets whose packet or connection mark equals `value` under the mask."""
         now = self._now.connection_mark if connection else self._now.mark
         settled = mask & ~now.keep
         if value & ~mask or (value ^ now.flip) & settled:
@@ -125,7 +125,7 @@ class SymbolicPackets:
         return self._exactly(marked(self._space, now.source, (value ^ now.flip) & asked, asked))
 
     def in_state(self, states: tuple[str, ...]) -> Choice:
-        """Those whose connection is in one of the states; before it is tracked, that of a new one is INVALID, here also called ""."""
+        """Packets in one of the conntrack states; before tracking, rules see a new packet as INVALID (written "" as well)."""
         now = self._now
         if now.state is not KEPT:
             return self._always(holds=now.state in states)
@@ -136,9 +136,10 @@ class SymbolicPackets:
         return self._exactly(known | fresh if not {"", "INVALID"}.isdisjoint(states) else known)
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
-        """Those of TCP with these flags: a new connection begins with a SYN alone, and nothing else is a bare SYN.
+        """TCP packets with these flags; the space's bare SYNs are exactly the packets that open a connection.
 
-        Of what belongs to no connection it is known whether FIN or RST is set. SYN and FIN together are no packet of the space.
+        For packets without a connection it is known whether FIN or RST is set. The space has no packets with SYN and
+        FIN.
         """
         nobody, all_of_them = nothing(self._space), everything(self._space)
         begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
@@ -154,7 +155,7 @@ class SymbolicPackets:
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Those whose destination NAT has replaced by another one; of an answer's connection nobody knows."""
+        """Packets whose destination NAT changed; uncertain in the reply direction."""
         if self._now.rewritten:
             return self.nobody_knows()
         port = self._now.destination_port
@@ -167,7 +168,7 @@ class SymbolicPackets:
         return Choice(changed.certain | known, changed.possible | known | self._named(STATE, lambda value: value == ANSWER).certain)
 
     def _same_destination(self) -> Choice:
-        """Those that still go to the address that they began with."""
+        """Packets that still have their original destination."""
         address = self._now.destination
         if address is KEPT:
             return self._always(holds=True)
@@ -183,24 +184,25 @@ class SymbolicPackets:
         return found
 
     def in_answers(self) -> Choice:
-        """Those in the direction of the answers; of a new connection before it is tracked nobody knows."""
+        """Packets in the reply direction; uncertain for new connections before tracking."""
         answers = self._named(STATE, lambda value: value == ANSWER).certain
         untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 
     def to_socket(self) -> Choice:
-        """Those for which a socket is connected, or bound to the very address."""
+        """Packets for a connected socket, or one bound to exactly their address."""
         return self._named(SOCKET, lambda value: value == "yes")
 
     def local(self, *, source: bool) -> Choice:
-        """Those whose address this host has."""
+        """Packets whose address is of the type LOCAL on this host."""
         address = self._now.source if source else self._now.destination
         if address is KEPT:
-            return self._exactly(local(self._space, SOURCE if source else DESTINATION))
-        return self._settled(address, lambda own: bool(self._space.around.is_local(own)))
+            name, around = SOURCE if source else DESTINATION, self._space.around
+            return self._exactly(local(self._space, name) | within(self._space, name, intervals_of(around.local_networks)))
+        return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
     def nobody_knows(self) -> Choice:
-        """None for certain, and perhaps all."""
+        """No packet certainly, and possibly all."""
         return Choice(nothing(self._space), everything(self._space))
 
     def _at(self, name: str, address: object, networks: tuple[Network, ...]) -> Choice:
@@ -209,7 +211,7 @@ class SymbolicPackets:
         return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
 
     def _settled(self, address: object, fits: Callable[[int], bool]) -> Choice:
-        """Those whose new address fits: one for all, nobody knows which, or that of the interface they came through."""
+        """Packets whose rewritten address fits: a constant, unknown, or the address of their incoming interface."""
         if isinstance(address, int):
             return self._always(holds=fits(address))
         if address is None:
@@ -236,7 +238,7 @@ class SymbolicPackets:
 
 
 def local(space: Space, name: str) -> Region:
-    """The packets whose address in one dimension is this host's own."""
+    """Packets whose address in one dimension belongs to this host."""
     loopback = Network.parse(space.family.loopback)
     own = [(address, address) for _, address in space.around.addresses]
     if space.family is IPV4:
@@ -245,7 +247,7 @@ def local(space: Space, name: str) -> Region:
 
 
 def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
-    """The packets that all matches of a rule hold for."""
+    """Packets that all matches of a rule select."""
     packets = SymbolicPackets(space, condition)
     found = Choice(everything(space), everything(space))
     for match in rule.matches:
@@ -254,7 +256,7 @@ def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
 
 
 def doubtful(space: Space, condition: Condition, rule: Rule, region: Region) -> list[Match]:
-    """The matches of a rule of which nobody knows whether they hold for some of the packets."""
+    """A rule's matches that are uncertain for some of the packets."""
     packets = SymbolicPackets(space, condition)
     found = []
     for match in rule.matches:
@@ -265,8 +267,8 @@ def doubtful(space: Space, condition: Condition, rule: Rule, region: Region) -> 
     return found
 
 
-class _Naming(SymbolicPackets):
-    """Remembers the names that matches ask for."""
+class _NameCollector(SymbolicPackets):
+    """Records the names that matches use."""
 
     def __init__(self, space: Space) -> None:
         super().__init__(space, Condition())
@@ -291,7 +293,7 @@ class _Naming(SymbolicPackets):
 
 def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
     """The protocols and interfaces that rules mention."""
-    naming = _Naming(make_space(OUTBOUND, around, Names(), free=False))
+    naming = _NameCollector(make_space(OUTBOUND, around, Names(), free=False))
     for rule in {loaded.rule for chain in ruleset.list_chains() for loaded in chain.rules}:
         for match in rule.matches:
             match.choose(naming)

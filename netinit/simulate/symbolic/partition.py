@@ -1,4 +1,4 @@
-"""The result: all packets of a space in parts, each with what becomes of it and the rules on its path."""
+"""Partitions all packets of a space into parts, each with its treatment and the rules on its path."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def verdict(self) -> str:
-        """captured, direct, dropped or unknown, as a Trace says it."""
+        """captured, direct, dropped or unknown, as in Trace."""
         if self.outcome.fate in (DROPPED, REFUSED):
             return DROPPED
         if self.outcome.fate == UNKNOWN:
@@ -66,12 +66,12 @@ class Part:
 
     @property
     def source(self) -> str:
-        """The place whose rule decided, where several hold rules and one of them did."""
+        """The place whose rule decided; empty if only one place has rules or no rule decided."""
         return self.cause.source if self.cause else ""
 
     @property
     def cause(self) -> RuleHit | None:
-        """The rule that decided, where one did."""
+        """The deciding rule, or None."""
         if self.verdict in (DROPPED, UNKNOWN):
             return self.path[-1] if self.outcome.by_rule else None
         ended = self.outcome.condition
@@ -82,7 +82,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """All packets of a space, each in one of the parts."""
+    """All packets of a space, each in exactly one part."""
 
     space: Space
     parts: tuple[Part, ...]
@@ -95,9 +95,9 @@ def make_spaces(
     free: bool,
     names: Names = NO_NAMES,
 ) -> tuple[Space, ...]:
-    """The packets of each family and direction, for one or more sets of rules that are to be compared.
+    """The spaces for each family and direction, fine enough for one or more sets of rules that are to be compared.
 
-    `free`: the routes are not known, so that packets may leave through any interface. `names` are those of a question.
+    `free`: the routes are unknown, so packets may leave through any interface. `names`: further names to distinguish.
     """
     spaces = []
     for family, around in surroundings.items():
@@ -110,23 +110,23 @@ def make_spaces(
 
 
 def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -> Partition:
-    """The parts of all packets, or of those `among` them that count, under these rules. TooManyPartsError.
+    """Partition all packets, or those `among` them, by their treatment. Raises TooManyPartsError.
 
-    No rules leave everything as it is.
+    Without rules no packet is changed.
     """
     ended = travel(space, ruleset or Ruleset(space.family), among)
     return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 
 def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
-    """The flags of a packet: a SYN where a connection begins, in every other state something else."""
+    """The TCP flags of a packet: a SYN where a connection begins, otherwise an ACK or similar."""
     if protocol != "tcp":
         return None
     return ("SYN",) if state in BEGINNINGS else ("RST",) if state == INVALID_CLOSING else ("ACK",)
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
-    """The packet that a point is, for the engine, and surroundings in which it leaves through the interface it has there."""
+    """The packet for a point, for use in the engine, and surroundings that give it the same outgoing interface."""
     named = {name: space.dimension(name).values[point[name]] for name in (PROTOCOL, STATE, INTERFACE)}
     ports = named[PROTOCOL] in WITH_PORTS
     sender = space.direction == OUTBOUND and point[SENDER] == 1

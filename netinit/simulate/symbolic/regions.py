@@ -1,4 +1,4 @@
-"""Sets of packets: joined, cut, counted, taken to pieces as boxes, and picked from."""
+"""Packet sets: union, intersection, difference, size, decomposition into boxes, and selection of a member."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from netinit.base.net import Interval
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
 from netinit.simulate.symbolic.space import BITS, STATE, Dimension, Space, join
 
-Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; a mark's are values under masks
-Point = dict[str, int]  # a coordinate in each dimension
+Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; marks are (value, mask)
+Point = dict[str, int]  # coordinate per dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,19 @@ class Region:
     node: int
 
     def __and__(self, other: Region) -> Region:
-        """Those of both."""
+        """Intersection."""
         return self._combine(AND, other)
 
     def __or__(self, other: Region) -> Region:
-        """Those of either."""
+        """Union."""
         return self._combine(OR, other)
 
     def __sub__(self, other: Region) -> Region:
-        """Those that the other has not."""
+        """Difference."""
         return self._combine(LESS, other)
 
     def whatever(self, name: str) -> Region:
-        """All packets that differ from one of the set in this dimension at most, which has one level."""
+        """All packets that equal a member in every other dimension; the dimension must have one level."""
         return Region(self.space, self.space.diagram.project(self.node, self.space.dimension(name).level))
 
     def _combine(self, how: str, other: Region) -> Region:
@@ -42,17 +42,17 @@ class Region:
         return Region(self.space, self.space.diagram.combine(how, self.node, other.node))
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether the set is not empty."""
         return self.node != NOTHING
 
     @property
     def size(self) -> int:
-        """How many packets these are."""
+        """The number of packets."""
         return self.space.diagram.size(self.node)
 
     @property
     def boxes(self) -> Iterator[Sides]:
-        """Disjoint boxes that are together the set: only the dimensions that are not everything, each with its intervals."""
+        """Disjoint boxes whose union is the set; each lists the intervals of its restricted dimensions."""
         return self._boxes(0, self.node, {})
 
     def _boxes(self, at: int, node: int, sides: Sides) -> Iterator[Sides]:
@@ -71,7 +71,7 @@ class Region:
         return self.space.diagram.level(node) < dimension.level + dimension.levels
 
     def exits(self, dimension: Dimension, node: int) -> dict[int, list[Interval]]:
-        """Where a node of a dimension leads, and with which coordinates; to NOTHING is left out."""
+        """The successors of a dimension's node with their coordinates, without NOTHING."""
         found: dict[int, list[Interval]] = {}
         if dimension.levels == 1:
             for interval, to in self.space.diagram.branches(node):
@@ -91,7 +91,7 @@ class Region:
         return found
 
     def reach(self, name: str) -> tuple[Interval, ...]:
-        """The coordinates of one dimension that occur: as intervals, or for a mark as values under masks."""
+        """The coordinates that occur in one dimension: intervals, or (value, mask) for a mark."""
         dimension = self.space.dimension(name)
         found: list[Interval] = []
         seen, left = set(), [self.node]
@@ -110,7 +110,7 @@ class Region:
         return tuple(found)
 
     def pick(self, wishes: Mapping[str, tuple[int, ...]]) -> Point:
-        """One packet of the set: in each dimension the first wish that can be had, else the lowest coordinate that can."""
+        """One member: in each dimension the first feasible wish, or else the lowest feasible coordinate."""
         point: Point = {}
         node = self.node
         for dimension in self.space.dimensions:
@@ -127,7 +127,7 @@ class Region:
         return point
 
     def _step(self, level: int, node: int, wishes: tuple[int, ...]) -> tuple[int, int]:
-        """A coordinate of one level that leads to something, and where it leads."""
+        """A feasible coordinate of one level, and its successor."""
         diagram = self.space.diagram
         if diagram.level(node) != level:
             return (wishes[0] if wishes else 0), node
@@ -138,42 +138,42 @@ class Region:
 
 
 def everything(space: Space) -> Region:
-    """All packets."""
+    """The set of all packets."""
     return Region(space, EVERYTHING)
 
 
 def nothing(space: Space) -> Region:
-    """None."""
+    """The empty set."""
     return Region(space, NOTHING)
 
 
 def unite(regions: list[Region]) -> Region:
-    """All of one or more sets; halves first, so that many small ones cost little."""
+    """The union of one or more sets, merged pairwise so that many small sets stay cheap."""
     while len(regions) > 1:
         regions = [one | two for one, two in zip(regions[::2], regions[1::2], strict=False)] + regions[len(regions) & ~1 :]
     return regions[0]
 
 
 def within(space: Space, name: str, intervals: list[Interval]) -> Region:
-    """Those whose coordinate lies in one of the intervals, which ascend and do not touch each other."""
+    """Packets whose coordinate is in one of the intervals, which ascend and do not touch."""
     if not intervals:
         return nothing(space)
     return Region(space, space.diagram.restrict(space.dimension(name).level, intervals))
 
 
 def in_states(space: Space, states: tuple[str, ...]) -> Region:
-    """Those with one of these values of the dimension STATE."""
+    """Packets with one of these values of the dimension STATE."""
     values = space.dimension(STATE).values
     return within(space, STATE, join([(at, at) for at in map(values.index, states)]))
 
 
 def marked(space: Space, name: str, value: int, mask: int) -> Region:
-    """Those whose mark is `value` under the mask."""
+    """Packets whose mark equals `value` under the mask."""
     if value & ~mask:
         return nothing(space)
     node = EVERYTHING
     level = space.dimension(name).level
-    for bit in range(BITS):  # the lowest is the last level
+    for bit in range(BITS):  # the lowest bit has the last level
         if mask >> bit & 1:
             wanted = value >> bit & 1
             node = space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)], node)
@@ -181,7 +181,7 @@ def marked(space: Space, name: str, value: int, mask: int) -> Region:
 
 
 def size_of(space: Space, sides: Sides) -> int:
-    """How many packets a box has."""
+    """The number of packets in a box."""
     product = 1
     for dimension in space.dimensions:
         found = sides.get(dimension.name)

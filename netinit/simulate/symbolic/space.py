@@ -1,9 +1,9 @@
-"""Which packets there are: all of one family that come in, or all that are made here, as points of a space.
+"""The space of all packets of one family and direction: incoming ones, or those sent by this host.
 
-A coordinate is an address, a port, a user, or the number of one of a few values: what has names without end (protocols,
-interfaces) has a value for each name that a rule mentions, and one for all others. Marks have a dimension a bit, so that
-a rule may ask for any of their bits. What the kernel computes is no dimension: the interface that a packet of this host
-leaves through follows from its destination where the routes are known; where they are not, any may be it.
+A coordinate is an address, a port, a user, or an index of a value. Open-ended names (protocols, interfaces) have one
+value for each name in a rule and one for all others. A mark has a dimension per bit, so that rules may match any bits.
+Values the kernel computes are not dimensions: the outgoing interface follows from the destination if the routes are
+known, and is free otherwise.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ SENDER, UID, GID = "sent by a socket", "uid", "gid"
 SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
 
 NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
-# ESTABLISHED alone stands for the direction of the connection's first packet, without a translated destination.
+# ESTABLISHED alone means the original direction, with an untranslated destination.
 ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
-# A new connection's SYN on a conntrack entry that another one left without a translation: nat is not asked about it.
+# A new connection's SYN on an untranslated conntrack entry of another connection; nat is skipped for it.
 REUSED_NEW, REUSED, REUSED_INVALID = REUSES = ("NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN")
-INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone stands for packets without these flags
-BEGINNINGS = (NEW, *REUSES)  # values of the dimension that stand for a bare SYN, where it is TCP
+INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone means packets without these flags
+BEGINNINGS = (NEW, *REUSES)  # states of a bare SYN, for TCP
 ALL_STATES = (NEW, ESTABLISHED, ANSWER, TRANSLATED, RELATED, REUSED_NEW, REUSED, INVALID, INVALID_CLOSING, UNTRACKED, REUSED_INVALID)
-BITS = 32  # of a mark
+BITS = 32  # in a mark
 ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")
-_OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # stand-ins for protocols that no rule names
+_OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # represent protocols that no rule names
 _NO_YES = [("no", "no"), ("yes", "yes")]
 ORDER = (
     PROTOCOL, STATE, INTERFACE, DESTINATION, DESTINATION_PORT, SENDER, UID, GID, SOURCE, SOURCE_PORT, SOCKET,
 )  # fmt: skip
-Labelled = list[tuple[str, str]]  # values, each as people see it
+Labelled = list[tuple[str, str]]  # values with their labels
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One of the things that packets differ in: `levels` of the diagram from `level` on.
+    """A property in which packets differ; it takes `levels` levels of the diagram, starting at `level`.
 
-    `values` are what packets have there, where coordinates are not numbers themselves; `labels` are these for people.
+    `values` and `labels` are what coordinates stand for, in packets and in texts, unless they are plain numbers.
     """
 
     name: str
@@ -58,25 +58,25 @@ class Dimension:
 
     @property
     def everything(self) -> tuple[Interval, ...]:
-        """All of its coordinates: an interval, or for a mark any value under no mask."""
+        """All coordinates: one interval, or for a mark any value under mask 0."""
         return ((0, self.last if self.levels == 1 else 0),)
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names that rules mention: protocols, and interfaces, of which one that ends in `+` means any ending."""
+    """Protocols and interfaces that rules mention; an interface ending in `+` matches any suffix."""
 
     protocols: frozenset[str] = frozenset()
     interfaces: frozenset[str] = frozenset()
 
     def __or__(self, other: Names) -> Names:
-        """The names of both."""
+        """The union."""
         return Names(self.protocols | other.protocols, self.interfaces | other.interfaces)
 
 
 @dataclass(frozen=True)
 class Space:
-    """The packets of one family and direction. `free` says that routes are not known: any interface may be the way out."""
+    """All packets of one family and direction. `free`: routes are unknown, so any interface may be the outgoing one."""
 
     direction: str
     around: Surroundings
@@ -86,23 +86,23 @@ class Space:
 
     @property
     def family(self) -> Family:
-        """Whose addresses they have."""
+        """The family of its addresses."""
         return self.around.family
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         product = 1
         for one in self.dimensions:
             product *= one.last + 1
         return product
 
     def dimension(self, name: str) -> Dimension:
-        """The dimension of this name. KeyError where packets of this direction have none."""
+        """The dimension of this name. Raises KeyError if packets of this direction do not have it."""
         return self._by_name[name]
 
     def has(self, name: str) -> bool:
-        """Whether there is such a dimension."""
+        """Whether the dimension exists."""
         return name in self._by_name
 
     @cached_property
@@ -111,7 +111,7 @@ class Space:
 
 
 def make_space(direction: str, around: Surroundings, names: Names, *, free: bool) -> Space:
-    """The space in which these names differ."""
+    """Build the space that distinguishes these names."""
     last = (1 << around.family.bits) - 1
     named: list[tuple[str, Labelled]] = [
         (PROTOCOL, _name_protocols(names.protocols)),
@@ -132,16 +132,16 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
 
 
 def _name_protocols(mentioned: frozenset[str]) -> Labelled:
-    """The protocols that are mentioned, and one for all others."""
+    """The mentioned protocols and a stand-in for all others."""
     known = sorted(mentioned | {*_PROTOCOLS})
     other = next(name for name in _OTHERS if name not in known)
     return [*[(name, name) for name in known], (other, ANY_OTHER)]
 
 
 def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
-    """An interface for each name, one for each pattern that has none of these, and one for all others; never lo.
+    """An interface per name, one per pattern without a matching name, and one for all others; never lo.
 
-    What passes lo is made here: it is outbound, and comes in later on its path.
+    Packets on lo are sent by this host: they are outbound, and come in later on their path.
     """
     if direction == OUTBOUND and not free:
         return [("", ANY_OTHER)]
@@ -159,24 +159,24 @@ def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[
 
 
 def _candidates(start: str) -> Iterator[str]:
-    """Names that begin so, of which no system has any."""
+    """Improbable interface names with this prefix."""
     for letter in "zyxwvqjk":
         for digit in range(10):
             yield f"{start}{letter}{digit}"
 
 
 def conntrack_state(value: str) -> str:
-    """The state that rules see, of a value of the dimension."""
+    """The conntrack state that rules see, for a value of STATE."""
     return value.partition(",")[0]
 
 
 def intervals_of(networks: Iterable[Network]) -> list[Interval]:
-    """The addresses of the networks, ascending; those that touch are one."""
+    """The networks' addresses as ascending intervals, merged if they touch."""
     return join([(network.first, network.last) for network in networks])
 
 
 def join(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same coordinates in intervals that ascend and do not touch each other."""
+    """Merge intervals so that they ascend and do not touch."""
     joined: list[Interval] = []
     for first, last in sorted(intervals):
         if joined and first <= joined[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""What targets do to all packets of one condition."""
+"""Effects of rule targets on packets that share one condition."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from netinit.simulate.symbolic.space import UNTRACKED, Space
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
 
 
-class Actor:
-    """Packets of one condition under a rule's target (rules.traversal.Traversal).
+class TargetEffects:
+    """Applies a target to packets of one condition (rules.traversal.Traversal).
 
-    `now` is their condition afterwards, `called` the chain that they go through next, `fate` where they end.
+    Afterwards `now` is their condition, `called` the chain they enter next, and `fate` where they end.
     """
 
     def __init__(self, space: Space, condition: Condition, table: str, is_proxy: Callable[[int], bool]) -> None:
@@ -31,30 +31,30 @@ class Actor:
         self._is_proxy = is_proxy
 
     def drop(self) -> Verdict:
-        """They vanish."""
+        """Drop silently."""
         return self._end(DROPPED)
 
     def refuse(self) -> Verdict:
-        """Their senders learn that they were refused."""
+        """Drop and notify the sender."""
         return self._end(REFUSED)
 
     def give_up(self) -> Verdict:
-        """Nobody knows what becomes of them."""
+        """End with an unknown outcome."""
         return self._end(UNKNOWN)
 
     def call(self, chain: str) -> Verdict:
-        """They go through another chain."""
+        """Enter another chain."""
         self.called = chain
         return GO_ON
 
     def redirect(self, port: int) -> Verdict:
-        """Their connections go to a port of this host."""
+        """Redirect connections to a port of this host."""
         now = self.now
         if self._table != NAT:
             return self.give_up()
         if now.connection:
             known = self._is_proxy(port)
-            taken = now.redirect_port if now.transparent or not known else port  # the socket that TPROXY chose gets them nevertheless
+            taken = now.redirect_port if now.transparent or not known else port  # the socket that TPROXY assigned still gets them
             self.now = replace(now, redirected=True, redirect_port=taken, translated=now.translated or not known)
             self._translate(self._own_address(), port)
         return ACCEPTED
@@ -66,13 +66,13 @@ class Actor:
         return PRIMARY if interface is KEPT else self._space.around.primary_address(str(interface))
 
     def hand_over(self, port: int, mark: int) -> Verdict:
-        """A transparent socket gets them, and they have a mark."""
+        """Assign a transparent socket and set the mark (TPROXY)."""
         taken = port if self._is_proxy(port) else 0
         self.now = replace(self.now, mark=self.now.mark.set(mark, FULL_MASK), redirect_port=taken, transparent=True)
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:
-        """Their connections go elsewhere; an empty address and port 0 leave as they are."""
+        """Translate the destination; an empty address or port 0 stays as it is."""
         if is_of_other_family(address, self._space.family):
             return GO_ON
         if self._table != NAT or not self.now.connection:
@@ -86,7 +86,7 @@ class Actor:
             self.now = replace(self.now, destination=address, destination_port=port)
 
     def write_destination(self, address: str, port: int) -> Verdict:
-        """They go elsewhere; behind connection tracking nobody knows, since NAT may write over it."""
+        """Rewrite the destination without NAT; unknown after connection tracking, where NAT may overwrite it."""
         now = self.now
         if now.hook not in TRANSLATES_DESTINATION or now.connection or now.redirect_port:
             return self.give_up()
@@ -95,14 +95,14 @@ class Actor:
         return GO_ON
 
     def replace_source(self) -> Verdict:
-        """Their source becomes what only the kernel knows."""
+        """Translate the source to an address that only the kernel knows."""
         if self._table != NAT:
             return self.give_up()
         self.now = replace(self.now, source=None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-        """The bits of `mask` are cleared in their marks or their connections', then `value` is xored in."""
+        """Clear the bits of `mask` in the packet or connection mark, then xor `value`."""
         now = self.now
         if not connection:
             self.now = replace(now, mark=now.mark.set(value, mask))
@@ -111,19 +111,19 @@ class Actor:
         return GO_ON
 
     def save_mark(self) -> Verdict:
-        """Their connections get their marks."""
+        """Copy the packet mark to the connection."""
         if self.now.connection:
             self.now = replace(self.now, connection_mark=self.now.mark)
         return GO_ON
 
     def restore_mark(self) -> Verdict:
-        """They get their connections' marks, where they have one."""
+        """Copy the connection mark, if there is a connection, to the packet."""
         if self.now.connection:
             self.now = replace(self.now, mark=self.now.connection_mark)
         return GO_ON
 
     def track(self, zone: int | None) -> Verdict:
-        """Their connections get a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
+        """Set the conntrack zone, or None for no tracking; the first such rule wins, tracked packets keep theirs (xt_CT)."""
         if self._table != RAW:
             return self.give_up()
         now = self.now

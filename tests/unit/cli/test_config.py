@@ -75,3 +75,9 @@ def test_the_mistakes_that_yaml_invites_are_named(run, tmp_path):
     file.write_text("ISTIO_INBOUND_PORTS: 80\n")
     done = run(["netinit", "render", "--config", str(file)])
     assert (done.code, "the keys are the long names of flags: write istio-inbound-ports" in done.err) == (2, True), done
+    file.write_text("proxy-uid: 010\nenvoy-port: '0x10'\nistio-inbound-ports: [80, 0900]\n")
+    done = run(["netinit", "render", "--config", str(file)])
+    assert (done.code, done.out) == (2, "")
+    assert "line 1: 010 is the number 8 in YAML: write it without the leading zero" in done.err
+    file.write_text("proxy-uid: 0\ntproxy-mark: 0x10\n")
+    assert "leading zero" not in run(["netinit", "render", "--config", str(file)]).err

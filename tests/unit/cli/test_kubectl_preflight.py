@@ -59,6 +59,7 @@ def test_nothing_is_found_in_a_cluster_that_is_sound(kubectl, given):
     ("given", "cluster", "code", "kind", "named", "remedy"),
     [
         ("", {}, 0, "short-image", "names no registry", "initImage.repository"),
+        ("--set image.repository=mesh/netinit-webhook", {}, 0, "short-image", "mesh/netinit:", "set initImage.repository to REGISTRY/mesh/netinit"),
         (SET, {"version": "v1.28.9"}, 1, "native-sidecars", "the API server is v1.28.9", "injection.nativeSidecars=false"),
         (SET, {"nodes": [node("v1.27.1")]}, 1, "native-sidecars", "node worker-1 is v1.27.1", "injection.nativeSidecars=false"),
         (SET, {"namespaces": [SHOP | space("shop", "baseline", **{"istio-injection": "enabled"})]}, 1, "pod-security", "Namespace shop", "node.enabled=true"),

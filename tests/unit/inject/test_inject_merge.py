@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.errors import InjectionError
-from netinit.inject.merge import MERGE_KEYS, merge, names_alone
+from netinit.inject.merge import MERGE_KEYS, merge, only_names
 
 
 @pytest.mark.parametrize(("field", "key"), sorted(MERGE_KEYS.items()))
@@ -177,12 +177,12 @@ def test_of_a_patch_only_names_and_directives_of_lists_joined_by_name_are_kept()
             "volumes": None, "$setElementOrder/containers": ["a"], "nodeName": "n", "hostAliases": [{"ip": "1.2.3.4"}], "tolerations": [{"name": "t"}],
         },
     }  # fmt: skip
-    assert names_alone(patch) == {
+    assert only_names(patch) == {
         "$retainKeys": ["spec"],
         "spec": {
             "containers": [{"name": "a", "$patch": "delete", "$setElementOrder/env": ["x"]}, "bare"],
             "volumes": None, "$setElementOrder/containers": ["a"],
         },
     }  # fmt: skip
-    assert names_alone({"spec": "no mapping"}) == {"spec": "no mapping"}
-    assert names_alone({"kind": "Pod"}) == {}
+    assert only_names({"spec": "no mapping"}) == {"spec": "no mapping"}
+    assert only_names({"kind": "Pod"}) == {}

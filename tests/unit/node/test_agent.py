@@ -54,7 +54,7 @@ class MemoryLink:
         return JobResult.decode(found.encode())
 
 
-class FixedRoster:
+class FixedPodCache:
     synced, error = True, ""
 
     def __init__(self, *trees):
@@ -69,7 +69,7 @@ class FixedRoster:
 @pytest.fixture
 def agent(tmp_path):
     return Agent(
-        SETTINGS, roster=FixedRoster(make_pod("web"), make_pod("plain", annotations={"sidecar.istio.io/inject": "false"})), link=MemoryLink(),
+        SETTINGS, pod_cache=FixedPodCache(make_pod("web"), make_pod("plain", annotations={"sidecar.istio.io/inject": "false"})), programmer=MemoryLink(),
         attachments=Attachments(tmp_path / "attachments"), metrics=NodeMetrics(), log=EventLog("debug", stream=io.StringIO()),
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ def ask(agent, verb="ADD", *, pod="shop/web", version="1.0.0", seconds=5.0, **mo
 
 
 def rules(agent):
-    return agent.link.machine.snapshot()
+    return agent.programmer.machine.snapshot()
 
 
 def test_add_programs_check_compares_and_del_takes_back(agent):
@@ -100,14 +100,14 @@ def test_add_programs_check_compares_and_del_takes_back(agent):
     code, tree = ask(agent, "CHECK")
     assert (code, tree["code"]) == (1, 102)
     assert "missing" in tree["msg"]
-    assert agent.link.jobs == [APPLY, VERIFY, REMOVE, VERIFY]
+    assert agent.programmer.jobs == [APPLY, VERIFY, REMOVE, VERIFY]
 
 
 @pytest.mark.parametrize("pod", ["shop/plain", "kube-system/any", "mesh/netinit-node-ab3de", ""])
 def test_pods_that_are_left_alone_cost_no_job(agent, pod):
     assert ask(agent, pod=pod)[0] == 0
     assert ask(agent, "CHECK", pod=pod)[0] == 0
-    assert agent.link.jobs == []
+    assert agent.programmer.jobs == []
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_pods_that_are_left_alone_cost_no_job(agent, pod):
     ids=["refused", "late", "gone"],
 )
 def test_what_fails_has_a_code_by_its_kind_and_is_remembered_for_status(agent, result, code):
-    agent.link.error = result
+    agent.programmer.error = result
     assert ask(agent)[1]["code"] == code
     assert agent.last_errors == ["ADD shop/web: x"]
     assert list(agent.attachments) == []
-    assert not agent.at_work
+    assert not agent.in_progress
 
 
 def test_a_request_whose_time_is_over_is_told_to_come_again(agent):
     assert ask(agent, seconds=-1)[1]["code"] == 11
-    assert agent.link.jobs == []
+    assert agent.programmer.jobs == []
 
 
 def test_a_fault_of_our_own_makes_the_pod_wait(agent):
-    agent.roster.pods[("shop", "web")] = None
+    agent.pod_cache.pods[("shop", "web")] = None
     code, tree = ask(agent)
     assert (code, tree["code"]) == (1, 11)
     assert "AttributeError" not in tree["msg"]
@@ -137,10 +137,10 @@ def test_a_fault_of_our_own_makes_the_pod_wait(agent):
 
 def test_a_list_for_runtimes_without_kubernetes_says_what_is_captured(agent):
     assert ask(agent, pod="", capture=["-b", "*", "-i", "*"])[0] == 0
-    assert agent.link.jobs == [APPLY]
+    assert agent.programmer.jobs == [APPLY]
     assert ask(agent, pod="", capture=["--no-such-flag"])[1]["code"] == 7
     assert ask(agent, pod="shop/plain", capture=["-b", "*"])[0] == 0
-    assert agent.link.jobs == [APPLY], "a pod of Kubernetes goes by its own annotations"
+    assert agent.programmer.jobs == [APPLY], "a pod of Kubernetes goes by its own annotations"
 
 
 def test_del_does_not_touch_a_namespace_that_it_does_not_know(agent):
@@ -148,7 +148,7 @@ def test_del_does_not_touch_a_namespace_that_it_does_not_know(agent):
     (known,) = agent.attachments
     agent.attachments.put(type(known)(**{**{name: getattr(known, name) for name in known.__slots__}, "inode": 1}))
     assert ask(agent, "DEL") == (0, None)
-    assert agent.link.jobs == [APPLY]
+    assert agent.programmer.jobs == [APPLY]
     assert list(agent.attachments) == []
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import CniError
 from netinit.base.net import Network
-from netinit.node.decision import decide, is_meant, is_own_pod, read_pod
+from netinit.node.decision import decide, is_own_pod, matches_uid, read_pod
 from netinit.node.protocol import CODES
 from netinit.options import Options
 from node_agent import make_pod
@@ -177,8 +177,8 @@ def test_a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it():
     """The API's copy of it has another one; without this the pod would wait for ever."""
     tree = make_pod("web", uid="of-the-api", annotations={"kubernetes.io/config.mirror": "of-the-kubelet"})
     pod = read_pod(tree)
-    assert [is_meant(pod, uid) for uid in ("of-the-api", "of-the-kubelet", "", "other")] == [True, True, True, False]
-    assert [is_meant(read_pod(make_pod("web", uid="a")), uid) for uid in ("a", "", "b")] == [True, True, False]
+    assert [matches_uid(pod, uid) for uid in ("of-the-api", "of-the-kubelet", "", "other")] == [True, True, True, False]
+    assert [matches_uid(read_pod(make_pod("web", uid="a")), uid) for uid in ("a", "", "b")] == [True, True, False]
 
 
 def test_what_validation_ended_with_is_remembered():

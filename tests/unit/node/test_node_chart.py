@@ -67,6 +67,18 @@ def test_the_containers_flags_are_those_of_the_agent(given):
     assert {*folders, settings.socket.rpartition("/")[0]} == mounts
 
 
+def test_two_agents_of_an_upgrade_are_probed_under_names_of_their_own_and_nothing_waits_for_a_time():
+    """With minReadySeconds, Kubernetes' DaemonSet controller forgets a pod that is ready within that time of another."""
+    instances = []
+    for given in ((), ("node.backend=iptables-nft",), ("logLevel=debug",)):
+        agent, spec = container(*given), daemon_set(*given)["spec"]
+        (instance,) = [word.removeprefix("--instance=") for word in agent["args"] if word.startswith("--instance=")]
+        assert agent["readinessProbe"]["httpGet"]["path"] == f"/readyz/{instance}"
+        assert "minReadySeconds" not in spec
+        instances.append(instance)
+    assert len({*instances}) == len(instances)
+
+
 @pytest.mark.parametrize(("given", "dual_stack", "ipv6"), [((), False, "auto"), (("dualStack=true",), True, "auto"), (("ipv6=reject",), False, "reject")])
 def test_one_value_decides_about_ipv6_for_the_agent_and_the_webhook(given, dual_stack, ipv6):
     words = container(*given)["args"]

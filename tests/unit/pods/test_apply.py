@@ -15,7 +15,7 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options
-from netinit.pods.apply import _answer_late_signal, _tell, apply, remove
+from netinit.pods.apply import _answer_late_signal, _log_outcome, apply, remove
 from netinit.pods.steps import INTERIM_BIT
 from netinit.pods.verify import verify
 
@@ -386,9 +386,9 @@ def test_the_log_says_whether_the_rules_were_listed_afterwards_or_are_what_was_c
         for line in text.splitlines():
             assert line.startswith(":") or line in second.rules[family].splitlines(), "a second run has read the same rules"
     log = Said()
-    _tell(first.replace(rules={"IPv4": "table"}), log, removed=False)
+    _log_outcome(first.replace(rules={"IPv4": "table"}), log, removed=False)
     assert log.lines[-1] == "Final iptables state (IPv4), as committed: table"
-    _tell(second.replace(rules={"nft": "table"}), log, removed=False)
+    _log_outcome(second.replace(rules={"nft": "table"}), log, removed=False)
     assert log.lines[-1] == "Final nftables state: table"
 
 

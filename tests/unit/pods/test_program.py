@@ -210,13 +210,13 @@ def test_an_error_of_looking_says_which_signal_has_ended_the_program(heard, text
 )
 def test_what_was_done_is_one_line(changed, removed, text):
     log = Said()
-    job._tell(job.Outcome(backend=NFT, changed=changed, rules={}, warnings=("mind this",)), log, removed=removed)
+    job._log_outcome(job.Outcome(backend=NFT, changed=changed, rules={}, warnings=("mind this",)), log, removed=removed)
     assert log.lines == [*([] if removed else [("warn", "mind this", "")]), ("info", text, "")]
 
 
 def test_rules_follow_by_family_or_dialect():
     log = Said()
-    job._tell(job.Outcome(backend=NFT, changed=True, rules={"IPv4": "four", "IPv6": "six", "nft": "native"}), log, removed=False)
+    job._log_outcome(job.Outcome(backend=NFT, changed=True, rules={"IPv4": "four", "IPv6": "six", "nft": "native"}), log, removed=False)
     assert log.lines[1:] == [
         ("info", "Final iptables state (IPv4):", "four"), ("info", "Final iptables state (IPv6):", "six"), ("info", "Final nftables state:", "native"),
     ]  # fmt: skip

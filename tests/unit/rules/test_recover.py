@@ -9,7 +9,7 @@ from goldens import BEHAVIOURS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
 from netinit.options.interception import HOST_PROBES
-from netinit.rules.infer_options import Recovered, find_other_values, from_chains, from_listings
+from netinit.rules.infer_options import InferredOptions, find_other_values, from_chains, from_listings
 from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.render import render_commands
@@ -26,7 +26,7 @@ def networks(*texts: str) -> tuple[Network, ...]:
     return tuple([Network.parse(text) for text in texts])
 
 
-def read(options: Options, *changes: tuple[str, str], routing: dict[int, int] | None = None) -> Recovered:
+def read(options: Options, *changes: tuple[str, str], routing: dict[int, int] | None = None) -> InferredOptions:
     """What the options' rules tell where the text of some is another, or where they are missing: then the new text is empty."""
     made = plan(options)
     listings = {}
@@ -94,9 +94,9 @@ def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
 
 
 def test_rules_of_nobody_make_no_options():
-    assert from_listings({}, {}) == Recovered(None)
-    assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == Recovered(None)
-    assert from_listings({IPV4: make_listing("nat OUTPUT -j ISTIO_OUTPUT")}, {}) == Recovered(None), "a jump to what is gone"
+    assert from_listings({}, {}) == InferredOptions(None)
+    assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == InferredOptions(None)
+    assert from_listings({IPV4: make_listing("nat OUTPUT -j ISTIO_OUTPUT")}, {}) == InferredOptions(None), "a jump to what is gone"
 
 
 def test_a_port_that_is_excluded_for_udp_is_none_of_the_excluded_ports():

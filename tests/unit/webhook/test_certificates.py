@@ -26,7 +26,7 @@ from netinit.webhook.certificates import (
     service_names,
 )
 from netinit.webhook.registration import bundle_patch, is_ours
-from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
+from netinit.webhook.renewal import CertificateState, RenewalPlan, from_secret, next_state, to_data
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
@@ -234,13 +234,13 @@ def test_a_secret_that_holds_no_pair_is_as_good_as_none(secret):
 
 def test_a_secret_that_somebody_spoilt_is_made_anew():
     data = to_data(FIRST)
-    data["tls.key"] = to_data(Kept(present=OTHER))["tls.key"]
+    data["tls.key"] = to_data(CertificateState(present=OTHER))["tls.key"]
     spoilt = from_secret({"data": data})
     assert next_state(spoilt, NOW, plan()).present.key not in {FIRST.present.key, OTHER.key}
 
 
 def test_a_secret_with_the_authority_of_another_certificate_is_made_anew():
-    spoilt = from_secret({"data": {**to_data(FIRST), "authority.crt": to_data(Kept(present=OTHER))["authority.crt"]}})
+    spoilt = from_secret({"data": {**to_data(FIRST), "authority.crt": to_data(CertificateState(present=OTHER))["authority.crt"]}})
     made = next_state(spoilt, NOW, plan())
     assert made.present.authority not in {FIRST.present.authority, OTHER.authority}
     assert next_state(made, NOW, plan()) is made

@@ -48,10 +48,10 @@ def renew(cluster, *moments):
     watched = WatchedCluster(cluster, ServeSettings(certificate_secret="tls", namespace="mesh"), Problems())
 
     async def look():
-        await watched._renew_once(cluster.secret, PLAN, served.append)
+        await watched._renew_step(cluster.secret, PLAN, served.append)
         for change in moments:
             change()
-            await watched._renew_once(cluster.secret, PLAN, served.append)
+            await watched._renew_step(cluster.secret, PLAN, served.append)
 
     asyncio.run(look())
     return served
