@@ -20,12 +20,12 @@ CLASSIC = ("--layout", "classic")
 # What pods of a release notice without the options that give its rules.
 NOTICED = {
     CLASSIC: "inbound connections arrive at port 15006, on which the proxy of that release does not listen; without IPv6, inbound"
-    " IPv6 is not refused. A pod of that release needs this option (`NETINIT_LAYOUT=classic`)",
+    " IPv6 is not refused",
     TUNNEL: "what the proxy sends to port 15008 of its own pod goes there directly, not to the inbound port; inbound connections to"
     " port 15008 are not redirected",
     SSH: "inbound connections to port 22 go to the proxy",
     ONE_PORT: "where inbound ports are listed or none is captured, inbound connections go to port 15006 instead of 15001",
-    IPV6: "where IPv6 is off, IPv6 is not captured; the release's native rules capture it all the same",
+    IPV6: "where IPv6 is off, it is not captured; the release's native rules capture it all the same",
 }
 Release = dict[str, Any]
 
