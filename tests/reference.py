@@ -4,7 +4,7 @@
 
 A part stands between two comments. The first says what it is, the second is the same everywhere:
 
-    <!-- options -->                 the tables of all options
+    <!-- options -->                 the lists of all options
     <!-- commands -->                the commands, in groups
     <!-- command apply -->           one command: its usage and the names of its options; of a group those of its commands
     <!-- findings -->                the code of each finding, and what it means
@@ -38,7 +38,7 @@ from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
-from netinit.options.peers.declare import LACKING, NEEDLESS, READ, SAME, PeerFlag
+from netinit.options.peers.declare import LACKING, READ, SAME, PeerFlag
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
@@ -97,7 +97,7 @@ def print_output(line: str) -> str:
 
 
 def render_options() -> str:
-    """A table for each group of options, with the name of the field that the library has for it."""
+    """A list for each group of options, with the name of the field that the library has for it."""
     groups: dict[str, list[Flag]] = {title: [] for title in FLAG_GROUPS}
     for flag in Options.flags:
         groups[flag.group].append(flag)
@@ -105,13 +105,18 @@ def render_options() -> str:
 
 
 def _render_flags(flags: list[Flag]) -> Iterator[str]:
-    columns = ("flag", "variable, field", "meaning")
-    yield from _render_head(columns if flags[0].long else columns[1:])
     for flag in flags:
-        names = "<br>".join([f"`{name}`" for name in (*flag.variables, flag.field)])
-        default = f" [default: `{format_default(flag)}`]" if format_default(flag) else ""
-        cells = (_spell(flag), names, flag.help.translate(_MARKUP) + default)
-        yield _render_row(cells if flag.long else cells[1:])
+        names = ", ".join([f"`{name}`" for name in list_names(flag)])
+        default = f" Default: `{format_default(flag)}`." if format_default(flag) else ""
+        head = f"{_spell(flag)} ({names})" if flag.long and names else _spell(flag) if flag.long else names
+        yield f"- {head}: {flag.help.translate(_MARKUP)}{default}"
+
+
+def list_names(flag: Flag) -> tuple[str, ...]:
+    """The variables and the field of an option; none where they follow from its flag, as the page says."""
+    field = flag.long.replace("-", "_")
+    names = (*flag.variables, flag.field)
+    return () if names == (f"NETINIT_{field.upper()}", field) else names
 
 
 def _spell(flag: Flag) -> str:
@@ -119,29 +124,20 @@ def _spell(flag: Flag) -> str:
     return ", ".join(names) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar.translate(_MARKUP)}")
 
 
-BRIEF = 3  # words of an equal that needs no row of its own
+PARTIAL = ("no equivalent", "not the whole", "without DNS over TCP")  # in the texts of flags of which only a part is converted
 
 
 def render_peer(peer: str) -> str:
-    """A peer's flags: those with an equal of ours, a table of the others, and those that are not needed; of Istio only dropped ones."""
+    """A peer's flags: the names of those that are converted, and a list of those without an equivalent; of Istio only dropped ones."""
     cls = PEERS[peer]
-    ours = {flag.field: flag for flag in Options.flags}
     flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
-    becomes = {flag: _name(ours[flag.to]) if flag.to else flag.why for flag in flags if flag.fate in {SAME, READ}}
-    equal = [f"`{cls.format_flag(flag)}` ({text})" for flag, text in becomes.items() if len(text.split()) <= BRIEF and peer != "istio"]
-    needless = [f"`{cls.format_flag(flag)}`" for flag in flags if flag.fate == NEEDLESS]
-    rows: dict[str, list[str]] = {}
-    for flag in flags:
-        text = f"no equivalent: {flag.why}" if flag.fate == LACKING else becomes.get(flag, "")
-        if text and (flag.fate == LACKING or len(text.split()) > BRIEF):
-            rows.setdefault(text.replace("|", "&#124;"), []).append(f"`{cls.format_flag(flag)}`")
-    table = [_render_row((", ".join(names), text)) for text, names in rows.items()]
-    lines = [f"Equal: {', '.join(equal)}.", ""] * bool(equal) + [f"Not needed here: {', '.join(needless)}.", ""] * bool(needless)
-    return "\n".join([*lines, *_render_head((cls.peer, "netinit")), *table, ""])
-
-
-def _name(flag: Flag) -> str:
-    return f"`-{flag.short}`" if flag.short else f"`{flag.label}`"
+    lacks = [flag for flag in flags if flag.fate == LACKING or any(words in flag.why for words in PARTIAL)]
+    converted = [f"`{cls.format_flag(flag)}`" for flag in flags if flag.fate in {SAME, READ} and flag not in lacks and peer != "istio"]
+    lacking: dict[str, list[str]] = {}
+    for flag in lacks:
+        lacking.setdefault(flag.why, []).append(f"`{cls.format_flag(flag)}`")
+    items = [_render_item(", ".join(names), text) for text, names in lacking.items()]
+    return "\n".join([*[f"Converted: {', '.join(converted)}.", ""] * bool(converted), "No full equivalent:", "", *items, ""])
 
 
 def render_findings() -> str:
@@ -164,36 +160,40 @@ def render_functions() -> str:
     reasons: dict[str, list[str]] = {}
     for name, reason in sorted(refused.REFUSED.items()):
         reasons.setdefault(reason, []).append(f"`{name}`")
-    rows = [_render_row((", ".join(names), reason.translate(_MARKUP))) for reason, names in reasons.items()]
-    return "\n".join([f"Istio's: {', '.join(istios)}.", "", *_render_head(("refused", "because")), *rows, ""])
+    items = [_render_item(", ".join(names), reason.translate(_MARKUP)) for reason, names in reasons.items()]
+    return "\n".join([f"Istio's: {', '.join(istios)}.", "", "Refused, with the reason:", "", *items, ""])
 
 
 def render_commands() -> str:
-    """A table for each group of commands, with links to their pages."""
+    """A list for each group of commands, with links to their pages."""
     parts: list[str] = []
     for title, group_of in commands.GROUPS.items():
-        rows = [_render_row((f"[netinit {name}](commands/{name}.md)", text)) for name, (_, text) in group_of.items()]
-        parts += [f"## {title}", "", *_render_head(("command", "what it does")), *rows, ""]
+        items = [_render_item(f"[{name}](commands/{name}.md)", text) for name, (_, text) in group_of.items()]
+        parts += [f"## {title}", "", *items, ""]
     return "\n".join(parts)
 
 
 def render_command(name: str) -> str:
-    """The usage of a command and the names of its options; of a group, a table of its commands."""
+    """The usage of a command and the names of its options; of a group, a list of its commands."""
     found = [(path, command, context) for path, command, context in _walk() if path.split()[1] == name]
     if not found:
         raise ValueError(f"netinit has no command {name!r}")
     (path, command, context), *members = found
     if not members:
-        options = _render_options(_list_options(command, context), command)
-        return "\n".join(["```text", " ".join([path, *command.collect_usage_pieces(context)]), "```", "", f"Options: {options}.", ""])
-    counts = Counter(option for _, one, inner in members for option in _list_options(one, inner))
-    shared = [option for option, number in counts.items() if number > len(members) / 2]
-    rows = []
-    for member, one, inner in members:
-        own = [option for option in _list_options(one, inner) if option not in shared]
-        rows.append(_render_row((f"`{member.split()[2]}`", one.get_short_help_str(limit=200).translate(_MARKUP), _render_options(own, one))))
+        options = _render_options(_list_options(command), command)
+        listed = [f"Options: {options}.", ""] * bool(options)
+        arguments = command.collect_usage_pieces(context)[1:]  # after [OPTIONS]
+        usage = [f"Usage: `{' '.join([path, *arguments])}`", ""] * bool(arguments)
+        return "\n".join([*usage, *listed])
+    counts = Counter(option for _, one, _ in members for option in _list_options(one))
+    shared = [option for option, number in counts.items() if 2 * number >= len(members)]
+    items = []
+    for member, one, _ in members:
+        own = [option for option in _list_options(one) if option not in shared]
+        options = _render_options(own, one)
+        items.append(_render_item(f"`{member.split()[2]}`", one.get_short_help_str(limit=200).translate(_MARKUP) + (f" {options}." if options else "")))
     most = ["", f"Most also take {', '.join(shared)}."] * bool(shared)
-    return "\n".join([*_render_head(("command", "what it does", "options")), *rows, *most, ""])
+    return "\n".join([*items, *most, ""])
 
 
 def _walk() -> Iterator[tuple[str, click.Command, click.Context]]:
@@ -211,37 +211,51 @@ def _walk() -> Iterator[tuple[str, click.Command, click.Context]]:
             waiting = [*[(command, context, member) for member in command.list_commands(context)], *waiting]
 
 
-def _list_options(command: click.Command, context: click.Context) -> list[str]:
-    """The options without their meanings, which `--help` has: `-n, --namespace NAME` and so on."""
-    records = [param.get_help_record(context) for param in command.params if not _is_elsewhere(command, param)]
-    names = [record[0] for record in records if record]
-    return [f"<code>{name.translate(_MARKUP)}</code>" if "|" in name else f"`{name}`" for name in names]  # a | would end a cell
+def _list_options(command: click.Command) -> list[str]:
+    """The names of the options, with the words to choose from; `--help` has the rest."""
+    return [_list_names(param) for param in command.params if not _is_elsewhere(command, param) and not getattr(param, "hidden", False)]
+
+
+def _list_names(param: click.Parameter) -> str:
+    words = f" {'|'.join(param.type.choices)}" if isinstance(param.type, click.Choice) else ""
+    return f"`{', '.join(sorted(param.opts, key=len))}{words}`"
 
 
 def _render_options(options: list[str], command: click.Command) -> str:
-    return ", ".join([*options, *["[all options of the rules](../options.md)"] * _takes_rules(command)])
+    linked = {"[all options of the rules](../options.md)": _takes_rules(command), "[those of inject](inject.md)": _takes_injection(command)}
+    return ", ".join([*options, *(link for link, takes in linked.items() if takes)])
 
 
 def _is_elsewhere(command: click.Command, param: click.Parameter) -> bool:
-    """True for what the usage line shows already, and for options of the rules, which have a page of their own."""
-    if isinstance(param, click.Argument):
+    """True for what the usage line or docs/commands.md shows, and for options that another page lists: of the rules and of inject."""
+    if isinstance(param, click.Argument) or "--color" in param.opts:
+        return True
+    if _takes_injection(command) and param.name in {one.name for one in _inject().params}:
         return True
     return _takes_rules(command) and any(f"--{flag.long}" in param.opts for flag in Options.flags if flag.long)
+
+
+def _inject() -> click.Command:
+    command = group.root.get_command(click.Context(group.root), "inject")
+    assert command is not None
+    return command
+
+
+def _takes_injection(command: click.Command) -> bool:
+    """True for the other commands that take most options of inject."""
+    names = {param.name for param in command.params}
+    return command.name != "inject" and "injectconfigfile" in names
 
 
 def _takes_rules(command: click.Command) -> bool:
     return isinstance(command, FlagCommand) and command.settings is Options
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------------
+# ---- Markdown -----------------------------------------------------------------------------------------------------------
 
 
-def _render_head(columns: tuple[str, ...]) -> tuple[str, str]:
-    return _render_row(columns), _render_row(("---",) * len(columns))
-
-
-def _render_row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _render_item(name: str, text: str) -> str:
+    return f"- {name}: {text}"
 
 
 def main(root: Path) -> list[Path]:

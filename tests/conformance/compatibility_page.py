@@ -20,12 +20,12 @@ CLASSIC = ("--layout", "classic")
 # What pods of a release notice without the options that give its rules.
 NOTICED = {
     CLASSIC: "inbound connections arrive at port 15006, on which the proxy of that release does not listen; without IPv6, inbound"
-    " IPv6 is not refused. A pod of that release needs this option (`NETINIT_LAYOUT=classic`)",
+    " IPv6 is not refused",
     TUNNEL: "what the proxy sends to port 15008 of its own pod goes there directly, not to the inbound port; inbound connections to"
     " port 15008 are not redirected",
     SSH: "inbound connections to port 22 go to the proxy",
     ONE_PORT: "where inbound ports are listed or none is captured, inbound connections go to port 15006 instead of 15001",
-    IPV6: "where IPv6 is off, IPv6 is not captured; the release's native rules capture it all the same",
+    IPV6: "where IPv6 is off, it is not captured; the release's native rules capture it all the same",
 }
 Release = dict[str, Any]
 
@@ -67,17 +67,17 @@ CAUSES = (
 INTRODUCTION = """\
 # Compatibility with Istio's releases
 
-netinit programs the rules of the newest Istio release. This page says what that means for pods of older ones, release by
-release. `make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes it from the sources of the last
-patch of each minor release; [compatibility.json](compatibility.json) has every case.
+netinit programs the rules of the newest Istio release. What does that mean for pods of an older one? Find the release below, and add the options that
+its row names.
 
-- **rules**: the cases that the release itself has (golden files or Go tests of its `istio-iptables`; up to 1.4 its shell script, run
-  with the options that its template gives). Istio's rules and those of netinit with `--istio-exact` are loaded into the kernel. `equal`:
-  the same listing, in order. `proved`: [`netinit diff`](commands/diff.md) proves that no packet is treated differently. `differ`: see
-  [the packets](#packets-that-are-treated-differently). With iptables-legacy, every case ends in the same way.
-- **options**: with these [options](#options-for-older-releases), where older rules need some.
-- **native**: the same for the golden files of native nft rules, with `--backend nftables`.
-- **Kubernetes**: the oldest that the release's sources ask for.
+- **rules**: the release's own cases: golden files or Go tests of its `istio-iptables`, up to 1.4 its shell script. Istio's rules and those of netinit
+  with `--istio-exact` are loaded into the kernel. `equal`: the same listing, in order. `proved`: [`netinit diff`](commands/diff.md) proves that no
+  packet is treated differently. `differ`: see [the packets](#packets-that-are-treated-differently). iptables-nft and iptables-legacy have equal results.
+- **options**: what [gives the older rules](#options-for-older-releases).
+- **native**: golden files of Istio's native nft rules, with `--backend nftables`.
+
+`make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes this page from the last patch of each minor release;
+[compatibility.json](compatibility.json) has every case, and the oldest Kubernetes of each release.
 
 {templates}
 
@@ -91,14 +91,14 @@ Programs: {versions}. Kernels, and other versions of these programs: [Kernels](k
 OPTIONS_TEXT = """
 ## Options for older releases
 
-With these options, packets are treated as in the older release:
+With these options, packets are treated as in the older release. Without them:
 
 """
 KINDS_TEXT = """
 ## Packets that are treated differently
 
-What is left with the options that leave the fewest differences; every packet is in [compatibility.json](compatibility.json). Go tests of
-1.5 to 1.11 list few cases, most of IPv6 alone. Cases that capture DNS without a name server are left out: no pod has none.
+These differences remain with the best options. Go tests of 1.5 to 1.11 have few cases, most of IPv6 alone. Cases that capture DNS without a name
+server are left out: every pod has one.
 
 """
 
@@ -119,8 +119,8 @@ def _of(release: Release, *backends: str) -> list[dict[str, Any]]:
 def _sum_up_templates(releases: list[Release]) -> str:
     refused = [f"{one['tag']}: {one['template']}" for one in releases if one["template"] != "injects"]
     text = (
-        "**Injection templates**: `netinit inject` with the ConfigMap of the release's chart and its default values injects a plain pod, and\n"
-        f"netinit takes the arguments of the init container: {len(releases) - len(refused)} of {len(releases)} releases."
+        "**Injection templates**: `netinit inject` with the chart's ConfigMap and default values injects a plain pod, and netinit takes the init\n"
+        f"container's arguments: {len(releases) - len(refused)} of {len(releases)} releases."
     )
     return "\n".join((text, *(f"- {one}" for one in refused)))
 
@@ -137,13 +137,17 @@ def _sum_up_flags(releases: list[Release]) -> str:
 
 
 def write_rows(releases: list[Release]) -> list[str]:
-    """The table of releases."""
-    rows = ["| release | rules from | rules | options | native | Kubernetes |", "| --- | --- | --- | --- | --- | --- |"]
+    """The table of releases; one row for those with equal results."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for one in releases:
         source = "script" if one["minor"] < FIRST_WITH_GO else "Go tests" if one["minor"] < FIRST_WITH_GOLDENS else "golden files"
-        cells = (one["tag"], source, _count(_of(one, NFT)), _list_options(_of(one, NFT)), _native(_of(one, NATIVE)), one["kubernetes"])
-        rows.append(f"| {' | '.join(cells)} |")
-    return rows
+        cells = (source, _count(_of(one, NFT)), _list_options(_of(one, NFT)), _native(_of(one, NATIVE)))
+        rows.setdefault(cells, []).append(one["tag"])
+    return [
+        "| release | rules from | rules | options | native |",
+        "| --- | --- | --- | --- | --- |",
+        *(f"| {', '.join(tags)} | {' | '.join(cells)} |" for cells, tags in rows.items()),
+    ]
 
 
 def _count(compared: list[dict[str, Any]]) -> str:
@@ -165,26 +169,27 @@ def _list_options(compared: list[dict[str, Any]]) -> str:
 
 
 def _options(releases: list[Release]) -> list[str]:
-    rows = ["| option | releases | without it |", "| --- | --- | --- |"]
+    items = []
     for option, noticed in NOTICED.items():
         having = [one["minor"] for one in releases if any(" ".join(option) in " ".join(each["options"]) for each in one["compared"])]
         if having:
-            rows.append(f"| `{' '.join(option)}` | {spans(having)} | {noticed} |")
-    return rows
+            items.append(f"- `{' '.join(option)}` ({spans(having)}): {noticed}")
+    return items
 
 
 def _kinds(releases: list[Release]) -> list[str]:
-    """A row for each cause of differences: in which releases, and in how many of their cases."""
+    """An item for each cause of differences: in which releases, and in how many of their cases."""
     found: dict[Cause, list[tuple[int, str]]] = {}
     for one in releases:
         for each in _of(one, NFT, NATIVE):
             for difference in each["differences"]:
                 cause = next(cause for cause in CAUSES if cause.explains(one["minor"], each, *difference))
                 found.setdefault(cause, []).append((one["minor"], f"{each['backend']} {each['case']}"))
-    rows = ["| releases | cases | packets | Istio | netinit |", "| --- | --- | --- | --- | --- |"]
+    items = []
     for cause, places in sorted(found.items(), key=lambda item: CAUSES.index(item[0])):
-        rows.append(f"| {spans(minor for minor, _ in places)} | {len(set(places))} | {cause.packets} | {cause.theirs} | {cause.ours} |")
-    return rows
+        where = f"{spans(minor for minor, _ in places)}, {len(set(places))} cases"
+        items.append(f"- {cause.packets} ({where}): {cause.theirs}; netinit: {cause.ours}")
+    return items
 
 
 def spans(minors: Iterable[int]) -> str:

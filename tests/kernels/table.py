@@ -18,25 +18,24 @@ NAMED = "the error names a missing module"
 HEAD = """# Kernels
 
 Does netinit work on your kernel? `netinit doctor` checks it. `make kernels` (root) wrote this page: it boots Debian's kernels in virtual machines, and
-enters Debian's root file systems on the kernel of the machine it runs on. [Backends](backends.md) says what each backend needs.
+enters Debian's root file systems on the kernel of the machine it runs on.
 
 ## What works where
 
-- `contract`: among foreign rules, in both families: a first run, a second that changes nothing, `verify`, reconciling to
-  TPROXY with DNS, and the removal, which restores the state before.
-- `connections`: 32 real connections in both families: in and out, from the proxy's user and group, to excluded ports, from the pod to itself, over
-  loopback, and DNS over UDP and TCP.
-- `TPROXY`: 14 more, where the proxy sees both addresses.
-- `address sets`: connections to networks in long lists and outside of them.
-- `user namespaces`: apply, verify, a second run and remove from the node, in a pod with `hostUsers: false`.
+- `30 of 30`: the features that `netinit doctor` found working, in both families
+- `contract`: a first run among foreign rules, a second that changes nothing, `verify`, reconciling to TPROXY with DNS, and the removal, which restores
+  the state before
+- `connections`: 32 real ones in both families, DNS included; `TPROXY`: 14 more
+- `address sets`: connections to networks in long lists and outside of them
+- `user namespaces`: the same commands from the node, in a pod with `hostUsers: false`
 
-A dash: the backend does not have the feature, or it was not tried. `doctor` counts the features that `netinit doctor` found working, in both
-families.
+A place is a Debian release's files on this machine's kernel, or a kernel booted with them; `without` means that its module is taken away. What
+is not named was not tried, or the [backend](backends.md) does not have it.
 """
 LACKS = """
 ## What is missing is named
 
-How `netinit apply` failed where it could not program. Without address sets nothing fails: each network gets a rule.
+The exit code and error of `netinit apply` where it could not program. Without address sets nothing fails: each network gets a rule.
 """
 SETS = "ip_set"
 
@@ -153,11 +152,20 @@ def write_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def _sum_up(place: str, backends: str, doctor: str, *cells: str) -> str:
+    """An item for places and backends with equal answers; features without a test there are left out."""
+    ended: dict[str, list[str]] = {}
+    for feature, cell in zip(FEATURES, cells, strict=True):
+        if cell != "–":
+            ended.setdefault(cell, []).append(feature)
+    return "; ".join((f"- {place} ({backends}): {doctor}", *(f"{cell}: {', '.join(features)}" for cell, features in ended.items())))
+
+
 def render(places: Iterable[Place]) -> str:
     """The page."""
     kept = list(places)
-    works = write_table(("place", "backend", "doctor", *FEATURES), merge(row for place in kept for row in rows_of(place)))
+    works = "".join(f"{_sum_up(*row)}\n" for row in merge(row for place in kept for row in rows_of(place)))
     skips = "".join(f"\nSkipped: {reason}\n" for reason in dict.fromkeys(reason for place in kept for reason in skips_of(place)))
-    lacking = write_table(("place", "backend", "exit code, error"), merge(row for place in kept for row in failures_of(place)))
+    lacking = "".join(f"- {place} ({backends}): {said}\n" for place, backends, said in merge(row for place in kept for row in failures_of(place)))
     versions = write_table(("place", "kernel", "iptables", "nft", "ipset", "Python"), merge(row for place in kept for row in versions_of(place)))
     return f"{HEAD}\n{works}{skips}{LACKS}\n{lacking}\n## Versions\n\n{versions}"

@@ -26,13 +26,19 @@ def test_every_kind_of_part_is_in_the_documentation():
     assert {"options", "commands", "command apply", "output", "findings", "functions", "flags of kuma"} <= found
 
 
-def test_the_table_has_every_option_once_in_rows_of_equal_length():
-    rows = [line for line in reference.render_options().splitlines() if line.startswith("|")]
-    assert {row.count("|") for row in rows} == {4, 3}
+def test_the_lists_have_every_option_once_with_its_names():
+    items = [line for line in reference.render_options().splitlines() if line.startswith("- ")]
+    assert len(items) == len(FLAGS)
     for flag in FLAGS:
-        (row,) = [row for row in rows if f"`{flag.field}` |" in row]
-        assert f"`{flag.label}`" in row
-        assert all(f"`{name}`" in row for name in flag.variables), row
+        (item,) = [item for item in items if f"`{flag.label}`" in item.split(": ")[0]]
+        assert all(f"`{name}`" in item for name in reference.list_names(flag)), item
+
+
+def test_names_are_left_out_where_they_follow_from_the_flag():
+    flags = {flag.long: reference.list_names(flag) for flag in FLAGS}
+    assert flags["log-rules"] == ()
+    assert flags["istio-inbound-ports"] == ("ISTIO_INBOUND_PORTS", "inbound_ports")
+    assert flags["host-probe-address"] == ("NETINIT_HOST_PROBE_ADDRESS", "host_probe_addresses")
 
 
 def test_every_command_has_a_page_with_its_own_options_alone():
@@ -43,10 +49,10 @@ def test_every_command_has_a_page_with_its_own_options_alone():
     assert "[all options of the rules](../options.md)" in text
 
 
-def test_a_page_of_a_group_has_a_row_for_each_of_its_commands_and_shared_options_once():
+def test_a_page_of_a_group_has_an_item_for_each_of_its_commands_and_shared_options_once():
     text = reference.render_command("kubectl")
-    assert "| `verify` | Compare a pod's live rules" in text
-    assert text.count("`--agent-namespace NAME`") == 1
+    assert "- `verify`: Compare a pod's live rules" in text
+    assert text.count("`--agent-namespace`") == 1
 
 
 def test_only_what_stands_between_the_comments_is_renewed():
