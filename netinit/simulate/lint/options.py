@@ -69,11 +69,11 @@ def _captures_nothing(options: Options) -> Iterator[Finding]:
     """Options under which the rules capture nothing."""
     inbound = options.inbound_ports and options.inbound_mode != NONE
     if not (inbound or options.outbound_cidrs or options.outbound_ports or options.redirect_dns or options.cleanup_only):
-        yield idle(
-            "-b and -i",
-            "neither inbound ports nor outbound networks are given, so no connection of an application is captured; add -b '*' and"
-            " -i '*'",
-        )
+        why, remedy = "neither inbound ports nor outbound networks are given", "add -b '*' and -i '*'"
+        if options.inbound_ports:
+            why, remedy = "-m NONE captures nothing inbound, and no outbound networks are given", "leave out -m NONE, or add -i '*'"
+        message = f"{why}, so no connection of an application is captured; {remedy}"
+        yield idle("-b and -i", message)
     if options.inbound_mode == TPROXY and not options.inbound_ports:
         message = "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports"
         yield idle("--istio-inbound-interception-mode", message)

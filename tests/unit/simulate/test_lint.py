@@ -218,6 +218,17 @@ def test_the_smallest_equivalent_options_are_equivalent_and_small(drawn):
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-m NONE -b *", "-m NONE captures nothing inbound, and no outbound networks are given, so no connection of an application is captured; leave out -m NONE, or add -i '*'"),
+        ("-u 1", "neither inbound ports nor outbound networks are given, so no connection of an application is captured; add -b '*' and -i '*'"),
+    ],
+)
+def test_options_that_capture_nothing_are_explained_by_those_given(line, said):
+    assert [one.message for one in lint(Options.from_argv(line.split())) if one.option == "-b and -i"] == [said]
+
+
+@pytest.mark.parametrize(
     ("line", "least"),
     [
         (SIDECAR, ["-b", "*", "-d", "15090,15021,15020", "-i", "*"]),
