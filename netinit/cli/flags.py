@@ -47,6 +47,8 @@ RULES_ELSEWHERE = (
     "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
 )
 
+TAKE_A_WHOLE_LINE = ("remove", "verify")  # these are given the line that programmed the pod, with flags of netinit alone
+
 
 class FlagCommand(click.Command):
     """A command whose callback receives `options`, built from flags, environment and defaults.
@@ -110,11 +112,12 @@ class FlagCommand(click.Command):
         return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
 
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
-        """A problem for each flag without effect here, or a note for flags of istio-iptables."""
+        """A problem for each flag without effect here, or one note for flags that a pod's command line brings with it."""
         ignored = {field: label for field, label in given.items() if not self.has_effect(field)}
         places = [label for field, label in ignored.items() if field in ANY_NAMESPACE]
         others = [label for field, label in ignored.items() if field not in ANY_NAMESPACE]
-        pasted = [label for field, label in ignored.items() if label in others and Options.flag(field).group == OF_ISTIO]
+        known = self.name in TAKE_A_WHOLE_LINE
+        pasted = [label for field, label in ignored.items() if label in others and (known or Options.flag(field).group == OF_ISTIO)]
         if pasted:
             from netinit.cli.console import note
 
