@@ -172,7 +172,7 @@ def _set_payload(found: Found, registers: Registers, family: Family | None) -> T
     base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
     header = "network" if base == NETWORK_HEADER else "transport"
     text = f"write {length} bytes at {offset} of the {header} header"
-    value = _constant(registers, found.get(1))
+    value = _constant(registers, found.get(5))  # NFTA_PAYLOAD_SREG
     if base == NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
     if value and base == NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
