@@ -40,11 +40,11 @@ SIDECAR = (
     "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15090,15021,15020",
 )  # fmt: skip
 BUDGETS = {  # (backend, figure, excluded networks) -> greatest ratio of processor time to the floor
-    ("iptables-nft", "first", 0): 3.5,
-    ("iptables-nft", "second", 0): 3.1,
+    ("iptables-nft", "first", 0): 3.7,
+    ("iptables-nft", "second", 0): 3.3,
     ("iptables-nft", "first", 1000): 8.0,
     ("iptables-nft", "second", 1000): 8.0,
-    ("nftables", "first", 0): 2.8,
+    ("nftables", "first", 0): 2.9,
     ("nftables", "second", 0): 2.8,
     ("nftables", "remove", 0): 2.5,
 }

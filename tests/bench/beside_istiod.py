@@ -102,7 +102,6 @@ def main():
         own = ("injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio", "injection.nativeSidecars=auto")
         _, trees = plane.install(*own)
         registration = next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration")
-        del registration["metadata"]["labels"]["istio.io/rev"]  # istiod writes its bundle into the webhooks of its own revision
         plane.apply(registration)
         registered = registration["metadata"]["name"]
         with Replica(plane, ADDRESSES[0], trees=trees, folder=name, more=["--log_output_level=warn"]) as replica:
