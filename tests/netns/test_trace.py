@@ -270,7 +270,7 @@ def test_a_foreign_table_of_the_traces_name_whose_policy_drops_is_not_taken_for_
 
 @pytest.mark.parametrize(
     ("rule", "verdict"),
-    [("tcp dport 80 drop", "dropped"), ("meta mark set 1339", "captured"), ("tcp dport set 81", "unknown"), ("tcp dport 80 redirect to :1", "direct")],
+    [("tcp dport 80 drop", "dropped"), ("meta mark set 1339", "captured"), ("tcp dport set 81", "captured"), ("tcp checksum set 0", "unknown"), ("tcp dport 80 redirect to :1", "direct")],
 )
 def test_a_foreign_table_that_takes_the_traces_name_is_not_taken_for_it(pod, rule, verdict):
     apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
