@@ -60,7 +60,8 @@ class FlagCommand(click.Command):
     `shows` lists the flags with an effect, for the help. Rule flags are summarised in one line (`rules`: listed;
     rules=None: without effect and omitted). For classes other than Options the help has every flag except `hides`, and
     no rule flags. A flag without effect is an error; one of istio-iptables, which may be pasted from a pod's command
-    line, only causes a note. With `judges_all` all flags but the namespace's have an effect.
+    line, only causes a note, and so does every flag of `remove` and `verify`. With `judges_all` all flags but the
+    namespace's have an effect.
     """
 
     def __init__(

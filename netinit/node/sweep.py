@@ -105,18 +105,22 @@ class Sweeper:
         """Check these pods, and repair each as the settings say."""
         wanted = [(pod, options) for pod in pods if (options := self._options_of(pod))]
         paths = await self._find_namespaces([pod for pod, _ in wanted])
+        cgroups = await self._find_cgroups([pod for pod, _ in wanted])
         turn = asyncio.Semaphore(_AT_ONCE)
 
         async def look(pod: NodePod, options: tuple[Options, ...]) -> SweptPod:
             async with turn:
-                return await self._look(pod, options, paths.get(pod.uid, ""))
+                return await self._look(pod, options, paths.get(pod.uid, ""), cgroups.get(pod.uid, ""))
 
         return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
 
     async def check_after_change(self, pod: NodePod, path: str) -> bool:
         """Check a pod after a change; return whether its rules were missing or differed."""
         options = self._options_of(pod)
-        return bool(options) and (await self._look(pod, options, path)).state in (DRIFTED, BARE)
+        if not options:
+            return False
+        cgroups = await self._find_cgroups([pod])
+        return (await self._look(pod, options, path, cgroups.get(pod.uid, ""))).state in (DRIFTED, BARE)
 
     async def check_connections(self, pod: NodePod, path: str) -> bool:
         """Report the open connections of a pod that bypass the proxy, at most once a minute; those are not repaired: False."""
@@ -154,9 +158,9 @@ class Sweeper:
             for watcher in self.watchers if finding.path else ():
                 watcher.add(finding.pod.uid, finding.path)
 
-    async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str) -> SweptPod:
+    async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str) -> SweptPod:
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):
-            finding = await self._examine(pod, options, path)
+            finding = await self._examine(pod, options, path, cgroup)
             await self._answer(finding)
             return finding
 
@@ -192,19 +196,19 @@ class Sweeper:
         )
         return {names[uid]: path for uid, path in found.items()}
 
-    async def _find_cgroup(self, pod: NodePod) -> str:
-        uids = [uid for uid in (pod.static_uid, pod.uid) if uid]
-        found = await asyncio.to_thread(find_cgroups, uids, self.settings.cgroup_folder)
-        return next(iter(found.values()), "")
+    async def _find_cgroups(self, pods: Iterable[NodePod]) -> dict[str, str]:
+        """Return the paths of the pods' cgroups, by uid: one walk of the tree for all of them."""
+        names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
+        found = await asyncio.to_thread(find_cgroups, names, self.settings.cgroup_folder)
+        return {names[uid]: path for uid, path in found.items()}
 
     # ---- one pod
 
-    async def _examine(self, pod: NodePod, candidates: tuple[Options, ...], path: str) -> SweptPod:
+    async def _examine(self, pod: NodePod, candidates: tuple[Options, ...], path: str, cgroup: str) -> SweptPod:
         if not path and pod.exit_code == UNCAPTURED:
             return SweptPod(pod, BARE, "its validation ended with 126")
         if not path:
             return SweptPod(pod, UNKNOWN, "its namespace is not found")
-        cgroup = await self._find_cgroup(pod)
         best: tuple[JobResult, Options] | None = None
         for options in candidates:
             job = Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path, cgroup_folder=self.settings.cgroup_folder, cgroup=cgroup)

@@ -48,11 +48,11 @@ def look(options: Options, plan: Plan) -> Findings | None:
     return judge(suspects, sockets, options, plan)
 
 
-def find_bypassing(options: Options, plan: Plan) -> tuple[OlderConnection, ...]:
-    """Return the open TCP connections of this namespace that the plan captures and that go past the proxy. Raises OSError.
+def find_bypassing(options: Options, plan: Plan) -> tuple[tuple[OlderConnection, ...], int]:
+    """Return the open TCP connections that the plan captures and that go past the proxy, and how many were not judged.
 
     At most MOST_JUDGED are simulated. A socket does not show its group: where the proxy may be root and has its group alone
-    (TPROXY), sockets of root count only if the processes that hold them are visible.
+    (TPROXY), sockets of root count only if the processes that hold them are visible. Raises OSError.
     """
     from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
     from netinit.kernel.processes import find_groups
@@ -60,12 +60,14 @@ def find_bypassing(options: Options, plan: Plan) -> tuple[OlderConnection, ...]:
     from netinit.pods.older_connections import find_older
 
     sockets = list_tcp()
-    suspects = [one for one in sockets if may_bypass(one, options)][:MOST_JUDGED]
+    suspects = [one for one in sockets if may_bypass(one, options)]
+    unjudged = max(len(suspects) - MOST_JUDGED, 0)
+    suspects = suspects[:MOST_JUDGED]
     if options.inbound_mode == TPROXY:
         known = find_groups(frozenset(one.inode for one in suspects if one.uid == 0))
         suspects = [one for one in suspects if one.uid or one.inode in known]
     with Netlink(NETLINK_NETFILTER) as tracking:
-        return tuple([one for one in find_older(suspects, sockets, options, plan, tracking) if one.passes])
+        return tuple([one for one in find_older(suspects, sockets, options, plan, tracking) if one.passes]), unjudged
 
 
 def has_sockets() -> bool:

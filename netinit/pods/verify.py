@@ -58,13 +58,19 @@ def find_bypassing(options: Options) -> tuple[str, ...]:
 
 def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
     try:
-        found = reset_connections.find_bypassing(options, plan)
+        found, unjudged = reset_connections.find_bypassing(options, plan)
     except OSError as error:
         raise BackendUnavailableError(f"the kernel does not list open connections: {error.strerror or error}") from None
     for one in found:
         yield Difference(
             kind=BYPASSING, where="IPv4" if len(one.found.local[0]) == IPV4.bits // 8 else "IPv6", rule=f"connection {one}",
             purpose="the plan captures it, but it goes past the proxy until it ends", origin="an open connection",
+        )  # fmt: skip
+    if unjudged:
+        yield Difference(
+            kind=BYPASSING, where="IPv4 and IPv6", rule=f"{unjudged} more connections",
+            purpose=f"whether they go past the proxy is unknown: at most {reset_connections.MOST_JUDGED} are judged",
+            origin="open connections",
         )  # fmt: skip
 
 

@@ -15,6 +15,10 @@ import pytest
 
 from conversations import converse
 from netinit.lab import PROXY_ID
+from netinit.options import Options
+from netinit.pods import reset_connections
+from netinit.pods.verify import verify as verify_rules
+from netinit.rules.model import BYPASSING
 from node_agent import Api, Node, make_validated_pod, record
 from prefork import Running
 from programming import run_tool
@@ -48,6 +52,19 @@ def skip(pod, verb):
 
 def verify(pod, *words):
     return run_tool(pod, "verify", *RULES, *words)
+
+
+def test_connections_beyond_those_that_are_judged_are_unknown_and_not_fine(programmed, monkeypatch):
+    monkeypatch.setattr(reset_connections, "MOST_JUDGED", 1)
+    with contextlib.ExitStack() as stack:
+        for port in (PORT, PORT + 1):
+            with passing(stack, programmed, port=port) as made:
+                assert made.fate == ("ok", "ok")
+        with programmed.entered():
+            report = verify_rules(Options.from_argv([*RULES, "--host-network"], {}), connections=True)
+        kinds = [(one.kind, one.rule.split()[1:]) for one in report.differences]
+        assert (BYPASSING, ["more", "connections"]) in kinds, report.differences
+        assert len(kinds) == 2, "one is judged, and the other one is named as not judged"
 
 
 def test_a_connection_that_goes_past_the_proxy_is_a_difference_on_request_alone(programmed):
