@@ -21,6 +21,7 @@ __all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "TreeBuilder", "as_key
 
 MAX_DEPTH = 200
 """Nesting of a document. Real ones stay below 40; the deepest CustomResourceDefinitions reach about 60."""
+TOO_DEEP = "exceeded maximum nesting depth"  # libyaml since 0.2.6, in PyYAML since 6.0.4
 MAX_NODES = 2_000_000
 """Nodes of a stream, about 60 MB of YAML."""
 MAX_ALIASED_NODES = 100_000
@@ -218,6 +219,8 @@ def scan(text: str) -> Iterator[Any]:
         while (event := reader.get_event()) is not None:
             yield event
     except yaml.MarkedYAMLError as error:
+        if error.problem == TOO_DEEP:  # libyaml reads ahead and refuses 1,000 levels before their events arrive
+            error.context, error.problem = None, f"nested deeper than {MAX_DEPTH} levels"
         what = ", ".join(part for part in (error.context, error.problem) if part)
         raise ParseError(f"{_at(error.problem_mark or error.context_mark)}: {what[:200]}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
