@@ -33,11 +33,24 @@ class Installation:
         self._metrics = metrics
         self._log = log
         name = f"metadata.name={settings.daemon_set}"
-        self._cache = Cache(client, DAEMON_SETS, settings.namespace, fields=name, keep=lambda tree: not _is_deleted(tree))
+        self._cache = Cache(
+            client, DAEMON_SETS, settings.namespace, fields=name, keep=lambda tree: not _is_deleted(tree), changed=self._note_deletion
+        )
+        self._has_seen_deletion = False
 
     async def watch(self) -> None:
         """Watch the DaemonSet, to notice its deletion in time."""
         await self._cache.run()
+
+    def _note_deletion(self) -> None:
+        """Log once that the watch has seen the deletion, which decides what the agent does when it ends."""
+        is_deleted = self._is_seen_deleted()
+        if is_deleted and not self._has_seen_deletion:
+            self._log.event("info", "the DaemonSet does not exist: the plugin is removed when this agent ends")
+        self._has_seen_deletion = is_deleted
+
+    def _is_seen_deleted(self) -> bool:
+        return self._cache.synced and self._cache.get(self.settings.daemon_set, self.settings.namespace) is None
 
     async def keep(self) -> None:
         """Check the installation periodically and repair it."""
@@ -87,7 +100,7 @@ class Installation:
         that are not captured.
         """
         name, namespace = self.settings.daemon_set, self.settings.namespace
-        if self._cache.synced and self._cache.get(name, namespace) is None:  # also if the agent's permissions have been deleted since
+        if self._is_seen_deleted():  # also if the agent's permissions have been deleted since
             return True
         try:
             async with asyncio.timeout(_SECONDS_TO_ASK):
