@@ -22,6 +22,7 @@ from netinit.rules.model import OWNED_CHAINS, TABLES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Self
 
     from netinit.base.snapshot import LegacyTable
     from netinit.kernel.netlink import NftChain
@@ -60,6 +61,10 @@ class HeldFamily(Record):
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
         """Whether the rules are exactly the plan's, byte for byte as iptables programs them."""
         raise NotImplementedError
+
+    def without_counters(self) -> Self:
+        """Return the rules with their counters at zero; the rules themselves where they hold none."""
+        return self
 
     @property
     def has_chains_of_ours(self) -> bool:
@@ -106,12 +111,21 @@ class HeldNft(HeldFamily):
                 return False
         return False
 
+    def without_counters(self) -> Self:
+        from netinit.rules.expressions.building import settle
+
+        settled = {
+            place: [{**one, NFTA_RULE_EXPRESSIONS: settle(one.get(NFTA_RULE_EXPRESSIONS, b""))} for one in rules]
+            for place, rules in self.rules.items()
+        }
+        return self.replace(rules=settled)
+
     def decode(self) -> Listing:
         from netinit.base.snapshot import NftRule
         from netinit.rules.expressions.reading import References
         from netinit.rules.live_listing import list_nft, policy_of
 
-        number = _number_of(self.family)
+        number = number_of(self.family)
         policies: dict[str, dict[str, str]] = {}
         for chain in self.chains:
             policy = policy_of(chain.name, hooked=chain.hooked, accepts=chain.accepts)
@@ -145,6 +159,11 @@ class HeldLegacy(HeldFamily):
         }
         return self.accepts and planned == {place: entries for place, entries in self.rules.items() if entries}
 
+    def without_counters(self) -> Self:
+        from netinit.rules.xtables.tables import clear_counters
+
+        return self.replace(tables=tuple([clear_counters(one) for one in self.tables]))  # a TableEntry has none
+
     def decode(self) -> Listing:
         from netinit.rules.live_listing import list_legacy
 
@@ -155,7 +174,8 @@ if TYPE_CHECKING:
     Held = tuple[HeldFamily, ...]
 
 
-def _number_of(family: Family) -> int:
+def number_of(family: Family) -> int:
+    """Return the number of nf_tables' family that has the tables of iptables-nft."""
     return IPV4_TABLES if family is IPV4 else IPV6_TABLES
 
 
@@ -174,7 +194,7 @@ def read_nft(families: tuple[Family, ...]) -> Held:
 
 
 def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
-    number = _number_of(family)
+    number = number_of(family)
     known = tuple([chain for chain in chains if chain.family == number and chain.table in KNOWN_TABLES])
     _check_size(family, sum([chain.uses for chain in known]))
     rules: dict[Place, list[dict[int, bytes]]] = {(one.table, one.name): [] for one in known}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posix
 
+from netinit.backends import Change
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import Family
@@ -16,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.backends import Change
     from netinit.backends.kernel_comparison import Held
+    from netinit.kernel.nf_tables import Message
 
 LOCKED_STATUS = 4
 FAMILIES_OF_IPTABLES = (IPV4_TABLES, IPV6_TABLES)
@@ -78,6 +79,13 @@ class RestoreBackend(XtablesBackend):
         )
 
 
+class NftRemoval(Change):
+    """A removal by netlink: `deletions` by family, which delete `freed` rules of built-in chains."""
+
+    deletions: tuple[tuple[int, Message], ...]
+    freed: dict[tuple[int, str, str], int]  # by family, table and chain
+
+
 class NftVariant(RestoreBackend):
     """iptables on nf_tables."""
 
@@ -106,7 +114,12 @@ class NftVariant(RestoreBackend):
         from netinit.kernel.empty_tables import find_parts, remove_empty  # not needed on a first run
 
         parts = find_parts(TABLES, OWNED_CHAINS)
-        super().commit(change)
+        if isinstance(change, NftRemoval):
+            from netinit.backends import nft_removal
+
+            nft_removal.commit(change, parts)
+        else:
+            super().commit(change)
         remove_empty(parts)
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:

@@ -206,7 +206,7 @@ def remove(
             raise nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
-        removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
+        removals = [(holder.backend, holder.state.removal(plan)) for holder in holders]
         with Transaction(signals) as run:
             for backend, _ in removals:
                 run.hold(backend.lock())

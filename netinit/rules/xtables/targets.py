@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from struct import unpack_from
 
 from netinit.base.net import FULL_MASK, IPV4, Family, text_of
@@ -13,8 +12,13 @@ from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, Save
 from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import UNREACHABLE, WARNING
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reader = Callable[[bytes, Family], "Target | None"]
+
 NOTRACK = 1  # XT_CT_NOTRACK
-Reader = Callable[[bytes, Family], "Target | None"]
 
 
 def decode_target(name: str, revision: int, info: bytes, family: Family) -> Target:

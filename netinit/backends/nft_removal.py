@@ -1,0 +1,119 @@
+"""Delete our rules of iptables-nft by netlink, in one transaction for both families; no program is started.
+
+Rules are deleted by handle, which the kernel never gives to another rule: where somebody has replaced a rule meanwhile,
+the transaction fails and changes nothing. Our chains are deleted with everything in them.
+
+Most pods have nothing else in the built-in chains than jumps to our chains, which show whose they are. Only other rules
+are decoded.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.backends.kernel_comparison import HeldNft, number_of
+from netinit.backends.restore import NftRemoval
+from netinit.base.errors import ApplyError
+from netinit.kernel.empty_tables import OwnPart, find_empty
+from netinit.kernel.netlink import (
+    NFTA_CHAIN_NAME,
+    NFTA_CHAIN_TABLE,
+    NFTA_RULE_CHAIN,
+    NFTA_RULE_EXPRESSIONS,
+    NFTA_RULE_HANDLE,
+    NFTA_RULE_TABLE,
+    attribute,
+    read_attributes,
+    read_expressions,
+    read_name,
+)
+from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NfTables, name
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from netinit.backends.iptables import XtablesState
+    from netinit.kernel.nf_tables import Message
+    from netinit.rules.model import Plan
+
+    Rules = dict[tuple[str, str], list[dict[int, bytes]]]  # ours by table and built-in chain
+
+NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT, NFTA_VERDICT_CHAIN = 2, 2, 2
+CHANGED = (2, 16)  # ENOENT, EBUSY: a rule was replaced, or a foreign one jumps to our chains
+
+
+def find_removal(state: XtablesState, plan: Plan) -> NftRemoval:
+    """Return the deletion of every rule of ours. Raises ApplyError if foreign rules jump to our chains."""
+    held = [one for one in state.held if isinstance(one, HeldNft)]
+    found = [_find_jumps(one) for one in held]
+    ours = [one for one in found if one is not None]
+    if len(ours) < len(held):
+        ours = _find_by_listing(state, plan, held)
+    deletions: list[tuple[int, Message]] = []
+    for one, rules in zip(held, ours, strict=True):
+        deletions += [(number_of(one.family), message) for message in _write(one, rules)]
+    freed = {
+        (number_of(one.family), *place): len(found) for one, rules in zip(held, ours, strict=True) for place, found in rules.items()
+    }
+    return NftRemoval(
+        scripts={one.family.name: "" for one in held}, before=state, plan=plan, deletions=tuple(deletions), freed=freed
+    )
+
+
+def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
+    """Commit the removal, with what it leaves empty of `parts` if nothing has come into use. Raises ApplyError."""
+    try:
+        with NfTables() as link:
+            empty = find_empty(parts, change.freed, OWNED_CHAINS)
+            refused = link.commit_all([*change.deletions, *empty])
+            if refused and empty:
+                refused = link.commit_all(change.deletions)
+    except OSError as error:
+        raise ApplyError(f"iptables-nft: its rules cannot be deleted: {error.strerror}") from None
+    if refused:
+        number = refused[0].number
+        why = "they have changed meanwhile, or foreign rules jump to them" if number in CHANGED else posix.strerror(number)
+        raise ApplyError(f"iptables-nft: netinit's rules cannot be deleted: {why}")
+
+
+def _find_jumps(held: HeldNft) -> Rules | None:
+    """Return the rules that jump to our chains; None if there are others, which must be decoded."""
+    found: Rules = {}
+    for (table, chain), rules in held.rules.items():
+        if chain in OWNED_CHAINS or not rules:
+            continue
+        if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(one) for one in rules):
+            return None
+        found[table, chain] = rules
+    return found
+
+
+def _jumps_to_ours(rule: dict[int, bytes]) -> bool:
+    """Whether the rule's only verdict is a jump to a chain of ours."""
+    expressions = read_expressions(rule.get(NFTA_RULE_EXPRESSIONS, b""))
+    verdicts = [found for named, found in expressions if named == b"immediate"]
+    if len(verdicts) != 1 or expressions[-1][0] != b"immediate":
+        return False
+    verdict = read_attributes(read_attributes(verdicts[0].get(NFTA_IMMEDIATE_DATA, b""), 0).get(NFTA_DATA_VERDICT, b""), 0)
+    return read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")) in OWNED_CHAINS
+
+
+def _find_by_listing(state: XtablesState, plan: Plan, held: list[HeldNft]) -> list[Rules]:
+    owned = state.compare_rules(plan).find_owned()
+    return [
+        {place: [one.rules[place][index] for index in indexes] for place, indexes in owned[one.family].items()} for one in held
+    ]
+
+
+def _write(held: HeldNft, ours: Rules) -> Iterator[Message]:
+    for (table, chain), rules in ours.items():
+        place = attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
+        for one in rules:
+            yield NFT_MSG_DELRULE, 0, place + attribute(NFTA_RULE_HANDLE, one[NFTA_RULE_HANDLE])
+    chains = [place for place in held.rules if place[1] in OWNED_CHAINS]
+    for table, chain in chains:  # all of their rules first: they jump to one another
+        yield NFT_MSG_DELRULE, 0, attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
+    for table, chain in chains:
+        yield NFT_MSG_DELCHAIN, 0, attribute(NFTA_CHAIN_TABLE, name(table)) + attribute(NFTA_CHAIN_NAME, name(chain))
