@@ -52,7 +52,7 @@ class XtablesState(State):
         if self.of_nf_tables:
             from netinit.backends.nft_removal import find_removal  # only where rules are deleted
 
-            return find_removal(self, plan)
+            return find_removal(self, self.held, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
         return self.compare_rules(plan).removal()
 
     def without_counters(self) -> State | None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import posix
 
+from netinit.backends import Change
 from netinit.backends.kernel_comparison import HeldNft, number_of
-from netinit.backends.restore import NftRemoval
 from netinit.base.errors import ApplyError
 from netinit.kernel.empty_tables import OwnPart, find_empty
 from netinit.kernel.netlink import (
@@ -32,10 +32,12 @@ from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from netinit.backends.iptables import XtablesState
+    from netinit.backends import State
+    from netinit.base.net import Family
     from netinit.kernel.nf_tables import Message
+    from netinit.rules.iptables.ownership import Owned
     from netinit.rules.model import Plan
 
     Rules = dict[tuple[str, str], list[dict[int, bytes]]]  # ours by table and built-in chain
@@ -44,13 +46,25 @@ NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT, NFTA_VERDICT_CHAIN = 2, 2, 2
 CHANGED = (2, 16)  # ENOENT, EBUSY: a rule was replaced, or a foreign one jumps to our chains
 
 
-def find_removal(state: XtablesState, plan: Plan) -> NftRemoval:
-    """Return the deletion of every rule of ours. Raises ApplyError if foreign rules jump to our chains."""
-    held = [one for one in state.held if isinstance(one, HeldNft)]
+class NftRemoval(Change):
+    """A removal by netlink: `deletions` by family, which delete `freed` rules of built-in chains."""
+
+    deletions: tuple[tuple[int, Message], ...]
+    freed: dict[tuple[int, str, str], int]  # by family, table and chain
+
+
+def find_removal(state: State, held: Sequence[HeldNft], plan: Plan, find_owned: Callable[[], dict[Family, Owned]]) -> NftRemoval:
+    """Return the deletion of every rule of ours; `find_owned` decodes the rules.
+
+    Raises ApplyError if foreign rules jump to our chains.
+    """
     found = [_find_jumps(one) for one in held]
     ours = [one for one in found if one is not None]
     if len(ours) < len(held):
-        ours = _find_by_listing(state, plan, held)
+        owned = find_owned()
+        ours = [
+            {place: [one.rules[place][index] for index in indexes] for place, indexes in owned[one.family].items()} for one in held
+        ]
     deletions: list[tuple[int, Message]] = []
     for one, rules in zip(held, ours, strict=True):
         deletions += [(number_of(one.family), message) for message in _write(one, rules)]
@@ -98,13 +112,6 @@ def _jumps_to_ours(rule: dict[int, bytes]) -> bool:
         return False
     verdict = read_attributes(read_attributes(verdicts[0].get(NFTA_IMMEDIATE_DATA, b""), 0).get(NFTA_DATA_VERDICT, b""), 0)
     return read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")) in OWNED_CHAINS
-
-
-def _find_by_listing(state: XtablesState, plan: Plan, held: list[HeldNft]) -> list[Rules]:
-    owned = state.compare_rules(plan).find_owned()
-    return [
-        {place: [one.rules[place][index] for index in indexes] for place, indexes in owned[one.family].items()} for one in held
-    ]
 
 
 def _write(held: HeldNft, ours: Rules) -> Iterator[Message]:

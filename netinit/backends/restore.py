@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import Change
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import Family
@@ -17,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from netinit.backends import Change
     from netinit.backends.kernel_comparison import Held
-    from netinit.kernel.nf_tables import Message
 
 LOCKED_STATUS = 4
 FAMILIES_OF_IPTABLES = (IPV4_TABLES, IPV6_TABLES)
@@ -79,13 +78,6 @@ class RestoreBackend(XtablesBackend):
         )
 
 
-class NftRemoval(Change):
-    """A removal by netlink: `deletions` by family, which delete `freed` rules of built-in chains."""
-
-    deletions: tuple[tuple[int, Message], ...]
-    freed: dict[tuple[int, str, str], int]  # by family, table and chain
-
-
 class NftVariant(RestoreBackend):
     """iptables on nf_tables."""
 
@@ -111,12 +103,11 @@ class NftVariant(RestoreBackend):
         if not change.before.ours:
             super().commit(change)
             return
-        from netinit.kernel.empty_tables import find_parts, remove_empty  # not needed on a first run
+        from netinit.backends import nft_removal  # not needed on a first run
+        from netinit.kernel.empty_tables import find_parts, remove_empty
 
         parts = find_parts(TABLES, OWNED_CHAINS)
-        if isinstance(change, NftRemoval):
-            from netinit.backends import nft_removal
-
+        if isinstance(change, nft_removal.NftRemoval):
             nft_removal.commit(change, parts)
         else:
             super().commit(change)
