@@ -8,34 +8,7 @@ from sys import byteorder
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family, Network
 from netinit.base.records import Record
-from netinit.rules.expressions.numbers import (
-    CT_DIRECTION,
-    CT_MARK,
-    CT_STATE,
-    CT_STATUS,
-    ETHERTYPES,
-    FIB_ADDRTYPE,
-    FIB_DADDR,
-    FIB_SADDR,
-    FIELDS,
-    INTERFACE_NAME,
-    META_IIF,
-    META_IIFNAME,
-    META_L4PROTO,
-    META_MARK,
-    META_NFPROTO,
-    META_OIF,
-    META_OIFNAME,
-    META_PROTOCOL,
-    META_SKGID,
-    META_SKUID,
-    NETWORK_HEADER,
-    PORTS,
-    STATES,
-    STATUSES,
-    TCP_FLAGS_AT,
-    TRANSPORT_HEADER,
-)
+from netinit.rules.expressions import numbers
 from netinit.rules.expressions.registers import CT, FIB, META, PAYLOAD, Operand
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
@@ -103,10 +76,10 @@ def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
         return None
     number = int.from_bytes(value, "big")
     chosen = None
-    if operand.key == (META_NFPROTO,) and len(value) == 1:
+    if operand.key == (numbers.META_NFPROTO,) and len(value) == 1:
         chosen = next((one for one in FAMILIES if one.number == number), None)
-    elif operand.key == (META_PROTOCOL,) and len(value) == 2:  # noqa: PLR2004 - an ethertype's
-        chosen = ETHERTYPES.get(number)
+    elif operand.key == (numbers.META_PROTOCOL,) and len(value) == 2:  # noqa: PLR2004 - an ethertype's
+        chosen = numbers.ETHERTYPES.get(number)
     if chosen is None:
         return None
     return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
@@ -117,9 +90,9 @@ def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
     base, offset = operand.key
     if operand.xor.strip(b"\0") or operand.swapped:
         return None
-    if base == NETWORK_HEADER and known.family:
+    if base == numbers.NETWORK_HEADER and known.family:
         return _network_header(compared, int(offset), known.family)
-    if base == TRANSPORT_HEADER and known.protocol in ("tcp", "udp"):
+    if base == numbers.TRANSPORT_HEADER and known.protocol in ("tcp", "udp"):
         return _transport_header(compared, int(offset), known.protocol)
     return None
 
@@ -128,12 +101,12 @@ def _network_header(compared: RegisterTest, offset: int, family: Family) -> list
     length = compared.operand.length
     if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
         return []  # the version, which the family has already said
-    for start, size, what in FIELDS[family]:
+    for start, size, what in numbers.FIELDS[family]:
         if start == offset and length <= size:
             if what == "protocol":
                 return _protocol(compared, Known(families=(family,), devices={}))
             return _address(compared, family, Source if what == "source" else Destination)
-    return _split(compared, offset, [(start, size) for start, size, _ in FIELDS[family]], family)
+    return _split(compared, offset, [(start, size) for start, size, _ in numbers.FIELDS[family]], family)
 
 
 def _split(
@@ -194,16 +167,16 @@ def networks_between(low: int, high: int, family: Family) -> list[Network]:
 
 def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> list[Match] | None:
     operand = compared.operand
-    if protocol == "tcp" and (offset, operand.length) == (TCP_FLAGS_AT, 1):
+    if protocol == "tcp" and (offset, operand.length) == (numbers.TCP_FLAGS_AT, 1):
         return _tcp_flags(compared)
-    for start, size, is_source in PORTS:
+    for start, size, is_source in numbers.PORTS:
         if (offset, operand.length) == (start, size) and not operand.mask:
             ports = tuple([
                 low if low == high else (low, high)
                 for low, high in ((int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges)
             ])
             return [Port(protocol=protocol, ports=ports, source=is_source, negated=compared.negated)]
-    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in PORTS], None, protocol)
+    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], None, protocol)
 
 
 def _tcp_flags(compared: RegisterTest) -> list[Match] | None:
@@ -233,10 +206,10 @@ def _interface(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest
             name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
             if compared.operand.mask or not name or b"\0" in low.rstrip(b"\0"):
                 return None
-            if low == high and len(low) < INTERFACE_NAME and not low.endswith(b"\0"):  # only a prefix is compared
+            if low == high and len(low) < numbers.INTERFACE_NAME and not low.endswith(b"\0"):  # only a prefix is compared
                 name = f"{name}+"
             elif low != high:
-                if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != INTERFACE_NAME:
+                if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != numbers.INTERFACE_NAME:
                     return None
                 name = f"{name}+"
             names.append(name)
@@ -297,7 +270,7 @@ def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
 
 
 def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
-    by_bit = {bit: name for name, bit in STATES}
+    by_bit = {bit: name for name, bit in numbers.STATES}
     if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
         bits = 0
         for low, high in compared.ranges:
@@ -309,14 +282,14 @@ def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
         asked = _bits(compared)
     if asked is None or asked[0] & ~sum(by_bit):
         return None
-    return [ConnectionState(states=tuple([name for name, bit in STATES if asked[0] & bit]), negated=asked[1])]
+    return [ConnectionState(states=tuple([name for name, bit in numbers.STATES if asked[0] & bit]), negated=asked[1])]
 
 
 def _status(compared: RegisterTest, _: Known) -> list[Match] | None:
     asked = _bits(compared) if compared.operand.mask else None
-    if asked is None or asked[0] & ~sum([bit for _, bit in STATUSES]):
+    if asked is None or asked[0] & ~sum([bit for _, bit in numbers.STATUSES]):
         return None
-    return [ConnectionState(states=tuple([name for name, bit in STATUSES if asked[0] & bit]), negated=asked[1])]
+    return [ConnectionState(states=tuple([name for name, bit in numbers.STATUSES if asked[0] & bit]), negated=asked[1])]
 
 
 def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:
@@ -326,30 +299,30 @@ def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:
 
 
 def _fib(compared: RegisterTest, _: Known) -> list[Match] | None:
-    side = {FIB_SADDR: "source", FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
+    side = {numbers.FIB_SADDR: "source", numbers.FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
     if side is None or compared.operand.mask:
         return None
-    numbers = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
-    if len(numbers) < len(compared.ranges) or any(number >= len(ADDRESS_TYPES) for number in numbers):
+    codes = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
+    if len(codes) < len(compared.ranges) or any(number >= len(ADDRESS_TYPES) for number in codes):
         return None
-    types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if number in numbers])
+    types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if number in codes])
     return [AddressType(side=side, types=types, negated=compared.negated)]
 
 
 _READERS: dict[tuple[str, int | str], Callable[[RegisterTest, Known], list[Match] | None]] = {
-    (PAYLOAD, NETWORK_HEADER): _payload,
-    (PAYLOAD, TRANSPORT_HEADER): _payload,
-    (META, META_L4PROTO): _protocol,
-    (META, META_IIFNAME): _interface(InInterface),
-    (META, META_OIFNAME): _interface(OutInterface),
-    (META, META_IIF): _device(InInterface),
-    (META, META_OIF): _device(OutInterface),
-    (META, META_MARK): _mark(connection=False),
-    (META, META_SKUID): _owner("uid"),
-    (META, META_SKGID): _owner("gid"),
-    (CT, CT_STATE): _state,
-    (CT, CT_DIRECTION): _direction,
-    (CT, CT_STATUS): _status,
-    (CT, CT_MARK): _mark(connection=True),
-    (FIB, FIB_ADDRTYPE): _fib,
+    (PAYLOAD, numbers.NETWORK_HEADER): _payload,
+    (PAYLOAD, numbers.TRANSPORT_HEADER): _payload,
+    (META, numbers.META_L4PROTO): _protocol,
+    (META, numbers.META_IIFNAME): _interface(InInterface),
+    (META, numbers.META_OIFNAME): _interface(OutInterface),
+    (META, numbers.META_IIF): _device(InInterface),
+    (META, numbers.META_OIF): _device(OutInterface),
+    (META, numbers.META_MARK): _mark(connection=False),
+    (META, numbers.META_SKUID): _owner("uid"),
+    (META, numbers.META_SKGID): _owner("gid"),
+    (CT, numbers.CT_STATE): _state,
+    (CT, numbers.CT_DIRECTION): _direction,
+    (CT, numbers.CT_STATUS): _status,
+    (CT, numbers.CT_MARK): _mark(connection=True),
+    (FIB, numbers.FIB_ADDRTYPE): _fib,
 }

@@ -19,25 +19,10 @@ from netinit.rules.iptables.modules import take_module
 from netinit.rules.iptables.write import unfold
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
+from netinit.rules.xtables import structs
 from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
 from netinit.rules.xtables.names import protocol_number
-from netinit.rules.xtables.structs import (
-    ACCEPTING,
-    DROPPING,
-    ENTRY_FORMS,
-    ERROR_TARGET,
-    EXTENSION_HEADER,
-    HOOK_NAMES,
-    INVERTED_DESTINATION,
-    INVERTED_IN,
-    INVERTED_OUT,
-    INVERTED_PROTOCOL,
-    INVERTED_SOURCE,
-    NAME,
-    PROTOCOL_GIVEN,
-    RETURNING,
-    EntryForm,
-)
+from netinit.rules.xtables.structs import EntryForm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +31,7 @@ if TYPE_CHECKING:
     from netinit.rules.matches import Match
     from netinit.rules.model import Plan, Rule
 
-VERDICTS: dict[type[Target], int] = {Accept: ACCEPTING, Drop: DROPPING, Return: RETURNING}
+VERDICTS: dict[type[Target], int] = {Accept: structs.ACCEPTING, Drop: structs.DROPPING, Return: structs.RETURNING}
 STANDARD_SIZE, ERROR_SIZE = 40, 64  # struct xt_standard_target, xt_error_target
 INTERFACE_NAME = 16
 NEXT = "\0next"  # where a rule without a target goes: no chain is called so
@@ -83,18 +68,18 @@ def encode_plan(plan: Plan, family: Family, *, comments: bool = False) -> dict[s
 
 def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "") -> TableEntry:
     """One rule of iptables. ValueError where it has no match or target for it."""
-    form = ENTRY_FORMS[family.version]
+    form = structs.ENTRY_FORMS[family.version]
     rest = list(matches)
     head = _write_head(rest, target, form)
     rest = [one for one in rest if not isinstance(one, Source | Destination | InInterface | OutInterface)]
-    structs = b""
+    extensions = b""
     while rest:
         module = take_module(rest)
         asked = [one for one in module if not isinstance(one, Protocol)]
         if asked or any(isinstance(one, Protocol) and one.module for one in module):
-            structs += _extension(*encode_match(asked or module, family))
+            extensions += _extension(*encode_match(asked or module, family))
     if comment:
-        structs += _extension(*encode_comment(comment))
+        extensions += _extension(*encode_comment(comment))
     if isinstance(target, Jump):
         end, chain = _standard(0), target.chain
     elif type(target) in VERDICTS:
@@ -103,16 +88,16 @@ def encode_rule(matches: Iterable[Match], target: Target, family: Family, commen
         end, chain = _extension(*encode_target(target, family)), ""
     else:
         end, chain = _standard(0), NEXT
-    return TableEntry(data=_entry(form, head, structs, end), chain=chain)
+    return TableEntry(data=_entry(form, head, extensions, end), chain=chain)
 
 
-def _entry(form: EntryForm, head: bytes, structs: bytes, end: bytes) -> bytes:
-    offset = form.header + len(structs)
-    return (head + pack("=IHH", 0, offset, offset + len(end))).ljust(form.header, b"\0") + structs + end
+def _entry(form: EntryForm, head: bytes, extensions: bytes, end: bytes) -> bytes:
+    offset = form.header + len(extensions)
+    return (head + pack("=IHH", 0, offset, offset + len(end))).ljust(form.header, b"\0") + extensions + end
 
 
 def _extension(name: str, revision: int, info: bytes) -> bytes:
-    return pack("=H29sB", EXTENSION_HEADER + len(info), name.encode(), revision) + info
+    return pack("=H29sB", structs.EXTENSION_HEADER + len(info), name.encode(), revision) + info
 
 
 def _standard(verdict: int) -> bytes:
@@ -127,21 +112,21 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
     inverted = flags = 0
     for match in matches:
         if isinstance(match, Source | Destination):
-            at, bit = (0, INVERTED_SOURCE) if isinstance(match, Source) else (size, INVERTED_DESTINATION)
+            at, bit = (0, structs.INVERTED_SOURCE) if isinstance(match, Source) else (size, structs.INVERTED_DESTINATION)
             network = match.networks[0]
             free = (1 << form.family.bits - network.length) - 1
             head[at : at + size] = network.first.to_bytes(size, "big")
             head[at + 2 * size : at + 3 * size] = ((1 << form.family.bits) - 1 - free).to_bytes(size, "big")
         elif isinstance(match, InInterface | OutInterface):
-            at, bit = (names, INVERTED_IN) if isinstance(match, InInterface) else (names + INTERFACE_NAME, INVERTED_OUT)
+            at, bit = (names, structs.INVERTED_IN) if isinstance(match, InInterface) else (names + INTERFACE_NAME, structs.INVERTED_OUT)
             name = match.names[0].encode("utf-8", "surrogateescape")
             counted = len(name) - 1 if name.endswith(b"+") else len(name) + 1
             head[at : at + INTERFACE_NAME] = name.ljust(INTERFACE_NAME, b"\0")
             head[at + 2 * INTERFACE_NAME : at + 3 * INTERFACE_NAME] = (b"\xff" * counted).ljust(INTERFACE_NAME, b"\0")
         elif isinstance(match, Protocol):
-            bit = INVERTED_PROTOCOL
+            bit = structs.INVERTED_PROTOCOL
             pack_into("=H", head, names + 64, protocol_number(match.name))
-            flags |= PROTOCOL_GIVEN[form.family.version]
+            flags |= structs.PROTOCOL_GIVEN[form.family.version]
         else:
             continue
         inverted |= bit if match.negated else 0
@@ -163,22 +148,22 @@ def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
 
 
 def _split(table: LegacyTable) -> tuple[EntryChain, ...]:
-    form = ENTRY_FORMS[table.version]
-    hooks = {table.hook_entries[hook]: hook for hook in range(len(HOOK_NAMES)) if table.valid_hooks >> hook & 1}
+    form = structs.ENTRY_FORMS[table.version]
+    hooks = {table.hook_entries[hook]: hook for hook in range(len(structs.HOOK_NAMES)) if table.valid_hooks >> hook & 1}
     found: list[tuple[str, int, list[int]]] = []
     starts: dict[int, str] = {}
     at = 0
     while True:
         offset, size = unpack_from("=HH", table.entries, at + form.packet + 4)
-        if offset < form.header or size < offset + EXTENSION_HEADER or at + size > len(table.entries):
+        if offset < form.header or size < offset + structs.EXTENSION_HEADER or at + size > len(table.entries):
             raise ValueError(f"legacy table {table.name}: an entry of {size} bytes at {at}")
         name = _name_at(table.entries, at + offset)
         if at in hooks:
-            found.append((HOOK_NAMES[hooks[at]], hooks[at], []))
-        if name == ERROR_TARGET:
+            found.append((structs.HOOK_NAMES[hooks[at]], hooks[at], []))
+        if name == structs.ERROR_TARGET:
             if at + size == len(table.entries):
                 break
-            chain = table.entries[at + offset + EXTENSION_HEADER :][:30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+            chain = table.entries[at + offset + structs.EXTENSION_HEADER :][:30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
             starts[at + size] = chain
             found.append((chain, -1, []))
         else:
@@ -198,19 +183,19 @@ def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -
     data[form.packet + 8 : form.header] = bytes(form.header - form.packet - 8)
     chain = ""
     if not _name_at(entries, at + offset):
-        verdict = unpack_from("=i", data, offset + EXTENSION_HEADER)[0]
+        verdict = unpack_from("=i", data, offset + structs.EXTENSION_HEADER)[0]
         if verdict >= 0:
             goes_on = verdict == at + size and verdict not in starts
             if not goes_on and verdict not in starts:
                 raise ValueError(f"a jump to {verdict}, where no chain begins")
             chain = NEXT if goes_on else starts[verdict]
-            pack_into("=i", data, offset + EXTENSION_HEADER, 0)
+            pack_into("=i", data, offset + structs.EXTENSION_HEADER, 0)
     return TableEntry(data=bytes(data), chain=chain)
 
 
 def join_table(table: LegacyTable, chains: Iterable[EntryChain]) -> LegacyTable:
     """The table with these chains, in their order, counters at zero. Its hooks are those of the chains."""
-    form = ENTRY_FORMS[table.version]
+    form = structs.ENTRY_FORMS[table.version]
     placed: list[tuple[int, TableEntry]] = []
     starts: dict[str, int] = {}
     firsts, lasts = list(table.hook_entries), list(table.underflows)
@@ -228,7 +213,7 @@ def join_table(table: LegacyTable, chains: Iterable[EntryChain]) -> LegacyTable:
             if chain.hook >= 0:
                 lasts[chain.hook] = at
             at += len(entry.data)
-    placed.append((at, TableEntry(data=_entry(form, bytes(form.packet), b"", _error(ERROR_TARGET)))))
+    placed.append((at, TableEntry(data=_entry(form, bytes(form.packet), b"", _error(structs.ERROR_TARGET)))))
     blob = b"".join([_place(entry, place, form, starts) for place, entry in placed])
     return table.replace(hook_entries=tuple(firsts), underflows=tuple(lasts), entries=blob)
 
@@ -238,17 +223,17 @@ def _place(entry: TableEntry, at: int, form: EntryForm, starts: Mapping[str, int
         return entry.data
     data = bytearray(entry.data)
     offset = unpack_from("=H", data, form.packet + 4)[0]
-    pack_into("=i", data, offset + EXTENSION_HEADER, at + len(data) if entry.chain == NEXT else starts[entry.chain])
+    pack_into("=i", data, offset + structs.EXTENSION_HEADER, at + len(data) if entry.chain == NEXT else starts[entry.chain])
     return bytes(data)
 
 
 def _error(chain: str) -> bytes:
     name = chain.encode("utf-8", "surrogateescape")
-    return _extension(ERROR_TARGET, 0, name.ljust(ERROR_SIZE - EXTENSION_HEADER, b"\0"))
+    return _extension(structs.ERROR_TARGET, 0, name.ljust(ERROR_SIZE - structs.EXTENSION_HEADER, b"\0"))
 
 
 def _name_at(entries: bytes, at: int) -> str:
-    return entries[at : at + EXTENSION_HEADER][NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    return entries[at : at + structs.EXTENSION_HEADER][structs.NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
 def settle(table: LegacyTable) -> LegacyTable:

@@ -18,27 +18,13 @@ from netinit.rules.matches.context import TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import Rule
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
+from netinit.rules.xtables import structs
 from netinit.rules.xtables.matches import decode_match
 from netinit.rules.xtables.names import protocol_name
-from netinit.rules.xtables.structs import (
-    ACCEPTING,
-    DROPPING,
-    ENTRY_FORMS,
-    ERROR_TARGET,
-    EXTENSION_HEADER,
-    HOOK_NAMES,
-    INVERTED_DESTINATION,
-    INVERTED_IN,
-    INVERTED_OUT,
-    INVERTED_PROTOCOL,
-    INVERTED_SOURCE,
-    NAME,
-    RETURNING,
-    EntryForm,
-)
+from netinit.rules.xtables.structs import EntryForm
 from netinit.rules.xtables.targets import decode_target
 
-VERDICTS: dict[int, Target] = {ACCEPTING: Accept(), DROPPING: Drop(), RETURNING: Return()}
+VERDICTS: dict[int, Target] = {structs.ACCEPTING: Accept(), structs.DROPPING: Drop(), structs.RETURNING: Return()}
 
 
 class EntryRule(Record):
@@ -67,7 +53,7 @@ def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
 class _TableReader:
     def __init__(self, table: LegacyTable) -> None:
         self._entries = table.entries
-        self._form = ENTRY_FORMS[table.version]
+        self._form = structs.ENTRY_FORMS[table.version]
         self._hooks = {table.hook_entries[hook]: hook for hook in range(5) if table.valid_hooks >> hook & 1}
         self._names: dict[int, str] = {}  # of the chains, by the offset at which jumps enter them
 
@@ -91,11 +77,11 @@ class _TableReader:
                 raise IndexError(f"an entry of {following} bytes at {at}")
             name = self._name_at(at + target)
             if at in self._hooks:
-                found.append(((HOOK_NAMES[self._hooks[at]], []), True))
-            if name == ERROR_TARGET:
+                found.append(((structs.HOOK_NAMES[self._hooks[at]], []), True))
+            if name == structs.ERROR_TARGET:
                 if at + following >= len(self._entries):
                     return found
-                raw = self._entries[at + target + EXTENSION_HEADER :][:30]
+                raw = self._entries[at + target + structs.EXTENSION_HEADER :][:30]
                 chain = raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")
                 self._names[at + following] = chain
                 found.append(((chain, []), False))
@@ -106,11 +92,11 @@ class _TableReader:
 
     def _policy(self, at: int) -> str:
         verdict = self._verdict(at)
-        return {ACCEPTING: "ACCEPT", DROPPING: "DROP"}.get(verdict, str(verdict))
+        return {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}.get(verdict, str(verdict))
 
     def _verdict(self, at: int) -> int:
         target = unpack_from("=H", self._entries, at + self._form.packet + 4)[0]
-        verdict: int = unpack_from("=i", self._entries, at + target + EXTENSION_HEADER)[0]
+        verdict: int = unpack_from("=i", self._entries, at + target + structs.EXTENSION_HEADER)[0]
         return verdict
 
     def _read_entry(self, at: int) -> EntryRule:
@@ -122,9 +108,9 @@ class _TableReader:
         place = at + form.header
         while place < at + target_at:
             size = unpack_from("=H", self._entries, place)[0]
-            if size < EXTENSION_HEADER or place + size > at + target_at:
+            if size < structs.EXTENSION_HEADER or place + size > at + target_at:
                 raise IndexError(f"a match of {size} bytes at {place}")
-            info = self._entries[place + EXTENSION_HEADER : place + size]
+            info = self._entries[place + structs.EXTENSION_HEADER : place + size]
             more, text = decode_match(self._name_at(place), self._entries[place + 31], info, protocol, form.family)
             matches += more
             comment = text or comment
@@ -139,7 +125,7 @@ class _TableReader:
     def _read_target(self, at: int, offset: int, following: int, *, goes: bool) -> Target:
         name = self._name_at(at + offset)
         if name:
-            info = self._entries[at + offset + EXTENSION_HEADER : at + following]
+            info = self._entries[at + offset + structs.EXTENSION_HEADER : at + following]
             return decode_target(name, self._entries[at + offset + 31], info, self._form.family)
         verdict = self._verdict(at)
         if verdict < 0:
@@ -149,7 +135,7 @@ class _TableReader:
         return Jump(chain=self._names[verdict], goto=goes)
 
     def _name_at(self, at: int) -> str:
-        return self._entries[at : at + EXTENSION_HEADER][NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+        return self._entries[at : at + structs.EXTENSION_HEADER][structs.NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
 def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
@@ -160,16 +146,16 @@ def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
     protocol = unpack_from("=H", head, names + 64)[0]
     flags, inverted = head[form.flags], head[form.flags + 1]
     matches: list[Match] = []
-    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & INVERTED_SOURCE))
-    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & INVERTED_DESTINATION))
-    for device, at, bit in ((InInterface, names, INVERTED_IN), (OutInterface, names + 16, INVERTED_OUT)):
+    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & structs.INVERTED_SOURCE))
+    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & structs.INVERTED_DESTINATION))
+    for device, at, bit in ((InInterface, names, structs.INVERTED_IN), (OutInterface, names + 16, structs.INVERTED_OUT)):
         matches += _read_device(device, head[at : at + 16], head[at + 32 : at + 48], negated=bool(inverted & bit))
     if flags & ~form.allowed or inverted & ~(1 | 2 | 8 | 16 | 64):
         matches.append(UnknownMatch(text="-f"))  # fragments, and what iptables cannot write
     named = protocol_name(protocol) if protocol else ""
-    if named or inverted & INVERTED_PROTOCOL:
-        matches.append(Protocol(name=named or "all", negated=bool(inverted & INVERTED_PROTOCOL)))
-    return matches, "" if inverted & INVERTED_PROTOCOL else named, flags
+    if named or inverted & structs.INVERTED_PROTOCOL:
+        matches.append(Protocol(name=named or "all", negated=bool(inverted & structs.INVERTED_PROTOCOL)))
+    return matches, "" if inverted & structs.INVERTED_PROTOCOL else named, flags
 
 
 def _read_network(
