@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from netinit.rules.matches import Match
     from netinit.rules.targets import Target
 
-SET_MATCH, SET_INVERTED, MOST_DIMENSIONS = "set", 1, 6  # struct xt_set_info_match_v1 and later
+SET_MATCH, SET_INVERTED, MAX_DIMENSIONS = "set", 1, 6  # struct xt_set_info_match_v1 and later
 PLAIN_MARKS = frozenset("+-_.:/@")
 OF_TARGET = frozenset("_-")
 
@@ -121,7 +121,7 @@ def _name_set(match: Match, sets: Mapping[int, str]) -> Match:
     if module != SET_MATCH or not revision or len(info) < 4:  # noqa: PLR2004 - struct xt_set_info
         return match
     number, dimensions, flags = unpack_from("=HBB", info)
-    if number not in sets or not 0 < dimensions <= MOST_DIMENSIONS or info[4:].strip(b"\0"):
+    if number not in sets or not 0 < dimensions <= MAX_DIMENSIONS or info[4:].strip(b"\0"):
         return match
     sides = ",".join(["src" if flags >> one & 1 else "dst" for one in range(1, dimensions + 1)])
     negation = "! " if flags & SET_INVERTED else ""

@@ -139,7 +139,13 @@ def _finish_nat(writer: RuleBuilder, target: DestinationNat) -> None:
 
 
 TARGETS: dict[type, Callable[..., None]] = {
-    targets.Accept: _finish_verdict, targets.Drop: _finish_verdict, targets.Return: _finish_verdict, targets.Jump: _finish_jump, targets.Redirect: _finish_redirect,
-    targets.Reject: _finish_reject, targets.Tproxy: _finish_tproxy, targets.SetMark: _finish_mark, targets.SaveMark: _finish_copy, targets.RestoreMark: _finish_copy,
-    targets.TrackZone: _finish_zone, targets.LogTarget: _finish_log,
-}  # fmt: skip
+    **dict.fromkeys((targets.Accept, targets.Drop, targets.Return), _finish_verdict),
+    targets.Jump: _finish_jump,
+    targets.Redirect: _finish_redirect,
+    targets.Reject: _finish_reject,
+    targets.Tproxy: _finish_tproxy,
+    targets.SetMark: _finish_mark,
+    **dict.fromkeys((targets.SaveMark, targets.RestoreMark), _finish_copy),
+    targets.TrackZone: _finish_zone,
+    targets.LogTarget: _finish_log,
+}

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from sys import byteorder
 
-from netinit.base.net import FAMILIES, FULL_MASK, Family, Network
+from netinit.base.net import FAMILIES, FULL_MASK, Family, Network, split_range
 from netinit.base.records import Record
 from netinit.rules.expressions import numbers
 from netinit.rules.expressions.registers import CT, FIB, META, PAYLOAD, Operand
@@ -20,9 +20,9 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, protocol_name
+from netinit.rules.xtables.names import ADDRESS_TYPES, protocol_name
 
-MOST_NETWORKS = 100_000
+MAX_NETWORKS = 100_000
 Range = tuple[bytes, bytes]
 
 
@@ -137,32 +137,20 @@ def _address(compared: RegisterTest, family: Family, kind: type[Source | Destina
     mask = compared.operand.mask
     networks: list[Network] = []
     for low, high in compared.ranges:
-        if max(len(low), len(high)) > size:
+        if max(len(low), len(high)) > size or (mask and low != high):
             return None
+        first, last = (int.from_bytes(end.ljust(size, pad), "big") for end, pad in ((low, b"\0"), (high, b"\xff")))
         if mask:
-            if low != high:
-                return None
             bits = int.from_bytes(mask.ljust(size, b"\0"), "big")
             length = bits.bit_count()
-            if bits != (1 << family.bits) - (1 << family.bits - length) or int.from_bytes(low.ljust(size, b"\0"), "big") & ~bits:
+            if bits != (1 << family.bits) - (1 << family.bits - length) or first & ~bits:
                 return None
-            networks.append(Network((family.version, int.from_bytes(low.ljust(size, b"\0"), "big"), length)))
+            networks.append(Network((family.version, first, length)))
         else:
-            first, last = (int.from_bytes(end.ljust(size, pad), "big") for end, pad in ((low, b"\0"), (high, b"\xff")))
-            networks += networks_between(first, last, family)
-            if len(networks) > MOST_NETWORKS:
+            networks += split_range(first, last, family)
+            if len(networks) > MAX_NETWORKS:
                 return None
     return [kind(networks=tuple(networks), negated=compared.negated)] if networks else None
-
-
-def networks_between(low: int, high: int, family: Family) -> list[Network]:
-    """Return the fewest networks that contain exactly the addresses from `low` to `high`."""
-    found = []
-    while low <= high:
-        free = min((low & -low).bit_length() - 1 if low else family.bits, (high - low + 1).bit_length() - 1)
-        found.append(Network((family.version, low, family.bits - free)))
-        low += 1 << free
-    return found
 
 
 def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> list[Match] | None:
@@ -185,11 +173,8 @@ def _tcp_flags(compared: RegisterTest) -> list[Match] | None:
     if value is None or mask & ~0x3F or value[0] & ~mask:
         return None
     if not value[0] and compared.negated and mask & mask - 1 == 0:  # nft's `tcp flags syn`: that flag is set
-        value, negated = bytes((mask,)), False
-    else:
-        negated = compared.negated
-    names = [tuple([name for bit, name in enumerate(TCP_FLAGS) if bits >> bit & 1]) for bits in (mask, value[0])]
-    return [TcpFlags(mask=names[0], flags=names[1], negated=negated)]
+        return [TcpFlags.from_bits(mask, mask, negated=False)]
+    return [TcpFlags.from_bits(mask, value[0], negated=compared.negated)]
 
 
 def _protocol(compared: RegisterTest, _: Known) -> list[Match] | None:

@@ -15,7 +15,11 @@ from netinit.rules.targets import Target
 from netinit.rules.xtables.names import UNREACHABLE, WARNING
 from netinit.rules.xtables.targets import decode_target
 
-VERDICTS: dict[int, Target] = {numbers.NF_DROP: targets.Drop(), numbers.NF_ACCEPT: targets.Accept(), numbers.NFT_RETURN: targets.Return()}
+VERDICTS: dict[int, Target] = {
+    numbers.NF_DROP: targets.Drop(),
+    numbers.NF_ACCEPT: targets.Accept(),
+    numbers.NFT_RETURN: targets.Return(),
+}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}

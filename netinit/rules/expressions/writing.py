@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, bounds_of, join_ranges, merge_networks
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, merge_networks
 from netinit.rules.expressions import numbers
 from netinit.rules.expressions.actions import SOCKET_ALONE, TARGETS, finish_foreign
 from netinit.rules.expressions.building import EncodedSet, RuleBuilder, be32
@@ -28,7 +28,7 @@ from netinit.rules.targets import (
     Target,
     Tproxy,
 )
-from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, protocol_number
+from netinit.rules.xtables.names import ADDRESS_TYPES, protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,17 +179,14 @@ def _write_port(writer: NativeWriter, match: Port) -> None:
     writer.limit_protocol(match.protocol)
     ((offset, size),) = [(offset, size) for offset, size, is_source in numbers.PORTS if is_source is match.source]
     writer.load_payload(numbers.TRANSPORT_HEADER, offset, size)
-    ranges = sorted({bounds_of(port) for port in match.ports})
-    if match.has_ranges:
-        ranges = join_ranges(ranges)
-    packed = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in ranges]
+    packed = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in match.ranges]
     writer.compare_ranges(packed, match.negated, numbers.TYPE_SERVICE)
 
 
 def _write_tcp_flags(writer: NativeWriter, match: TcpFlags) -> None:
     writer.limit_protocol("tcp")
     writer.load_payload(numbers.TRANSPORT_HEADER, numbers.TCP_FLAGS_AT, 1)
-    mask, flags = (sum([1 << TCP_FLAGS.index(name) for name in names]) for names in (match.mask, match.flags))
+    mask, flags = match.bits
     writer.mask(bytes((mask,)))
     writer.compare(_operator(match.negated), bytes((flags,)))
 

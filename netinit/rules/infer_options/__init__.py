@@ -48,7 +48,7 @@ from netinit.rules.rule_patterns import layout_forms
 from netinit.rules.targets import Jump, Return
 
 Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical form
-MOST_CANDIDATES = 200  # rules that are tried as the one foreign rule
+MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _infer_without_one(
     The remaining rules must be exactly those of the options, as `write_plan` writes them in the dialect.
     """
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
-    if sum([len(rules[family][place]) for family, place in places]) > MOST_CANDIDATES:
+    if sum([len(rules[family][place]) for family, place in places]) > MAX_CANDIDATES:
         return None
     for family, place in places:
         for foreign in rules[family][place]:

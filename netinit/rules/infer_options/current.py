@@ -11,7 +11,7 @@ from netinit.options.kinds import ALL
 from netinit.options.user_ports import PortsOfUsers
 from netinit.rules.infer_options.reading import (
     LOOPBACKS,
-    MOST_SERVERS,
+    MAX_SERVERS,
     STAND_IN,
     WHOLE,
     Layout,
@@ -165,8 +165,8 @@ class Current(Layout):
             captured = self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Destination, Port, family=family)
             for rule in captured or self.find(FILTER, ISTIO_REFUSE_OUT, Reject, Destination, Port, family=family):
                 networks = find_match(rule, Destination).networks
-                if sum([network.last - network.first + 1 for network in networks]) > MOST_SERVERS:
-                    self.unread.append(f"--dns-servers: a rule for more than {MOST_SERVERS} addresses")
+                if sum([network.last - network.first + 1 for network in networks]) > MAX_SERVERS:
+                    self.unread.append(f"--dns-servers: a rule for more than {MAX_SERVERS} addresses")
                     continue
                 numbers = [number for network in networks for number in range(network.first, network.last + 1)]
                 servers.update(dict.fromkeys([text_of(number, family) for number in numbers]))

@@ -31,7 +31,7 @@ from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, SetM
 Kind = TypeVar("Kind", bound=Match)
 Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> our rules of one family
 Routing = Mapping[int, int]  # mark -> routing table
-MOST_SERVERS = 64  # addresses in one rule for servers: larger networks are not ours
+MAX_SERVERS = 64  # addresses in one rule for servers: larger networks are not ours
 WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
 STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows because IPv6 is off
 LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))

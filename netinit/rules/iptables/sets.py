@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
 NEW = "-new"  # suffix of the set that is filled and then swapped in
 OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # options with a value
-MOST_ELEMENTS = 200_000  # elements read of a set
+MAX_ELEMENTS = 200_000  # elements read of a set
 UNREAD = "unknown elements: "
-LEAST_SIZE = 65536  # ipset's default limit of elements, raised for longer lists
+MIN_SIZE = 65536  # ipset's default limit of elements, raised for longer lists
 # The kernel's minimum; the size is set explicitly, because growing takes longer than adding 10,000 elements.
-LEAST_HASH = 64
+MIN_HASH_SIZE = 64
 
 Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset lists them
 
@@ -207,8 +207,8 @@ def _difference(kind: str, made: AddressSet, text: str) -> Difference:
 
 
 def _render_filled(name: str, elements: frozenset[str]) -> str:
-    size = max(LEAST_SIZE, len(elements))
+    size = max(MIN_SIZE, len(elements))
     family = "inet6" if name.removesuffix(NEW).endswith("-6") else "inet"
-    lines = [f"create {name} hash:net family {family} hashsize {max(LEAST_HASH, len(elements))} maxelem {size}\n"]
+    lines = [f"create {name} hash:net family {family} hashsize {max(MIN_HASH_SIZE, len(elements))} maxelem {size}\n"]
     lines += [f"add {name} {element}\n" for element in sorted(elements)]
     return "".join(lines)
