@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 SOCKET_ALONE = 2  # as `part`: TPROXY without its mark and verdict
 SECOND = be32(2)  # NFT_REG_2
+_VERDICTS: dict[type[Target], int] = {
+    targets.Accept: numbers.NF_ACCEPT,
+    targets.Drop: numbers.NF_DROP,
+    targets.Return: numbers.NFT_RETURN,
+}
 
 
 def _finish_verdict(writer: RuleBuilder, target: Target, _: int, __: Family) -> None:
-    writer.decide({targets.Accept: numbers.NF_ACCEPT, targets.Drop: numbers.NF_DROP, targets.Return: numbers.NFT_RETURN}[type(target)])
+    writer.decide(_VERDICTS[type(target)])
 
 
 def _finish_jump(writer: RuleBuilder, target: targets.Jump, _: int, __: Family) -> None:

@@ -147,9 +147,7 @@ def _read_network(
     return [kind(networks=(network,), negated=negated)]
 
 
-def _read_device(
-    kind: type[InInterface | OutInterface], name: bytes, mask: bytes, *, negated: bool
-) -> list[Match]:
+def _read_device(kind: type[InInterface | OutInterface], name: bytes, mask: bytes, *, negated: bool) -> list[Match]:
     """An interface, by the bytes of its name that count: all and the byte behind them, or the beginning of `NAME+`."""
     if not mask.strip(b"\0"):
         return [kind(names=("+",), negated=True)] if negated else []
