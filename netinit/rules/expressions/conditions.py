@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from sys import byteorder
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family, Network, split_range
@@ -19,7 +20,16 @@ from netinit.rules.matches.context import (
     TcpFlags,
     UnknownMatch,
 )
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.matches.packet import (
+    Destination,
+    InInterface,
+    InterfaceMatch,
+    OutInterface,
+    Owner,
+    Port,
+    Protocol,
+    Source,
+)
 from netinit.rules.xtables.names import ADDRESS_TYPES, protocol_name
 
 MAX_NETWORKS = 100_000
@@ -184,62 +194,49 @@ def _protocol(compared: RegisterTest, _: Known) -> list[Match] | None:
     return [Protocol(name=protocol_name(value[0]), negated=compared.negated)]
 
 
-def _interface(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
-        names = []
-        for low, high in compared.ranges:
-            name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
-            if compared.operand.mask or not name or b"\0" in low.rstrip(b"\0"):
+def _interface(compared: RegisterTest, _: Known, *, kind: type[InterfaceMatch]) -> list[Match] | None:
+    names = []
+    for low, high in compared.ranges:
+        name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
+        if compared.operand.mask or not name or b"\0" in low.rstrip(b"\0"):
+            return None
+        if low == high and len(low) < numbers.INTERFACE_NAME and not low.endswith(b"\0"):  # only a prefix is compared
+            name = f"{name}+"
+        elif low != high:
+            if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != numbers.INTERFACE_NAME:
                 return None
-            if low == high and len(low) < numbers.INTERFACE_NAME and not low.endswith(b"\0"):  # only a prefix is compared
-                name = f"{name}+"
-            elif low != high:
-                if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != numbers.INTERFACE_NAME:
-                    return None
-                name = f"{name}+"
-            names.append(name)
-        return [kind(names=tuple(names), negated=compared.negated)]
-
-    return read
+            name = f"{name}+"
+        names.append(name)
+    return [kind(names=tuple(names), negated=compared.negated)]
 
 
-def _device(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, known: Known) -> list[Match] | None:
-        if compared.operand.mask or any(low != high for low, high in compared.ranges):
-            return None
-        indexes = [int.from_bytes(low, byteorder) for low, _ in compared.ranges]
-        if any(index not in known.devices for index in indexes):
-            return None
-        return [kind(names=tuple([known.devices[index] for index in indexes]), negated=compared.negated)]
-
-    return read
+def _device(compared: RegisterTest, known: Known, *, kind: type[InterfaceMatch]) -> list[Match] | None:
+    indexes = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
+    if compared.operand.mask or len(indexes) < len(compared.ranges) or not known.devices.keys() >= set(indexes):
+        return None
+    return [kind(names=tuple([known.devices[index] for index in indexes]), negated=compared.negated)]
 
 
-def _mark(*, connection: bool) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
-        value = compared.single
-        if value is None or compared.operand.xor.strip(b"\0"):
-            return None
-        order: str = "big" if compared.operand.swapped else byteorder
-        mask = int.from_bytes(compared.operand.mask, byteorder) if compared.operand.mask else FULL_MASK
-        number = int.from_bytes(value, order)  # type: ignore[arg-type] # one of the two
-        return [Mark(value=number, mask=mask, connection=connection, negated=compared.negated)]
-
-    return read
+def _number(compared: RegisterTest, value: bytes) -> int:
+    return int.from_bytes(value, "big" if compared.operand.swapped else byteorder)
 
 
-def _owner(kind: str) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
-        if compared.operand.mask or len(compared.ranges) != 1:
-            return None
-        low, high = compared.ranges[0]
-        if low != high and not compared.operand.swapped:
-            return None
-        order: str = "big" if compared.operand.swapped else byteorder
-        first, last = (int.from_bytes(end, order) for end in (low, high))  # type: ignore[arg-type]
-        return [Owner(kind=kind, number=first, last=None if first == last else last, negated=compared.negated)]
+def _mark(compared: RegisterTest, _: Known, *, connection: bool) -> list[Match] | None:
+    value = compared.single
+    if value is None or compared.operand.xor.strip(b"\0"):
+        return None
+    mask = int.from_bytes(compared.operand.mask, byteorder) if compared.operand.mask else FULL_MASK
+    return [Mark(value=_number(compared, value), mask=mask, connection=connection, negated=compared.negated)]
 
-    return read
+
+def _owner(compared: RegisterTest, _: Known, *, kind: str) -> list[Match] | None:
+    if compared.operand.mask or len(compared.ranges) != 1:
+        return None
+    low, high = compared.ranges[0]
+    if low != high and not compared.operand.swapped:
+        return None
+    first, last = _number(compared, low), _number(compared, high)
+    return [Owner(kind=kind, number=first, last=None if first == last else last, negated=compared.negated)]
 
 
 def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
@@ -298,16 +295,16 @@ _READERS: dict[tuple[str, int | str], Callable[[RegisterTest, Known], list[Match
     (PAYLOAD, numbers.NETWORK_HEADER): _payload,
     (PAYLOAD, numbers.TRANSPORT_HEADER): _payload,
     (META, numbers.META_L4PROTO): _protocol,
-    (META, numbers.META_IIFNAME): _interface(InInterface),
-    (META, numbers.META_OIFNAME): _interface(OutInterface),
-    (META, numbers.META_IIF): _device(InInterface),
-    (META, numbers.META_OIF): _device(OutInterface),
-    (META, numbers.META_MARK): _mark(connection=False),
-    (META, numbers.META_SKUID): _owner("uid"),
-    (META, numbers.META_SKGID): _owner("gid"),
+    (META, numbers.META_IIFNAME): partial(_interface, kind=InInterface),
+    (META, numbers.META_OIFNAME): partial(_interface, kind=OutInterface),
+    (META, numbers.META_IIF): partial(_device, kind=InInterface),
+    (META, numbers.META_OIF): partial(_device, kind=OutInterface),
+    (META, numbers.META_MARK): partial(_mark, connection=False),
+    (META, numbers.META_SKUID): partial(_owner, kind="uid"),
+    (META, numbers.META_SKGID): partial(_owner, kind="gid"),
     (CT, numbers.CT_STATE): _state,
     (CT, numbers.CT_DIRECTION): _direction,
     (CT, numbers.CT_STATUS): _status,
-    (CT, numbers.CT_MARK): _mark(connection=True),
+    (CT, numbers.CT_MARK): partial(_mark, connection=True),
     (FIB, numbers.FIB_ADDRTYPE): _fib,
 }

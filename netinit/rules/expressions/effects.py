@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from sys import byteorder
 
-from netinit.base.net import FULL_MASK, IPV4, Family, text_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, text_of
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed
 from netinit.rules import targets
 from netinit.rules.expressions import numbers
@@ -45,10 +45,7 @@ def decode_verdict(payload: bytes) -> Target | None:
 def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
     """Return the target for an expression; None if it has no effect. `family` is None for both. Raises MalformedError."""
     reader = _READERS.get(kind)
-    if reader is None:
-        return UnknownTarget(text=kind)
-    target = reader(found, registers, family)
-    return UnknownTarget(text=kind) if target is None else target
+    return (reader and reader(found, registers, family)) or UnknownTarget(text=kind)
 
 
 def _constant(registers: Registers, register: bytes | None) -> bytes | None:
@@ -69,10 +66,9 @@ def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
     address, port = "", 0
     if 3 in found:  # noqa: PLR2004 - NFTA_NAT_REG_ADDR_MIN
         value = _constant(registers, found[3])
-        families = {2: (IPV4, 4), 10: (None, 16)}
-        if value is None or number(found.get(2)) not in families:
+        size = {IPV4.number: 4, IPV6.number: 16}.get(number(found.get(2)))
+        if value is None or size is None:
             return None
-        size = families[number(found.get(2))][1]
         address = _address(value[:size])
     if 5 in found:  # noqa: PLR2004 - NFTA_NAT_REG_PROTO_MIN
         known = _port(registers, found[5])
@@ -83,8 +79,6 @@ def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
 
 
 def _address(value: bytes) -> str:
-    from netinit.base.net import IPV6
-
     return text_of(int.from_bytes(value, "big"), IPV4 if len(value) == 4 else IPV6)  # noqa: PLR2004 - bytes of IPv4
 
 
