@@ -18,7 +18,7 @@ from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.address_sets import owned_sets
 from netinit.rules.iptables.sets import (
-    MOST_ELEMENTS,
+    MAX_ELEMENTS,
     Contents,
     compare_sets,
     parse_save,
@@ -45,8 +45,8 @@ def read_contents() -> Contents:
     """Return all sets of ours with their elements. Raises ApplyError if ipset fails, or is missing although sets exist."""
     found: Contents = {}
     for name, size in owned_sets().items():
-        if size > MOST_ELEMENTS:
-            found[name] = unread(f"it has {size:,}, and more than {MOST_ELEMENTS:,} are not read")
+        if size > MAX_ELEMENTS:
+            found[name] = unread(f"it has {size:,}, and more than {MAX_ELEMENTS:,} are not read")
         else:
             found[name] = parse_save(_run(("save", name)), name, size)
     return found

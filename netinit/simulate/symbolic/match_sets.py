@@ -53,7 +53,7 @@ class Choice:
     certain: Region
     possible: Region
 
-    def turned(self, negated: bool) -> Choice:
+    def negated_if(self, negated: bool) -> Choice:
         """The choice, negated if asked; uncertain packets stay uncertain."""
         if not negated:
             return self
@@ -72,7 +72,7 @@ class Choice:
 
 
 class SymbolicPackets:
-    """All packets of a space under one condition (rules.selection.PacketSet)."""
+    """All packets of a space under one condition (rules.packet_set.PacketSet)."""
 
     def __init__(self, space: Space, condition: Condition) -> None:
         self._space = space
@@ -82,13 +82,12 @@ class SymbolicPackets:
         """Packets of a transport protocol."""
         return self._named(PROTOCOL, lambda value: value == name)
 
-    def from_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Packets whose source is in one of the networks."""
-        return self._at(SOURCE, self._now.source, networks)
-
-    def to_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Packets whose destination is in one of the networks."""
-        return self._at(DESTINATION, self._now.destination, networks)
+    def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:
+        """Packets whose destination (or source) is in one of the networks."""
+        name, address = (SOURCE, self._now.source) if source else (DESTINATION, self._now.destination)
+        if address is KEPT:
+            return self._exactly(within(self._space, name, intervals_of(networks)))
+        return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
         """Packets whose port is in one of the ranges."""
@@ -97,16 +96,16 @@ class SymbolicPackets:
             return self._always(holds=any(low <= port <= high for low, high in ranges))
         return self._exactly(within(self._space, SOURCE_PORT if source else DESTINATION_PORT, join(ranges)))
 
-    def coming_through(self, names: tuple[str, ...]) -> Choice:
-        """Packets that came in through one of the interfaces; outgoing packets have no incoming interface."""
+    def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
+        """Packets received on (or sent through) one of the interfaces, at hooks where that interface is known."""
         now = self._now
-        seen = now.hook in (PREROUTING, INPUT, FORWARD)
-        return self._through(now.in_interface if seen else "", names)
-
-    def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        """Packets that leave through one of the interfaces; incoming packets have no outgoing interface."""
-        now = self._now
-        return self._through("" if now.hook in (PREROUTING, INPUT) else now.out_interface, names)
+        if inbound:
+            interface = now.in_interface if now.hook in (PREROUTING, INPUT, FORWARD) else ""
+        else:
+            interface = "" if now.hook in (PREROUTING, INPUT) else now.out_interface
+        if isinstance(interface, str):
+            return self._always(holds=is_named(interface, names))
+        return self._named(INTERFACE, lambda value: is_named(value, names))
 
     def owned_by(self, kind: str, low: int, high: int) -> Choice:
         """Packets sent by a socket of one of these users (uid) or groups (gid)."""
@@ -151,17 +150,17 @@ class SymbolicPackets:
             closing = self._named(STATE, lambda value: value == INVALID_CLOSING).certain
             unset = begins | self._named(STATE, lambda value: value == INVALID).certain
             found = Choice(unset, all_of_them - closing)
-            return found if not flags else found.turned(negated=True)
+            return found if not flags else found.negated_if(negated=True)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
         """Packets whose destination NAT changed; uncertain in the reply direction."""
         if self._now.rewritten:
-            return self.nobody_knows()
+            return self.unknown()
         port = self._now.destination_port
-        changed = self._same_destination().turned(negated=True)
+        changed = self._same_destination().negated_if(negated=True)
         if isinstance(port, int):
-            changed |= self._exactly(within(self._space, DESTINATION_PORT, [(port, port)])).turned(negated=True)
+            changed |= self._exactly(within(self._space, DESTINATION_PORT, [(port, port)])).negated_if(negated=True)
         if self._now.state is not KEPT:
             return changed
         known = self._named(STATE, lambda value: value == TRANSLATED).certain
@@ -173,17 +172,17 @@ class SymbolicPackets:
         if address is KEPT:
             return self._always(holds=True)
         if address is None:
-            return self.nobody_knows()
+            return self.unknown()
         if isinstance(address, int):
             return self._exactly(within(self._space, DESTINATION, [(address, address)]))
         found = self._always(holds=False)
         for name in self._space.dimension(INTERFACE).values:
             own = self._space.around.primary_address(name)
-            same = self.nobody_knows() if own is None else self._exactly(within(self._space, DESTINATION, [(own, own)]))
+            same = self.unknown() if own is None else self._exactly(within(self._space, DESTINATION, [(own, own)]))
             found |= same & self._named(INTERFACE, partial(eq, name))
         return found
 
-    def in_answers(self) -> Choice:
+    def in_reply_direction(self) -> Choice:
         """Packets in the reply direction; uncertain for new connections before tracking."""
         answers = self._named(STATE, lambda value: value == ANSWER).certain
         untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
@@ -201,30 +200,20 @@ class SymbolicPackets:
             return self._exactly(local(self._space, name) | within(self._space, name, intervals_of(around.local_networks)))
         return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
-    def nobody_knows(self) -> Choice:
+    def unknown(self) -> Choice:
         """No packet certainly, and possibly all."""
         return Choice(nothing(self._space), everything(self._space))
-
-    def _at(self, name: str, address: object, networks: tuple[Network, ...]) -> Choice:
-        if address is KEPT:
-            return self._exactly(within(self._space, name, intervals_of(networks)))
-        return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
 
     def _settled(self, address: object, fits: Callable[[int], bool]) -> Choice:
         """Packets whose rewritten address fits: a constant, unknown, or the address of their incoming interface."""
         if isinstance(address, int):
             return self._always(holds=fits(address))
         if address is None:
-            return self.nobody_knows()
+            return self.unknown()
         primary = self._space.around.primary_address
         unknown = self._named(INTERFACE, lambda name: primary(name) is None).certain
         fitting = self._named(INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
         return Choice(fitting, fitting | unknown)
-
-    def _through(self, interface: object, names: tuple[str, ...]) -> Choice:
-        if isinstance(interface, str):
-            return self._always(holds=is_named(interface, names))
-        return self._named(INTERFACE, lambda value: is_named(value, names))
 
     def _named(self, name: str, fits: Callable[[str], bool]) -> Choice:
         values = self._space.dimension(name).values
@@ -274,21 +263,16 @@ class _NameCollector(SymbolicPackets):
         super().__init__(space, Condition())
         self.names = Names()
 
-    def to_networks(self, networks: tuple[Network, ...]) -> Choice:  # noqa: ARG002
-        return self.nobody_knows()
-
-    from_networks = to_networks
+    def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:  # noqa: ARG002
+        return self.unknown()
 
     def of_protocol(self, name: str) -> Choice:
         self.names |= Names(protocols=frozenset((name,)))
         return super().of_protocol(name)
 
-    def coming_through(self, names: tuple[str, ...]) -> Choice:
+    def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
         self.names |= Names(interfaces=frozenset(names))
-        return super().coming_through(names)
-
-    def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        return self.coming_through(names)
+        return super().through_interfaces(names, inbound=inbound)
 
 
 def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
