@@ -37,27 +37,12 @@ from netinit.simulate.host import (
 from netinit.simulate.loaded_rules import BaseChain, HookedChain, LoadedChain, LoadedRule, each_of
 from netinit.simulate.routing import find_ways_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.snapshot_rules import (
-    IPTABLES_NFT,
-    NFTABLES,
-    NUMBERS,
-    SOURCES,
-    load_snapshot,
-)
+from netinit.simulate.snapshot_rules import IPTABLES_NFT, NFTABLES, NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import (
-    CONNECTION_MARK,
-    DESTINATION,
-    MARK,
-    NEW,
-    OUTBOUND,
-    SOURCE,
-    Space,
-    intervals_of,
-)
+from netinit.simulate.symbolic.space import OUTBOUND, Dim, Space, State, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
@@ -223,9 +208,9 @@ class _Judge:
             return  # packets meet exactly the planned rules: nothing to prove
         free = not is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
-            likely = in_states(space, (NEW,))  # an ordinary socket sends from an address of its host
+            likely = in_states(space, (State.NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
-                likely &= local(space, SOURCE if space.direction == OUTBOUND else DESTINATION)
+                likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
             likely &= _unmarked(space, around, (link.kind for link in self._snapshot.links))
             wanted: dict[tuple[int, bool], Region] = {}
             for part in divide(space, planned, likely).parts:
@@ -331,7 +316,7 @@ class _Judge:
     def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute]) -> Iterator[Difference]:
         for route in routes:
             network = Network((family.version, *route.destination))
-            taken = captured & within(captured.space, DESTINATION, intervals_of([network]))
+            taken = captured & within(captured.space, Dim.DESTINATION, intervals_of([network]))
             if taken:
                 packet, _ = example_of(taken)
                 word = "local " if route.kind == DELIVERED_HERE else ""
@@ -347,10 +332,10 @@ def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Regio
 
     The kernel clears packet marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
     """
-    found = marked(space, CONNECTION_MARK, 0, FULL_MASK)
+    found = marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK)
     if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
         return found
-    return found & marked(space, MARK, 0, FULL_MASK)
+    return found & marked(space, Dim.MARK, 0, FULL_MASK)
 
 
 def _pass_alike(one: Ruleset, other: Ruleset) -> bool:

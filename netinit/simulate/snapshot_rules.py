@@ -11,17 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.base.snapshot import (
-    DORMANT,
-    INET,
-    IP,
-    IP6,
-    NETDEV,
-    HeldChain,
-    NftRule,
-    NftTable,
-    Snapshot,
-)
+from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftRule, NftTable, Snapshot
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.reading import References, decode_rule

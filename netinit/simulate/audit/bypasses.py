@@ -19,26 +19,7 @@ from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import (
-    ANSWER,
-    DESTINATION,
-    DESTINATION_PORT,
-    ESTABLISHED,
-    INBOUND,
-    INVALID,
-    INVALID_CLOSING,
-    MARK,
-    NEW,
-    OUTBOUND,
-    PROTOCOL,
-    RELATED,
-    REUSES,
-    STATE,
-    TRANSLATED,
-    UNTRACKED,
-    Space,
-    join,
-)  # fmt: skip
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, Dim, Space, State, join
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
@@ -128,14 +109,14 @@ def _captured_at_first(partition: Partition) -> Region:
     Excludes packets to the proxy's own port on this host, which reach the proxy anyway.
     """
     space = partition.space
-    fresh = in_states(space, (NEW,))
+    fresh = in_states(space, (State.NEW,))
     found = [part.region & fresh for part in partition.parts if part.verdict == CAPTURED]
     if space.direction == INBOUND:
         ports = {part.outcome.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
-        anyway = within(space, DESTINATION_PORT, join([(port, port) for port in ports]))
+        anyway = within(space, Dim.DESTINATION_PORT, join([(port, port) for port in ports]))
         found = [region - anyway for region in found]
-    tcp = space.dimension(PROTOCOL).values.index("tcp")
-    return unite([nothing(space), *found]).whatever(STATE) & within(space, PROTOCOL, [(tcp, tcp)])
+    tcp = space.dimension(Dim.PROTOCOL).values.index("tcp")
+    return unite([nothing(space), *found]).whatever(Dim.STATE) & within(space, Dim.PROTOCOL, [(tcp, tcp)])
 
 
 def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
@@ -145,7 +126,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
     if part.verdict == UNKNOWN:
         yield Piece(kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
-        stopped = (reused | (region & in_states(space, (INVALID,)))) & captured
+        stopped = (reused | (region & in_states(space, (State.INVALID,)))) & captured
         if cause and (origin := cause.rules[0].origin) and origin.option == "istio_exact":
             stopped = region
         if stopped:
@@ -155,16 +136,16 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
     elif part.verdict == CAPTURED:
         yield _captured(subject, part, cause)
     else:
-        inside = local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
+        inside = local(space, Dim.DESTINATION) if space.direction == OUTBOUND else nothing(space)
         if part.outcome.condition.policy_routed:  # only the proxy, or a process that may set marks, can send this mark
             inside = region
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
-        if known := (region & in_states(space, (ESTABLISHED, ANSWER, TRANSLATED, RELATED))) | (reused - past):
+        if known := (region & in_states(space, (State.ESTABLISHED, State.ANSWER, State.TRANSLATED, State.RELATED))) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
-        if lost := region & in_states(space, (INVALID, INVALID_CLOSING, UNTRACKED)):
+        if lost := region & in_states(space, (State.INVALID, State.INVALID_CLOSING, State.UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)
-        if fresh := region & in_states(space, (NEW,)):
+        if fresh := region & in_states(space, (State.NEW,)):
             yield from _passing(subject, part, fresh, cause)
 
 
@@ -204,7 +185,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
     elif part.outcome.condition.policy_routed:
         yield Piece(kinds.MARK, region, part, cause, "tproxy_mark")
     else:
-        own = local(region.space, DESTINATION) if region.space.direction == OUTBOUND else nothing(region.space)
+        own = local(region.space, Dim.DESTINATION) if region.space.direction == OUTBOUND else nothing(region.space)
         if inside := region & own:
             yield Piece(kinds.LOCAL, inside, part, cause)
         outside = region - own
@@ -222,11 +203,11 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
 
 def _proxied(subject: AuditSubject, space: Space) -> Region:
     """Packets the proxy can handle: TCP, and DNS if it resolves names."""
-    values = space.dimension(PROTOCOL).values
-    tcp, udp = (within(space, PROTOCOL, [(at, at)]) for at in (values.index("tcp"), values.index("udp")))
+    values = space.dimension(Dim.PROTOCOL).values
+    tcp, udp = (within(space, Dim.PROTOCOL, [(at, at)]) for at in (values.index("tcp"), values.index("udp")))
     if not any(options.redirect_dns for options in subject.options.values()):
         return tcp
-    return tcp | (udp & within(space, DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
+    return tcp | (udp & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
 
 
 def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
@@ -246,8 +227,8 @@ def _sharing(subject: AuditSubject, option: str) -> list[str]:
 def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
     """Classify first packets that no rule decides."""
     space = region.space
-    tcp = space.dimension(PROTOCOL).values.index("tcp")
-    streams = region & within(space, PROTOCOL, [(tcp, tcp)])
+    tcp = space.dimension(Dim.PROTOCOL).values.index("tcp")
+    streams = region & within(space, Dim.PROTOCOL, [(tcp, tcp)])
     if others := region - streams:
         yield Piece(kinds.NOT_TCP, others, part)
     if not streams:
@@ -258,7 +239,7 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
         return
     options = subject.options_of(part)
     if options and options.layout == AMBIENT:
-        by_mark = marked(space, MARK, NODE_PROXY_MARK, AMBIENT_MASK)
+        by_mark = marked(space, Dim.MARK, NODE_PROXY_MARK, AMBIENT_MASK)
         for kind, known in ((kinds.PROXY, by_mark), (kinds.TUNNEL, _tunnel(options, space))):
             if found := streams & known:
                 yield Piece(kind, found, part, reason="the node's proxy is known by its mark, and tunnelled connections are its own")
@@ -273,9 +254,9 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
 def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
     """Classify first packets that another mesh's rules do not capture."""
     space = region.space
-    inside = region & local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
-    tcp = space.dimension(PROTOCOL).values.index("tcp")
-    streams = (region - inside) & within(space, PROTOCOL, [(tcp, tcp)])
+    inside = region & local(space, Dim.DESTINATION) if space.direction == OUTBOUND else nothing(space)
+    tcp = space.dimension(Dim.PROTOCOL).values.index("tcp")
+    streams = (region - inside) & within(space, Dim.PROTOCOL, [(tcp, tcp)])
     if inside:
         yield Piece(kinds.LOCAL, inside, part, cause)
     if streams:
@@ -287,7 +268,7 @@ def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cau
 def _tunnel(options: Interception, space: Space) -> Region:
     """Tunnelled (HBONE) connections, which pass unchanged to the node's proxy."""
     ports = [(options.tunnel_port, options.tunnel_port)]
-    return within(space, DESTINATION_PORT, ports) if space.direction == INBOUND else nothing(space)
+    return within(space, Dim.DESTINATION_PORT, ports) if space.direction == INBOUND else nothing(space)
 
 
 def _option_of(options: Interception | None, space: Space) -> str:

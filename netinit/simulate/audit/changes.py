@@ -13,7 +13,7 @@ from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.partition import Part, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import CONNECTION_MARK, INVALID, MARK, NEW, REUSES, STATE, Space
+from netinit.simulate.symbolic.space import REUSES, Dim, Space, State
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 
@@ -63,8 +63,8 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
 
 def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
     """Drop changes on old or invalid conntrack entries that match a change for new connections."""
-    changed = unite([nothing(space), *[one.region & in_states(space, (NEW,)) for one in found]]).whatever(STATE)
-    implied = changed & in_states(space, (*REUSES, INVALID))
+    changed = unite([nothing(space), *[one.region & in_states(space, (State.NEW,)) for one in found]]).whatever(Dim.STATE)
+    implied = changed & in_states(space, (*REUSES, State.INVALID))
     for one in found:
         if left := one.region - implied:
             yield replace(one, region=left)
@@ -82,8 +82,8 @@ def _rank(found: list[Divergence]) -> tuple[bool, ...]:
 
 def _ordinary(space: Space) -> Region:
     """New connections without a mark."""
-    found = within(space, STATE, [(0, 0)])
-    for mark in (MARK, CONNECTION_MARK):
+    found = within(space, Dim.STATE, [(0, 0)])
+    for mark in (Dim.MARK, Dim.CONNECTION_MARK):
         found &= marked(space, mark, 0, FULL_MASK)
     return found
 
@@ -126,7 +126,7 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
         yield "routed to this host by its mark"
     if fate == FORWARDED:
         yield f"forwarded through {ended.out_interface}"
-    for what, mark in ((MARK, ended.mark), (CONNECTION_MARK, ended.connection_mark)):
+    for what, mark in ((Dim.MARK, ended.mark), (Dim.CONNECTION_MARK, ended.connection_mark)):
         if mark != MarkBits(what):
             yield f"{what} {_mark(mark)}"
     if ended.zone:

@@ -19,28 +19,19 @@ from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, within
 from netinit.simulate.symbolic.space import (
     ALL_STATES,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
     INBOUND,
-    INTERFACE,
-    MARK,
-    NEW,
-    PROTOCOL,
-    SENDER,
-    SOURCE,
-    SOURCE_PORT,
-    UID,
+    Dim,
     Names,
     Space,
+    State,
     conntrack_state,
     intervals_of,
     join,
-)  # fmt: skip
+)
 from netinit.simulate.trace import UNKNOWN
 
-_PORTS = {grammar.PORT: DESTINATION_PORT, grammar.SOURCE_PORT: SOURCE_PORT}
-_OWNERS = {grammar.UID: UID, grammar.GID: GID}
+_PORTS = {grammar.PORT: Dim.DESTINATION_PORT, grammar.SOURCE_PORT: Dim.SOURCE_PORT}
+_OWNERS = {grammar.UID: Dim.UID, grammar.GID: Dim.GID}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +102,10 @@ def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSu
         return nothing(space)
     found = everything(space)
     if assertion.protocol:
-        at = space.dimension(PROTOCOL).values.index(assertion.protocol)
-        found &= within(space, PROTOCOL, [(at, at)])
+        at = space.dimension(Dim.PROTOCOL).values.index(assertion.protocol)
+        found &= within(space, Dim.PROTOCOL, [(at, at)])
     if all(clause.what != grammar.STATE for clause in assertion.clauses):
-        found &= in_states(space, (NEW,))
+        found &= in_states(space, (State.NEW,))
     options = next(iter(subject.options.values()), None)
     for clause in assertion.clauses:
         chosen = _select(clause, space, options)
@@ -125,7 +116,7 @@ def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSu
 def _select(clause: Clause, space: Space, options: Interception | None) -> Region:
     """The packets a condition matches, ignoring its negation."""
     if clause.what in (grammar.TO, grammar.FROM):
-        name = DESTINATION if clause.what == grammar.TO else SOURCE
+        name = Dim.DESTINATION if clause.what == grammar.TO else Dim.SOURCE
         found = within(space, name, intervals_of(one for one in clause.networks if one.family is space.family))
         return found | local(space, name) if clause.pod else found
     if clause.what in _PORTS:
@@ -140,7 +131,7 @@ def _select(clause: Clause, space: Space, options: Interception | None) -> Regio
             found |= _owned(space, _OWNERS[kind], Clause(kind, intervals=((number, number),)))
         return found
     if clause.what == grammar.MARK:
-        return marked(space, MARK, *clause.intervals[0])
+        return marked(space, Dim.MARK, *clause.intervals[0])
     if clause.what == grammar.STATE:
         return in_states(space, tuple(one for one in ALL_STATES if conntrack_state(one) in clause.names))
     return _through(space, clause.names)
@@ -148,19 +139,19 @@ def _select(clause: Clause, space: Space, options: Interception | None) -> Regio
 
 def _through(space: Space, names: tuple[str, ...]) -> Region:
     """Packets that enter or leave through one of the interfaces; traffic within the pod uses lo."""
-    values = space.dimension(INTERFACE).values
-    inside = local(space, DESTINATION) if space.direction != INBOUND else nothing(space)
+    values = space.dimension(Dim.INTERFACE).values
+    inside = local(space, Dim.DESTINATION) if space.direction != INBOUND else nothing(space)
     if space.direction != INBOUND and not space.free:
         found = nothing(space)
         for region, interface in ways_out(space):
             found |= region if is_named(interface, names) else nothing(space)
     else:
-        found = within(space, INTERFACE, join((at, at) for at, value in enumerate(values) if is_named(value, names)))
+        found = within(space, Dim.INTERFACE, join((at, at) for at, value in enumerate(values) if is_named(value, names)))
     return (found - inside) | (inside if is_named(LOOPBACK_DEVICE, names) else nothing(space))
 
 
 def _owned(space: Space, name: str, clause: Clause) -> Region:
     if space.direction == INBOUND:
         return nothing(space)
-    return within(space, SENDER, [(1, 1)]) & within(space, name, join(clause.intervals))
+    return within(space, Dim.SENDER, [(1, 1)]) & within(space, name, join(clause.intervals))
 

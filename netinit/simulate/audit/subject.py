@@ -14,20 +14,7 @@ from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, combine_places
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Region
-from netinit.simulate.symbolic.space import (
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
-    INBOUND,
-    INTERFACE,
-    PROTOCOL,
-    SENDER,
-    SOURCE,
-    SOURCE_PORT,
-    UID,
-    Names,
-    Space,
-)  # fmt: skip
+from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space
 from netinit.simulate.trace import CAPTURED
 
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
@@ -113,16 +100,16 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
     version = space.family.version
     default = space.around.default_interface
     own = space.around.primary_address(default)
-    names = space.dimension(INTERFACE).values
+    names = space.dimension(Dim.INTERFACE).values
     outside, inside = (number_of(DEFAULT_CALLER[version]), own or 0)
     wishes: dict[str, tuple[int, ...]] = {
-        PROTOCOL: tuple(space.dimension(PROTOCOL).values.index(name) for name in ("tcp", "udp")),
-        INTERFACE: (names.index(default),) if default in names else (),
-        DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, DESTINATION)), DESTINATION_PORT: USUAL_PORTS,
-        SOURCE: (inside, *_hosts(region, SOURCE)), SOURCE_PORT: (EPHEMERAL_PORT,), SENDER: (1,), UID: (SOMEONE, 0), GID: (SOMEONE, 0),
+        Dim.PROTOCOL: tuple(space.dimension(Dim.PROTOCOL).values.index(name) for name in ("tcp", "udp")),
+        Dim.INTERFACE: (names.index(default),) if default in names else (),
+        Dim.DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, Dim.DESTINATION)), Dim.DESTINATION_PORT: USUAL_PORTS,
+        Dim.SOURCE: (inside, *_hosts(region, Dim.SOURCE)), Dim.SOURCE_PORT: (EPHEMERAL_PORT,), Dim.SENDER: (1,), Dim.UID: (SOMEONE, 0), Dim.GID: (SOMEONE, 0),
     }  # fmt: skip
     if space.direction == INBOUND:
-        wishes |= {DESTINATION: (inside,), SOURCE: (outside,)}
+        wishes |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside,)}
     return packet_of(space, region.pick(wishes))
 
 

@@ -23,7 +23,7 @@ from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, within
-from netinit.simulate.symbolic.space import DESTINATION_PORT, PROTOCOL, Space
+from netinit.simulate.symbolic.space import Dim, Space
 
 OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
 MOST_ITEMS = 16  # entries of a list that are tested one by one; in longer lists only nested entries are found
@@ -99,10 +99,10 @@ def _meets(part: Part, flag: Flag) -> bool:
 
 def _to_ports(space: Space) -> Region:
     """All packets except those to port 0, where nothing can listen."""
-    values = space.dimension(PROTOCOL).values
+    values = space.dimension(Dim.PROTOCOL).values
     at = [number for number, name in enumerate(values) if name in WITH_PORTS]
-    with_ports = within(space, PROTOCOL, [(number, number) for number in at])
-    return everything(space) - (with_ports & within(space, DESTINATION_PORT, [(0, 0)]))
+    with_ports = within(space, Dim.PROTOCOL, [(number, number) for number in at])
+    return everything(space) - (with_ports & within(space, Dim.DESTINATION_PORT, [(0, 0)]))
 
 
 def without(options: Options, flag: Flag) -> Options | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from netinit.simulate.symbolic.condition import ENDS, KEPT, PRIMARY, MarkBits, Treatment
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import BITS, DESTINATION, DESTINATION_PORT, INTERFACE, SOURCE, STATE, Space
+from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import UNKNOWN
 
 
@@ -80,11 +80,11 @@ def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
         return region
     if first.has_vague_marks or second.has_vague_marks:
         return region
-    same = _equal(space, DESTINATION, first.destination, second.destination)
-    same &= _equal(space, DESTINATION_PORT, first.destination_port, second.destination_port)
-    same &= _equal(space, SOURCE, first.source, second.source)
-    same &= _equal(space, INTERFACE, first.out_interface, second.out_interface)
-    same &= _equal(space, STATE, first.state, second.state)
+    same = _equal(space, Dim.DESTINATION, first.destination, second.destination)
+    same &= _equal(space, Dim.DESTINATION_PORT, first.destination_port, second.destination_port)
+    same &= _equal(space, Dim.SOURCE, first.source, second.source)
+    same &= _equal(space, Dim.INTERFACE, first.out_interface, second.out_interface)
+    same &= _equal(space, Dim.STATE, first.state, second.state)
     found = region - same
     for marks in ((first.mark, second.mark), (first.connection_mark, second.connection_mark)):
         found |= _differing_marks(region, *marks)
@@ -111,8 +111,8 @@ def _equal(space: Space, name: str, one: object, other: object) -> Region:
 
 def _any_interface(space: Space, equal: Callable[[int | None], Region]) -> Region:
     found = nothing(space)
-    for at, interface in enumerate(space.dimension(INTERFACE).values):
-        found |= within(space, INTERFACE, [(at, at)]) & equal(space.around.primary_address(interface))
+    for at, interface in enumerate(space.dimension(Dim.INTERFACE).values):
+        found |= within(space, Dim.INTERFACE, [(at, at)]) & equal(space.around.primary_address(interface))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from netinit.base.net import FULL_MASK
 from netinit.rules.model import OUTPUT
-from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK
+from netinit.simulate.symbolic.space import Dim
 
 
 class InitialState(Enum):
@@ -58,8 +58,8 @@ class Condition:
     in_interface: str | InitialState = ""
     out_interface: str | InitialState = ""
     sender: bool = False  # a sending socket, if any, is still attached
-    mark: MarkBits = MarkBits(MARK)
-    connection_mark: MarkBits = MarkBits(CONNECTION_MARK)
+    mark: MarkBits = MarkBits(Dim.MARK)
+    connection_mark: MarkBits = MarkBits(Dim.CONNECTION_MARK)
     state: str | InitialState = KEPT
     tracked: bool = False
     connection: bool = False

@@ -17,21 +17,11 @@ from netinit.simulate.symbolic.chain_walk import Ended, Groups, Walker, join_gro
 from netinit.simulate.symbolic.condition import ENDS, KEPT, Condition, InitialState, Treatment
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
-from netinit.simulate.symbolic.space import (
-    DESTINATION,
-    ESTABLISHED,
-    INBOUND,
-    NEW,
-    REUSED,
-    STATE,
-    UNTRACKED,
-    Space,
-    intervals_of,
-)
+from netinit.simulate.symbolic.space import INBOUND, Dim, Space, State, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
 
 Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
-_BEGINS, _KNOWN = (NEW,), (ESTABLISHED, REUSED)
+_BEGINS, _KNOWN = (State.NEW,), (State.ESTABLISHED, State.REUSED)
 
 
 def travel(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
@@ -46,7 +36,7 @@ def ways_out(space: Space) -> Iterator[tuple[Region, str]]:
     for network, name in space.around.routes:
         by_rank.setdefault((network.length, name), []).append(network)
     for rank, networks in sorted(by_rank.items(), reverse=True):
-        region = left & within(space, DESTINATION, intervals_of(networks))
+        region = left & within(space, Dim.DESTINATION, intervals_of(networks))
         yield region, rank[1]
         left -= region
     yield left, space.around.default_interface
@@ -74,7 +64,7 @@ class _PacketSets:
 
     def _go_out(self, groups: Groups) -> None:
         """Send packets from sockets (or the kernel) of this host."""
-        staying = within(self._space, DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, DESTINATION)
+        staying = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, Dim.DESTINATION)
         self._end({key: region & staying for key, region in groups.items()}, UNKNOWN, ROUTED_OTHERWISE)
         groups = {key: region - staying for key, region in groups.items()}
         groups = self._pass(OUTPUT, self.route_out(groups))
@@ -135,7 +125,7 @@ class _PacketSets:
         """Non-TCP packets to a broadcast address or multicast group."""
         if condition.destination is not KEPT:
             return nothing(self._space)
-        heard = within(self._space, DESTINATION, intervals_of(self._space.around.heard))
+        heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
         return heard - SymbolicPackets(self._space, condition).of_protocol("tcp").certain
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
@@ -192,12 +182,12 @@ class _PacketSets:
         elif condition.state is not KEPT:
             yield self._everything, replace(condition, tracked=True)
         else:
-            values = self._space.dimension(STATE).values
+            values = self._space.dimension(Dim.STATE).values
             for states in (_BEGINS, _KNOWN):
-                found = within(self._space, STATE, [(values.index(states[0]), values.index(states[-1]))])
+                found = within(self._space, Dim.STATE, [(values.index(states[0]), values.index(states[-1]))])
                 known = states == _KNOWN  # the beginning of the connection was not simulated
                 yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
-            rest = within(self._space, STATE, [(values.index(REUSED) + 1, len(values) - 1)])
+            rest = within(self._space, Dim.STATE, [(values.index(State.REUSED) + 1, len(values) - 1)])
             yield rest, replace(condition, tracked=True)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
@@ -281,8 +271,8 @@ def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
 def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:
     """Restore the initial state of packets that were untracked from the start."""
     for one in ended:
-        already = one.region & in_states(one.region.space, (UNTRACKED,))
-        if one.outcome.condition.state == UNTRACKED and already:
+        already = one.region & in_states(one.region.space, (State.UNTRACKED,))
+        if one.outcome.condition.state == State.UNTRACKED and already:
             yield replace(one, region=one.region - already)
             outcome = replace(one.outcome, condition=replace(one.outcome.condition, state=KEPT))
             yield replace(one, region=already, outcome=outcome)

@@ -19,26 +19,12 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.condition import KEPT, Condition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
 from netinit.simulate.symbolic.space import (
-    ANSWER,
     BEGINNINGS,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
-    INTERFACE,
-    INVALID,
-    INVALID_CLOSING,
-    NEW,
     OUTBOUND,
-    PROTOCOL,
-    SENDER,
-    SOCKET,
-    SOURCE,
-    SOURCE_PORT,
-    STATE,
-    TRANSLATED,
-    UID,
+    Dim,
     Names,
     Space,
+    State,
     conntrack_state,
     intervals_of,
     join,
@@ -80,22 +66,22 @@ class SymbolicPackets:
 
     def of_protocol(self, name: str) -> Choice:
         """Packets of a transport protocol."""
-        return self._named(PROTOCOL, lambda value: value == name)
+        return self._named(Dim.PROTOCOL, lambda value: value == name)
 
     def from_networks(self, networks: tuple[Network, ...]) -> Choice:
         """Packets whose source is in one of the networks."""
-        return self._at(SOURCE, self._now.source, networks)
+        return self._at(Dim.SOURCE, self._now.source, networks)
 
     def to_networks(self, networks: tuple[Network, ...]) -> Choice:
         """Packets whose destination is in one of the networks."""
-        return self._at(DESTINATION, self._now.destination, networks)
+        return self._at(Dim.DESTINATION, self._now.destination, networks)
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
         """Packets whose port is in one of the ranges."""
         port = KEPT if source else self._now.destination_port
         if isinstance(port, int):
             return self._always(holds=any(low <= port <= high for low, high in ranges))
-        return self._exactly(within(self._space, SOURCE_PORT if source else DESTINATION_PORT, join(ranges)))
+        return self._exactly(within(self._space, Dim.SOURCE_PORT if source else Dim.DESTINATION_PORT, join(ranges)))
 
     def coming_through(self, names: tuple[str, ...]) -> Choice:
         """Packets that came in through one of the interfaces; outgoing packets have no incoming interface."""
@@ -112,8 +98,8 @@ class SymbolicPackets:
         """Packets sent by a socket of one of these users (uid) or groups (gid)."""
         if not self._now.sender:
             return self._always(holds=False)
-        owners = within(self._space, UID if kind == "uid" else GID, [(low, high)] if low <= high else [])
-        return self._exactly(within(self._space, SENDER, [(1, 1)]) & owners)
+        owners = within(self._space, Dim.UID if kind == "uid" else Dim.GID, [(low, high)] if low <= high else [])
+        return self._exactly(within(self._space, Dim.SENDER, [(1, 1)]) & owners)
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Choice:
         """Packets whose packet or connection mark equals `value` under the mask."""
@@ -130,9 +116,9 @@ class SymbolicPackets:
         if now.state is not KEPT:
             return self._always(holds=now.state in states)
         if now.tracked:
-            return self._named(STATE, lambda value: conntrack_state(value) in states)
-        fresh = within(self._space, STATE, [(0, 0)])
-        known = self._named(STATE, lambda value: value != NEW and conntrack_state(value) in states).certain
+            return self._named(Dim.STATE, lambda value: conntrack_state(value) in states)
+        fresh = within(self._space, Dim.STATE, [(0, 0)])
+        known = self._named(Dim.STATE, lambda value: value != State.NEW and conntrack_state(value) in states).certain
         return self._exactly(known | fresh if not {"", "INVALID"}.isdisjoint(states) else known)
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
@@ -142,14 +128,14 @@ class SymbolicPackets:
         FIN.
         """
         none_of_them, all_of_them = nothing(self._space), everything(self._space)
-        begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
+        begins = self._named(Dim.STATE, lambda value: value in BEGINNINGS).certain
         if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
             return self._exactly(begins)
         if {"SYN", "FIN"} <= set(flags):
             return self._exactly(none_of_them)
         if set(mask) == {"FIN", "RST"}:
-            closing = self._named(STATE, lambda value: value == INVALID_CLOSING).certain
-            unset = begins | self._named(STATE, lambda value: value == INVALID).certain
+            closing = self._named(Dim.STATE, lambda value: value == State.INVALID_CLOSING).certain
+            unset = begins | self._named(Dim.STATE, lambda value: value == State.INVALID).certain
             found = Choice(unset, all_of_them - closing)
             return found if not flags else found.turned(negated=True)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
@@ -161,11 +147,11 @@ class SymbolicPackets:
         port = self._now.destination_port
         changed = self._same_destination().turned(negated=True)
         if isinstance(port, int):
-            changed |= self._exactly(within(self._space, DESTINATION_PORT, [(port, port)])).turned(negated=True)
+            changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).turned(negated=True)
         if self._now.state is not KEPT:
             return changed
-        known = self._named(STATE, lambda value: value == TRANSLATED).certain
-        return Choice(changed.certain | known, changed.possible | known | self._named(STATE, lambda value: value == ANSWER).certain)
+        known = self._named(Dim.STATE, lambda value: value == State.TRANSLATED).certain
+        return Choice(changed.certain | known, changed.possible | known | self._named(Dim.STATE, lambda value: value == State.ANSWER).certain)
 
     def _same_destination(self) -> Choice:
         """Packets that still have their original destination."""
@@ -175,29 +161,29 @@ class SymbolicPackets:
         if address is None:
             return self.nobody_knows()
         if isinstance(address, int):
-            return self._exactly(within(self._space, DESTINATION, [(address, address)]))
+            return self._exactly(within(self._space, Dim.DESTINATION, [(address, address)]))
         found = self._always(holds=False)
-        for name in self._space.dimension(INTERFACE).values:
+        for name in self._space.dimension(Dim.INTERFACE).values:
             own = self._space.around.primary_address(name)
-            same = self.nobody_knows() if own is None else self._exactly(within(self._space, DESTINATION, [(own, own)]))
-            found |= same & self._named(INTERFACE, partial(eq, name))
+            same = self.nobody_knows() if own is None else self._exactly(within(self._space, Dim.DESTINATION, [(own, own)]))
+            found |= same & self._named(Dim.INTERFACE, partial(eq, name))
         return found
 
     def in_answers(self) -> Choice:
         """Packets in the reply direction; uncertain for new connections before tracking."""
-        answers = self._named(STATE, lambda value: value == ANSWER).certain
-        untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
+        answers = self._named(Dim.STATE, lambda value: value == State.ANSWER).certain
+        untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 
     def to_socket(self) -> Choice:
         """Packets for a connected socket, or one bound to exactly their address."""
-        return self._named(SOCKET, lambda value: value == "yes")
+        return self._named(Dim.SOCKET, lambda value: value == "yes")
 
     def local(self, *, source: bool) -> Choice:
         """Packets whose address is of the type LOCAL on this host."""
         address = self._now.source if source else self._now.destination
         if address is KEPT:
-            name, around = SOURCE if source else DESTINATION, self._space.around
+            name, around = Dim.SOURCE if source else Dim.DESTINATION, self._space.around
             return self._exactly(local(self._space, name) | within(self._space, name, intervals_of(around.local_networks)))
         return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
@@ -217,14 +203,14 @@ class SymbolicPackets:
         if address is None:
             return self.nobody_knows()
         primary = self._space.around.primary_address
-        unknown = self._named(INTERFACE, lambda name: primary(name) is None).certain
-        fitting = self._named(INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
+        unknown = self._named(Dim.INTERFACE, lambda name: primary(name) is None).certain
+        fitting = self._named(Dim.INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
         return Choice(fitting, fitting | unknown)
 
     def _through(self, interface: object, names: tuple[str, ...]) -> Choice:
         if isinstance(interface, str):
             return self._always(holds=is_named(interface, names))
-        return self._named(INTERFACE, lambda value: is_named(value, names))
+        return self._named(Dim.INTERFACE, lambda value: is_named(value, names))
 
     def _named(self, name: str, fits: Callable[[str], bool]) -> Choice:
         values = self._space.dimension(name).values

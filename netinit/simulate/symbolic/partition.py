@@ -15,28 +15,13 @@ from netinit.simulate.symbolic.hook_walk import travel
 from netinit.simulate.symbolic.match_sets import names_in
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
-    ANSWER,
     BEGINNINGS,
-    CONNECTION_MARK,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
     INBOUND,
-    INTERFACE,
-    INVALID_CLOSING,
-    MARK,
-    NEW,
     OUTBOUND,
-    PROTOCOL,
-    SENDER,
-    SOCKET,
-    SOURCE,
-    SOURCE_PORT,
-    STATE,
-    TRANSLATED,
-    UID,
+    Dim,
     Names,
     Space,
+    State,
     conntrack_state,
     make_space,
 )
@@ -122,25 +107,25 @@ def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
     """The TCP flags of a packet: a SYN where a connection begins, otherwise an ACK or similar."""
     if protocol != "tcp":
         return None
-    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == INVALID_CLOSING else ("ACK",)
+    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == State.INVALID_CLOSING else ("ACK",)
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
     """The packet for a point, for use in the engine, and surroundings that give it the same outgoing interface."""
-    named = {name: space.dimension(name).values[point[name]] for name in (PROTOCOL, STATE, INTERFACE)}
-    ports = named[PROTOCOL] in WITH_PORTS
-    sender = space.direction == OUTBOUND and point[SENDER] == 1
+    named = {name: space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE)}
+    ports = named[Dim.PROTOCOL] in WITH_PORTS
+    sender = space.direction == OUTBOUND and point[Dim.SENDER] == 1
     packet = Packet(
-        family=space.family, protocol=named[PROTOCOL], source=point[SOURCE], destination=point[DESTINATION],
-        source_port=point[SOURCE_PORT] if ports else None, destination_port=point[DESTINATION_PORT] if ports else None,
-        in_interface=named[INTERFACE] if space.direction == INBOUND else "",
-        has_socket=sender, uid=point[UID] if sender else None, gid=point[GID] if sender else None,
-        mark=point[MARK], state="" if named[STATE] == NEW else conntrack_state(named[STATE]), connection_mark=point[CONNECTION_MARK],
-        socket=point[SOCKET] == 1, flags=_flags_of(named[PROTOCOL], named[STATE]),
-        destination_translated=None if named[STATE] == ANSWER else named[STATE] == TRANSLATED,
-        is_answer=named[STATE] == ANSWER,
+        family=space.family, protocol=named[Dim.PROTOCOL], source=point[Dim.SOURCE], destination=point[Dim.DESTINATION],
+        source_port=point[Dim.SOURCE_PORT] if ports else None, destination_port=point[Dim.DESTINATION_PORT] if ports else None,
+        in_interface=named[Dim.INTERFACE] if space.direction == INBOUND else "",
+        has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
+        mark=point[Dim.MARK], state="" if named[Dim.STATE] == State.NEW else conntrack_state(named[Dim.STATE]), connection_mark=point[Dim.CONNECTION_MARK],
+        socket=point[Dim.SOCKET] == 1, flags=_flags_of(named[Dim.PROTOCOL], named[Dim.STATE]),
+        destination_translated=None if named[Dim.STATE] == State.ANSWER else named[Dim.STATE] == State.TRANSLATED,
+        is_answer=named[Dim.STATE] == State.ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around
-    host = Network((space.family.version, point[DESTINATION], space.family.bits))
-    return packet, space.around.replace(routes=((host, named[INTERFACE]),))
+    host = Network((space.family.version, point[Dim.DESTINATION], space.family.bits))
+    return packet, space.around.replace(routes=((host, named[Dim.INTERFACE]),))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.net import Interval
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
-from netinit.simulate.symbolic.space import BITS, STATE, Dimension, Space, join
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space, join
 
 Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; marks are (value, mask)
 Point = dict[str, int]  # coordinate per dimension
@@ -163,8 +163,8 @@ def within(space: Space, name: str, intervals: list[Interval]) -> Region:
 
 def in_states(space: Space, states: tuple[str, ...]) -> Region:
     """Packets with one of these values of the dimension STATE."""
-    values = space.dimension(STATE).values
-    return within(space, STATE, join([(at, at) for at in map(values.index, states)]))
+    values = space.dimension(Dim.STATE).values
+    return within(space, Dim.STATE, join([(at, at) for at in map(values.index, states)]))
 
 
 def marked(space: Space, name: str, value: int, mask: int) -> Region:

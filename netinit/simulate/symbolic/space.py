@@ -18,26 +18,41 @@ from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.symbolic.diagram import Diagram
 
 OUTBOUND, INBOUND = "outbound", "inbound"
-PROTOCOL, STATE, INTERFACE = "protocol", "state", "interface"
-DESTINATION, DESTINATION_PORT, SOURCE, SOURCE_PORT = "destination", "destination port", "source", "source port"
-SENDER, UID, GID = "sent by a socket", "uid", "gid"
-SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
 
-NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
-# ESTABLISHED alone means the original direction, with an untranslated destination.
-ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
-# A new connection's SYN on an untranslated conntrack entry of another connection; nat is skipped for it.
-REUSED_NEW, REUSED, REUSED_INVALID = REUSES = ("NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN")
-INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone means packets without these flags
-BEGINNINGS = (NEW, *REUSES)  # states of a bare SYN, for TCP
-ALL_STATES = (NEW, ESTABLISHED, ANSWER, TRANSLATED, RELATED, REUSED_NEW, REUSED, INVALID, INVALID_CLOSING, UNTRACKED, REUSED_INVALID)
+class Dim:
+    """Names of the dimensions."""
+
+    PROTOCOL, STATE, INTERFACE = "protocol", "state", "interface"
+    DESTINATION, DESTINATION_PORT, SOURCE, SOURCE_PORT = "destination", "destination port", "source", "source port"
+    SENDER, UID, GID = "sent by a socket", "uid", "gid"
+    SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
+
+
+class State:
+    """Values of the dimension STATE: conntrack states, some of them split further."""
+
+    NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = "NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED"
+    # ESTABLISHED alone means the original direction, with an untranslated destination.
+    ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
+    # A new connection's SYN on an untranslated conntrack entry of another connection; nat is skipped for it.
+    REUSED_NEW, REUSED, REUSED_INVALID = "NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN"
+    INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone means packets without these flags
+
+
+STATES = (State.NEW, State.ESTABLISHED, State.RELATED, State.INVALID, State.UNTRACKED)
+REUSES = (State.REUSED_NEW, State.REUSED, State.REUSED_INVALID)
+BEGINNINGS = (State.NEW, *REUSES)  # states of a bare SYN, for TCP
+ALL_STATES = (
+    State.NEW, State.ESTABLISHED, State.ANSWER, State.TRANSLATED, State.RELATED, State.REUSED_NEW, State.REUSED,
+    State.INVALID, State.INVALID_CLOSING, State.UNTRACKED, State.REUSED_INVALID,
+)  # fmt: skip
 BITS = 32  # in a mark
 ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")
 _OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # represent protocols that no rule names
 _NO_YES = [("no", "no"), ("yes", "yes")]
 ORDER = (
-    PROTOCOL, STATE, INTERFACE, DESTINATION, DESTINATION_PORT, SENDER, UID, GID, SOURCE, SOURCE_PORT, SOCKET,
+    Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE, Dim.DESTINATION, Dim.DESTINATION_PORT, Dim.SENDER, Dim.UID, Dim.GID, Dim.SOURCE, Dim.SOURCE_PORT, Dim.SOCKET,
 )  # fmt: skip
 Labelled = list[tuple[str, str]]  # values with their labels
 
@@ -114,20 +129,20 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
     """Build the space that distinguishes these names."""
     last = (1 << around.family.bits) - 1
     named: list[tuple[str, Labelled]] = [
-        (PROTOCOL, _name_protocols(names.protocols)),
-        (STATE, [(state, state) for state in ALL_STATES]),
-        (INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
+        (Dim.PROTOCOL, _name_protocols(names.protocols)),
+        (Dim.STATE, [(state, state) for state in ALL_STATES]),
+        (Dim.INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
     ]
-    numbers = [(DESTINATION, last), (DESTINATION_PORT, MAX_PORT), (SOURCE, last), (SOURCE_PORT, MAX_PORT)]
+    numbers = [(Dim.DESTINATION, last), (Dim.DESTINATION_PORT, MAX_PORT), (Dim.SOURCE, last), (Dim.SOURCE_PORT, MAX_PORT)]
     if direction == OUTBOUND:
-        named.append((SENDER, _NO_YES))
-        numbers += [(UID, FULL_MASK), (GID, FULL_MASK)]
-    named.append((SOCKET, _NO_YES))
+        named.append((Dim.SENDER, _NO_YES))
+        numbers += [(Dim.UID, FULL_MASK), (Dim.GID, FULL_MASK)]
+    named.append((Dim.SOCKET, _NO_YES))
     found = {name: (len(some) - 1, tuple(value for value, _ in some), tuple(label for _, label in some)) for name, some in named}
     found |= {name: (number, (), ()) for name, number in numbers}
     made = [Dimension(name, level, *found[name]) for level, name in enumerate(one for one in ORDER if one in found)]
     lasts = tuple(one.last for one in made) + (1,) * (2 * BITS)
-    made += [Dimension(name, len(made) + BITS * at, FULL_MASK, levels=BITS) for at, name in enumerate((MARK, CONNECTION_MARK))]
+    made += [Dimension(name, len(made) + BITS * at, FULL_MASK, levels=BITS) for at, name in enumerate((Dim.MARK, Dim.CONNECTION_MARK))]
     return Space(direction, around, tuple(made), free, Diagram(lasts))
 
 
@@ -166,7 +181,7 @@ def _candidates(start: str) -> Iterator[str]:
 
 
 def conntrack_state(value: str) -> str:
-    """The conntrack state that rules see, for a value of STATE."""
+    """The conntrack state that rules see, for a value of Dim.STATE."""
     return value.partition(",")[0]
 
 

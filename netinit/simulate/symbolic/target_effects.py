@@ -12,7 +12,7 @@ from netinit.rules.targets import ACCEPTED, ENDED, GO_ON
 from netinit.rules.traversal import Verdict
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, InitialState
-from netinit.simulate.symbolic.space import UNTRACKED, Space
+from netinit.simulate.symbolic.space import Space, State
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
 
 
@@ -128,7 +128,7 @@ class TargetEffects:
             return self.give_up()
         now = self.now
         if not now.connection and not now.zone:
-            self.now = replace(now, state=UNTRACKED) if zone is None else replace(now, zone=zone)
+            self.now = replace(now, state=State.UNTRACKED) if zone is None else replace(now, zone=zone)
         return GO_ON
 
     def _end(self, fate: str) -> Verdict:
