@@ -45,27 +45,13 @@ class Family(Record):
 
 
 IPV4 = Family(
-    name="IPv4",
-    version=4,
-    bits=32,
-    number=int(AF_INET),
-    program="iptables",
-    nft="ip",
-    loopback="127.0.0.1/32",
-    passthrough="127.0.0.6/32",
-    any_address="0.0.0.0",  # noqa: S104 - how the TPROXY target is listed, nothing is bound
-)
+    name="IPv4", version=4, bits=32, number=int(AF_INET), program="iptables", nft="ip", loopback="127.0.0.1/32",
+    passthrough="127.0.0.6/32", any_address="0.0.0.0",  # noqa: S104 - how the TPROXY target is listed, nothing is bound
+)  # fmt: skip
 IPV6 = Family(
-    name="IPv6",
-    version=6,
-    bits=128,
-    number=int(AF_INET6),
-    program="ip6tables",
-    nft="ip6",
-    loopback="::1/128",
-    passthrough="::6/128",
-    any_address="::",
-)
+    name="IPv6", version=6, bits=128, number=int(AF_INET6), program="ip6tables", nft="ip6", loopback="::1/128",
+    passthrough="::6/128", any_address="::",
+)  # fmt: skip
 FAMILIES = (IPV4, IPV6)
 _lengths: dict[str, int] = {}  # cache: ten thousand networks have few different prefix lengths
 
@@ -183,14 +169,18 @@ def bounds_of(port: int | tuple[int, int]) -> tuple[int, int]:
     return port if isinstance(port, tuple) else (port, port)
 
 
-def join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def join_ranges(ranges: Iterable[Interval]) -> list[Interval]:
     """Merge ascending ranges that touch or overlap."""
-    joined: list[tuple[int, int]] = []
-    for low, high in ranges:
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+    joined: list[Interval] = []
+    end = -2  # of the last range
+    for one in ranges:
+        if one[0] > end + 1:
+            joined.append(one)
+        elif one[1] > end:
+            joined[-1] = (joined[-1][0], one[1])
         else:
-            joined.append((low, high))
+            continue
+        end = one[1]
     return joined
 
 
@@ -250,18 +240,7 @@ def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval
     nft refuses a set with overlapping elements, and a search tree with fewer elements is shallower.
     """
     host_bits = [(1 << family.bits - length) - 1 for length in range(family.bits + 1)]
-    merged: list[Interval] = []
-    low = high = -2
-    for first, last in sorted([(network[1], network[1] | host_bits[network[2]]) for network in networks]):
-        if first <= high + 1 and low >= 0:
-            high = max(high, last)
-            continue
-        if low >= 0:
-            merged.append((low, high))
-        low, high = first, last
-    if low >= 0:
-        merged.append((low, high))
-    return merged
+    return join_ranges(sorted([(network[1], network[1] | host_bits[network[2]]) for network in networks]))
 
 
 def split_range(first: int, last: int, family: Family) -> tuple[Network, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from _struct import pack, unpack_from
 
 HEADER, TYPE_MASK = 4, 0x3FFF
-MOST_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of 64 KiB
+MAX_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of 64 KiB
 
 
 class MalformedError(ValueError):
@@ -27,8 +27,8 @@ def split_attributes(data: bytes, offset: int = 0) -> list[tuple[int, bytes]]:
         if length < HEADER or offset + length > end:
             raise MalformedError(f"an attribute of {length} bytes where {end - offset} are left")
         found.append((kind & TYPE_MASK, data[offset + HEADER : offset + length]))
-        if len(found) > MOST_ATTRIBUTES:
-            raise MalformedError(f"more than {MOST_ATTRIBUTES} attributes in one message")
+        if len(found) > MAX_ATTRIBUTES:
+            raise MalformedError(f"more than {MAX_ATTRIBUTES} attributes in one message")
         offset += length + 3 & ~3
     return found
 

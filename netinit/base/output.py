@@ -53,22 +53,20 @@ def to_json(value: Any) -> str:
 def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None:
     """Overwrite the last `above` lines of a terminal; each line must fit into its width."""
     stream = _stdout()
-    stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J")
-    stream.write("".join(["".join([_paint(text, style) for text, style in parts]) + "\n" for parts in rows]))
+    stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J" + "".join(map(_paint_line, rows)))
     stream.flush()
 
 
 def show_painted(parts: Iterable[tuple[str, str]]) -> None:
     """Write one line to stdout and flush: texts, each with a terminal style (SGR parameters; empty for none)."""
     stream = _stdout()
-    stream.write("".join([_paint(text, style) for text, style in parts]) + "\n")
+    stream.write(_paint_line(parts))
     stream.flush()
 
 
 def show_lines(texts: Iterable[str]) -> None:
-    """Write lines to stderr, shortening very long ones; nothing if stderr is closed."""
-    if sys.stderr is not None:
-        sys.stderr.write(sanitize.lines([sanitize.shorten(text, sanitize.MOST_OF_A_LINE) for text in texts]))
+    """Write lines to stderr, very long ones shortened; nothing if stderr is closed."""
+    show_painted_lines([[(text, "")] for text in texts])
 
 
 def show_lines_if_possible(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
@@ -87,7 +85,7 @@ def show_painted_lines(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
     """Write lines to stderr in parts, each with a terminal style."""
     if sys.stderr is not None:
         for parts in rows:
-            sys.stderr.write("".join([_paint(sanitize.shorten(text, sanitize.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
+            sys.stderr.write(_paint_line([(sanitize.shorten(text, sanitize.MAX_LINE_LENGTH), style) for text, style in parts]))
 
 
 def show_progress(text: str, *, last: bool) -> None:
@@ -143,5 +141,6 @@ def _stdout() -> TextIO:
     return sys.stdout
 
 
-def _paint(text: str, style: str) -> str:
-    return f"\x1b[{style}m{sanitize.escape(text)}\x1b[0m" if style else sanitize.escape(text)
+def _paint_line(parts: Iterable[tuple[str, str]]) -> str:
+    painted = [(f"\x1b[{style}m{sanitize.escape(text)}\x1b[0m" if style else sanitize.escape(text)) for text, style in parts]
+    return "".join(painted) + "\n"

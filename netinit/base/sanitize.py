@@ -11,9 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST = 120  # characters of a foreign text that are shown
-MOST_OF_A_LINE = 2000
-MOST_OF_A_RULE = 400  # longer than the longest rule that netinit writes, with fifteen ports and both interfaces
+MAX_TEXT_LENGTH = 120  # characters of a foreign text that are shown
+MAX_LINE_LENGTH = 2000
+MAX_RULE_LENGTH = 400  # longer than the longest rule that netinit writes, with fifteen ports and both interfaces
 
 
 class Lines(str):
@@ -42,7 +42,7 @@ def split_message(message: str) -> list[str]:
     return message.removesuffix("\n").split("\n")
 
 
-def shorten(text: str, most: int = MOST) -> str:
+def shorten(text: str, most: int = MAX_TEXT_LENGTH) -> str:
     """Return the text, shortened with an ellipsis if it has more than `most` characters."""
     return text if len(text) <= most else text[:most] + "…"
 

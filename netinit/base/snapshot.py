@@ -7,7 +7,7 @@ decodes them into matches and targets. What could not be read is an Unknown with
 from __future__ import annotations
 
 from netinit.base.records import Record
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
 # Families of nf_tables: NFPROTO_* of linux/netfilter.h
 INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
@@ -213,7 +213,7 @@ class AttachedProgram(Record):
 
     def __str__(self) -> str:
         name = f" {quote(self.name)}" if self.name else ""
-        return escape(f"program {self.number}{name} ({shorten(self.where, MOST_OF_A_RULE)})")
+        return escape(f"program {self.number}{name} ({shorten(self.where, MAX_RULE_LENGTH)})")
 
 
 class Snapshot(Record):

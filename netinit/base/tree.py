@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-__all__ = ["SHOWN", "Tree", "clone", "mapping", "same", "sequence", "shown", "string", "strings"]
+from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten
 
 Tree: TypeAlias = "dict[str, Any]"
 
@@ -56,16 +56,9 @@ def string(value: Any) -> str:
     return str(value)
 
 
-SHOWN = 120
-"""Characters of a value that an error shows."""
-
-
-def shown(value: Any, longest: int = SHOWN) -> str:
+def shown(value: Any, longest: int = MAX_TEXT_LENGTH) -> str:
     """The value as an error message shows it: as Python writes it, cut where it is long."""
-    if isinstance(value, str):
-        return repr(value if len(value) <= longest else value[:longest] + "…")
-    text = repr(value)
-    return text if len(text) <= longest else text[:longest] + "…"
+    return repr(shorten(value, longest)) if isinstance(value, str) else shorten(repr(value), longest)
 
 
 def strings(value: Any) -> dict[str, str]:

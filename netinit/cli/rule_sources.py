@@ -12,7 +12,7 @@ import click
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import given_flags, read_value
 from netinit.cli.inject import files
 from netinit.kernel.detect import read_name_servers
@@ -280,7 +280,7 @@ def format_options(options: Interception) -> str:
     """Format options as a command line of apply, preceded by variables for options without a flag; truncated."""
     full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
-    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
+    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MAX_RULE_LENGTH)
 
 
 def _format(flag: Flag, value: Any) -> str:

@@ -20,10 +20,8 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
 
-__all__ = ["SERVICE_ACCOUNT", "Access", "Exec", "find_access", "find_service_account", "in_cluster", "of_kubeconfig"]
-
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_LARGEST = 4 << 20  # bytes of a kubeconfig
+_MAX_BYTES = 4 << 20  # bytes of a kubeconfig
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
@@ -119,14 +117,14 @@ def of_kubeconfig(path: Path, context: str = "") -> Access:
     what = f"the kubeconfig {quote(str(path))}"
     try:
         with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-        tree = goyaml.load(data[:_LARGEST].decode())
+            data = file.read(_MAX_BYTES + 1)
+        tree = goyaml.load(data[:_MAX_BYTES].decode())
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, ParseError) as error:
         raise ConfigError(f"{what} is not YAML: {error}") from error
-    if len(data) > _LARGEST or not isinstance(tree, dict):
-        raise ConfigError(f"{what} is no kubeconfig: it must be a mapping of at most {_LARGEST >> 20} MiB")
+    if len(data) > _MAX_BYTES or not isinstance(tree, dict):
+        raise ConfigError(f"{what} is no kubeconfig: it must be a mapping of at most {_MAX_BYTES >> 20} MiB")
     name = context or string(tree.get("current-context"))
     if not name:
         raise ConfigError(f"{what} has no current-context; name one with --context")

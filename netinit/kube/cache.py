@@ -20,8 +20,6 @@ from netinit.base.tree import Tree, mapping, string
 from netinit.kube.client import GONE, NOT_FOUND, Client
 from netinit.kube.resources import Resource, name_of
 
-__all__ = ["Cache"]
-
 _LONGEST = (50, 80)  # seconds of a watch, chosen at random so that replicas do not reconnect all at once
 _PAUSES = (0.5, 30.0)
 _UNKNOWN = 60.0  # seconds until the next look for a resource that the cluster does not know

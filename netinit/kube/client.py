@@ -19,13 +19,11 @@ from netinit.kube.access import Access
 from netinit.kube.credentials import Credentials, make_context
 from netinit.kube.resources import Resource
 
-__all__ = ["CONFLICT", "GONE", "JSON_PATCH", "MERGE_PATCH", "NOT_FOUND", "Client"]
-
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 _PAGE = 500  # objects of a list at a time
-_LARGEST = 64 << 20  # bytes of an answer
-_LARGEST_LINE = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
+_MAX_BYTES = 64 << 20  # bytes of an answer
+_MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
 _REFUSED = 400
 _SLACK = 15.0  # seconds that a silent watch may last beyond its end
 
@@ -170,8 +168,8 @@ async def _read(response: httpx2.Response) -> bytes:
     size = 0
     async for part in response.aiter_bytes():
         size += len(part)
-        if size > _LARGEST:
-            raise ClusterError(f"the API's answer to {response.request.url.path} is longer than {_LARGEST >> 20} MiB")
+        if size > _MAX_BYTES:
+            raise ClusterError(f"the API's answer to {response.request.url.path} is longer than {_MAX_BYTES >> 20} MiB")
         parts.append(part)
     return b"".join(parts)
 
@@ -183,8 +181,8 @@ async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
         for line in whole:
             if line.strip():
                 yield line
-        if len(rest) > _LARGEST_LINE:
-            raise ClusterError(f"an event of {response.request.url.path} is longer than {_LARGEST_LINE >> 20} MiB")
+        if len(rest) > _MAX_LINE_BYTES:
+            raise ClusterError(f"an event of {response.request.url.path} is longer than {_MAX_LINE_BYTES >> 20} MiB")
 
 
 def _tree(path: str, data: bytes) -> Tree:

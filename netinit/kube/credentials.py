@@ -20,8 +20,6 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
 from netinit.kube.access import Access, Exec
 
-__all__ = ["Credentials", "make_context"]
-
 _AGAIN = 60.0  # seconds after which a token's file is read again; the kubelet renews it minutes before it expires
 _PATIENCE = 60.0  # timeout in seconds of a kubeconfig's program
 _UNAUTHORIZED = 401

@@ -8,9 +8,7 @@ from netinit.base.tree import Tree
 from netinit.kube.client import Client
 from netinit.kube.resources import EVENTS
 
-__all__ = ["write_event"]
-
-_MOST = 1000  # characters of a message; the API accepts 1024
+_MAX_MESSAGE = 1000  # characters of a message; the API accepts 1024
 
 
 async def write_event(
@@ -23,7 +21,7 @@ async def write_event(
         "involvedObject": involved,
         "type": kind,
         "reason": reason,
-        "message": message[:_MOST],
+        "message": message[:_MAX_MESSAGE],
         "source": {"component": component},
         "firstTimestamp": now,
         "lastTimestamp": now,

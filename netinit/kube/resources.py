@@ -7,28 +7,6 @@ from urllib.parse import quote
 
 from netinit.base.tree import Tree, mapping, string
 
-__all__ = [
-    "CONFIG_MAPS",
-    "CRON_JOBS",
-    "DAEMON_SETS",
-    "DEPLOYMENTS",
-    "DISRUPTION_BUDGETS",
-    "ENDPOINTS",
-    "ENDPOINT_SLICES",
-    "EVENTS",
-    "JOBS",
-    "NAMESPACES",
-    "NODES",
-    "PODS",
-    "PROXY_CONFIGS",
-    "SECRETS",
-    "SERVICES",
-    "STATEFUL_SETS",
-    "WEBHOOK_CONFIGURATIONS",
-    "Resource",
-    "name_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Resource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
@@ -13,8 +13,6 @@ from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.switch_user import become
 from netinit.lab.probes import Arrival, Probe, needs_child, send_probes
 from netinit.lab.servers import Listener, Server
-
-__all__ = ["NetworkNamespace"]
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -43,16 +41,9 @@ class NetworkNamespace(IsolatedNamespace):
         alone = uid is None and gid is None and not groups
         with self.entered():
             return subprocess.Popen(
-                argv,
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=env,
-                user=uid,
-                group=gid,
-                extra_groups=None if alone else list(groups),
-            )
+                argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+                user=uid, group=gid, extra_groups=None if alone else list(groups),
+            )  # fmt: skip
 
     def run(
         self,
@@ -132,48 +123,22 @@ class NetworkNamespace(IsolatedNamespace):
             except Exception as error:  # noqa: BLE001 - an address that is none, say
                 raise LabError(f"send_probes in {self.name!r} raised:\n{type(error).__name__}: {error}") from None
 
-    def connect(
-        self,
-        host: str,
-        port: int,
-        *,
-        udp: bool = False,
-        source: str | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-        groups: Sequence[int] = (),
-        timeout: float = 1.0,
-    ) -> Arrival:
-        """Make one connection from here to the address; return where it arrived. `Probe` documents the options."""
-        probe = Probe(host, port, udp=udp, source=source, uid=uid, gid=gid, groups=tuple(groups), timeout=timeout)
-        return self.probe([probe])[0]
+    def connect(self, host: str, port: int, **options: Any) -> Arrival:
+        """Make one connection from here and return where it arrived; `options` are fields of `Probe`."""
+        return self.probe([Probe(host, port, **options)])[0]
 
-    def serve(
-        self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
-    ) -> Server:
+    def serve(self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None) -> Server:
         """Start a server process with all these listeners, which answers each connection with where it arrived."""
         server = self.start(name, listeners, uid=uid, gid=gid)
         server.wait()
         return server
 
-    def start(
-        self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
-    ) -> Server:
+    def start(self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None) -> Server:
         """Start a server process without waiting until it listens; call `Server.wait` for that."""
         return self._stack.enter_context(Server(name, self.descriptor, tuple(listeners), uid, gid))
 
     def listen(
-        self,
-        port: int,
-        family: int = 4,
-        *,
-        kind: str = "tcp",
-        transparent: bool = False,
-        address: str | None = None,
-        name: str | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
+        self, port: int, family: int = 4, *, name: str | None = None, uid: int | None = None, gid: int | None = None, **more: Any
     ) -> Server:
-        """Start a server with one listener, called `name` (by default its port)."""
-        listener = Listener(port, family, kind=kind, transparent=transparent, address=address)
-        return self.serve(name or str(port), [listener], uid=uid, gid=gid)
+        """Start a server with one listener, called `name` (by default its port); `more` are fields of `Listener`."""
+        return self.serve(name or str(port), [Listener(port, family, **more)], uid=uid, gid=gid)

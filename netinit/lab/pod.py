@@ -14,11 +14,9 @@ from netinit.kernel import run
 from netinit.lab import wiring
 from netinit.lab.namespace import NetworkNamespace
 
-__all__ = ["Pod", "find_obstacle"]
-
 OUTSIDE_ADDRESSES = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
 USER_BASE = 200_000  # outside uid of uid 0 in a pod with its own user namespace
-_MOST_INTERFACES = 20
+_MAX_INTERFACES = 20
 # The word in the command is visible in ps.
 _PAUSE = ("sh", "-c", "echo netinit-pause; exec >/dev/null; read -r _")
 # For images without a shell; it starts more slowly.
@@ -56,8 +54,8 @@ class Pod(NetworkNamespace):
         user_namespace: bool = False,
     ) -> None:
         super().__init__("pod")
-        if len(interfaces) > _MOST_INTERFACES:
-            raise LabError(f"a pod here has at most {_MOST_INTERFACES} extra interfaces, not {len(interfaces)}")
+        if len(interfaces) > _MAX_INTERFACES:
+            raise LabError(f"a pod here has at most {_MAX_INTERFACES} extra interfaces, not {len(interfaces)}")
         self.pid = 0
         self.first_uid = USER_BASE if user_namespace else 0
         self.client = NetworkNamespace("client")

@@ -12,13 +12,13 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from netinit.kernel.switch_user import creating_as
 
-__all__ = ["Arrival", "Probe"]
-
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096
+ANSWER = ("server", "port", "original_destination", "local", "peer")  # fields of a server's answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,40 +142,18 @@ class _Try:
     def _read_answer(self) -> None:
         try:
             answer = json.loads(self._data.partition(b"\n")[0])
-            self.finish(
-                "answered",
-                server=answer["name"],
-                port=answer["port"],
-                original_destination=answer["original_destination"],
-                local=answer["local"],
-                peer=answer["peer"],
-            )
+            self.finish("answered", **{name: answer[name] for name in ANSWER})
         except (ValueError, KeyError, TypeError):
             self.finish("refused", error=f"connected, but the answer is not of this laboratory: {self._data!r}")
 
     def _fail(self, error: OSError) -> None:
         name = errno.errorcode.get(error.errno or 0, str(error))
-        if error.errno in _REFUSED:
-            self.finish("refused", error=name)
-        elif error.errno == errno.ETIMEDOUT:
-            self.finish("timeout", error=name)
-        else:
-            self.finish("unreachable", error=name)
+        outcome = "refused" if error.errno in _REFUSED else "timeout" if error.errno == errno.ETIMEDOUT else "unreachable"
+        self.finish(outcome, error=name)
 
-    def finish(
-        self,
-        outcome: str,
-        *,
-        server: str | None = None,
-        port: int | None = None,
-        original_destination: str | None = None,
-        local: str | None = None,
-        peer: str | None = None,
-        error: str | None = None,
-    ) -> None:
-        """End the probe with this outcome and close its socket."""
-        source = render_address(self._socket.getsockname())
-        self.arrival = Arrival(outcome, server, port, original_destination, local, peer, source, error)
+    def finish(self, outcome: str, **more: Any) -> None:
+        """End the probe with this outcome and further fields of its Arrival; close its socket."""
+        self.arrival = Arrival(outcome, source=render_address(self._socket.getsockname()), **more)
         if self._socket in self._selector.get_map():
             self._selector.unregister(self._socket)
         self._socket.close()

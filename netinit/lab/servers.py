@@ -1,6 +1,6 @@
 """Servers that answer every connection with where it arrived: one JSON object on one line.
 
-    {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
+    {"server": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
      "peer": "10.77.0.2:40000"}
 
 A TCP connection is answered when it is accepted and again for everything that it sends, until its peer closes it, so
@@ -24,9 +24,7 @@ from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, original_destination
 from netinit.kernel.switch_user import become, creating_as
-from netinit.lab.probes import render_address
-
-__all__ = ["Listener", "Server"]
+from netinit.lab.probes import ANSWER, render_address
 
 IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0
@@ -120,11 +118,7 @@ def _begin(
 
 
 def _serve_forever(
-    answer: children.Answer,
-    name: str,
-    namespace: int,
-    listeners: tuple[Listener, ...],
-    identity: tuple[int | None, int | None],
+    answer: children.Answer, name: str, namespace: int, listeners: tuple[Listener, ...], identity: tuple[int | None, int | None]
 ) -> None:
     """Run in the child: open listeners, drop privileges, report, and answer until killed. Only the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -212,14 +206,8 @@ class _ServerSocket:
             self._forget(connection)
 
     def _text(self, local: str, peer: str, original: str | None) -> bytes:
-        answer = {
-            "name": self._name,
-            "port": self._listener.port,
-            "original_destination": original,
-            "local": local,
-            "peer": peer,
-        }
-        return json.dumps(answer).encode() + b"\n"
+        answer = (self._name, self._listener.port, original, local, peer)
+        return json.dumps(dict(zip(ANSWER, answer, strict=True))).encode() + b"\n"
 
     def _forget(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import LabError
+from netinit.base.snapshot import FAMILY_NAMES
 from netinit.kernel import netlink, route_library
 from netinit.lab.namespace import NetworkNamespace
-
-__all__ = ["drop_empty_tables", "list_rules", "take_snapshot"]
 
 _SAVES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
 _LEGACY_NAMES = {"iptables-legacy-save": "ip_tables_names", "ip6tables-legacy-save": "ip6_tables_names"}
@@ -26,7 +25,6 @@ _COUNTERS = re.compile(r" \[\d+:\d+\]$| packets \d+ bytes \d+", re.MULTILINE)
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::[A-Z]+ ACCEPT\n)*COMMIT\n", re.MULTILINE)
 _VOLATILE = {"event", "header", "IFA_CACHEINFO", "RTA_CACHEINFO"}
-_FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}  # linux/netfilter.h, nft(8)
 _NFT_FAMILIES = {"iptables-nft-save": "ip", "ip6tables-nft-save": "ip6"}
 _NFT_MSG_GETTABLE, _NFTA_TABLE_NAME = 10 << 8 | 1, 1  # linux/netfilter/nf_tables.h
 _HEADER = 12  # bytes that a question for addresses, routes or policy rules has: the family, and zeros
@@ -106,7 +104,7 @@ def _list_tables(namespace: NetworkNamespace) -> list[str]:
     except OSError as error:
         raise LabError(f"the kernel does not list the nft tables of {namespace.name!r}: {error.strerror}") from error
     names = [netlink.read_attributes(body, netlink.NETFILTER_SIZE)[_NFTA_TABLE_NAME] for _, body in found]
-    return [f"{_FAMILIES[body[0]]} {netlink.read_name(name)}" for (_, body), name in zip(found, names, strict=True)]
+    return [f"{FAMILY_NAMES[body[0]]} {netlink.read_name(name)}" for (_, body), name in zip(found, names, strict=True)]
 
 
 def _list_network(namespace: NetworkNamespace) -> str:

@@ -8,8 +8,6 @@ from pathlib import Path
 from netinit.lab.pod import Pod
 from netinit.lab.servers import Listener, Server
 
-__all__ = ["APP_ID", "PROXY_ID", "start_servers"]
-
 APP_ID = 1000
 PROXY_ID = 1337
 

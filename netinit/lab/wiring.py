@@ -22,8 +22,6 @@ from netinit.kernel.isolated_namespace import write_sysctl
 from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, RTM_GETADDR, Netlink
 from netinit.lab.namespace import NetworkNamespace
 
-__all__ = ["wire"]
-
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
 _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once

@@ -65,5 +65,5 @@ class PacketSet(Protocol):
     def local(self, *, source: bool) -> Chosen:
         """Packets whose source or destination is an address of this host."""
 
-    def nobody_knows(self) -> Chosen:
+    def unknown(self) -> Chosen:
         """No packet for certain, and all of them possibly."""

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol as Shape
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from netinit.rules.foreign_targets import DestinationNat
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import InInterface, Owner, Port
-from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
+from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
 
+if TYPE_CHECKING:
+    from netinit.simulate.symbolic.chain_walk import RuleHit
+    from netinit.simulate.trace import TraceStep
 
-class Hit(Shape):
-    """A rule that matched, and its position."""
-
-    @property
-    def hook(self) -> str:
-        """The hook at which it matched."""
-
-    @property
-    def table(self) -> str:
-        """The rule's table."""
-
-    @property
-    def chain(self) -> str:
-        """The rule's chain."""
-
-    @property
-    def met(self) -> Rule:
-        """The rule itself."""
-
-
-AnyHit = TypeVar("AnyHit", bound=Hit)
+AnyHit = TypeVar("AnyHit", bound="RuleHit | TraceStep")
 
 
 def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, translated: bool) -> AnyHit | None:
@@ -48,7 +30,7 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
     return excluding[-1] if excluding else None
 
 
-def _excludes(hit: Hit) -> bool:
+def _excludes(hit: RuleHit | TraceStep) -> bool:
     """Whether a rule's position is used for exclusions from capture or from rejection."""
     captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
     return captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)

@@ -21,7 +21,7 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.tables import PacketState
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
-MOST_WAYS = 32  # paths followed for one packet when it is uncertain whether rules match
+MAX_PATHS = 32  # paths followed for one packet when it is uncertain whether rules match
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _FLAGS = {"": ("SYN",), "ESTABLISHED": ("ACK",)}
 _DESTINATION, _SOURCE = "destination", "source"
@@ -57,7 +57,7 @@ class Host:
         known = self.connections
         waiting: list[tuple[bool, ...]] = [()]
         ways: list[tuple[_PacketPath, ConnectionTable]] = []
-        while waiting and len(ways) < MOST_WAYS:
+        while waiting and len(ways) < MAX_PATHS:
             assumed = waiting.pop()
             self.connections = known.copy()
             journey = _PacketPath(self, packet, assumed)

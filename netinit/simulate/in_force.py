@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netinit.base.net import FULL_MASK, Family, Network
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
@@ -34,9 +34,9 @@ from netinit.simulate.host import (
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import BaseChain, HookedChain, LoadedChain, LoadedRule, each_of
+from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, each_of
 from netinit.simulate.routing import find_ways_of_sockets, sample_destinations
-from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import IPTABLES_NFT, NFTABLES, NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
@@ -251,7 +251,7 @@ class _Judge:
 
     def _is_foreign(self, passage: RuleHit) -> bool:
         native = self._source == NFTABLES and passage.source in ("", NFTABLES) and passage.table in TABLES_OF_THE_KERNEL
-        return not (native or _is_ours(passage.rules[0]))
+        return not (native or is_ours(passage.rules[0]))
 
     def _describe(self, family: Family, verdict: str, culprit: RuleHit | None, reason: str, region: Region) -> Iterator[Difference]:
         packet, _ = example_of(region)
@@ -265,23 +265,22 @@ class _Judge:
             return
         rule = culprit.rules[0]
         chain = culprit.chain
-        source = culprit.source or self._source
-        base = next((one for one in self._places.foreign[family] if one.place == culprit.table), None)
-        if base is None:
+        place = culprit.table
+        if all(one.place != place for one in self._places.foreign[family]):
             if (family.name, culprit.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
                 return
             if chain in OWNED_CHAINS and (family.name, culprit.table, chain) in self._listed:
                 return
-            handles = {(chain, rule.number): self._places.handles.get((source, family, culprit.table, chain, rule.number), 0)}
-            base = BaseChain(f"{source} table {culprit.table}", chain, "", culprit.hook, 0, {}, handles)
-        where, text = base.describe_rule(chain, rule.number), escape(shorten(rule.text, MOST_OF_A_RULE))
+            place = f"{culprit.source or self._source} table {place}"
+        where = f"{place}, chain {chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
+        text = escape(shorten(rule.text, MAX_RULE_LENGTH))
         if verdict == DROPPED:
             what = f"`{text}` drops" if text else "drops"
             self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
             return
         doubt = "it may take away packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
         yield Difference(
-            kind=ESCAPING, where=family.name, table=base.place, chain=chain, number=rule.number, rule=rule.text,
+            kind=ESCAPING, where=family.name, table=place, chain=chain, number=rule.number, rule=rule.text,
             purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
         )  # fmt: skip
 
@@ -366,11 +365,6 @@ def _rules_from(hooked: HookedChain) -> dict[str, object]:
 
 def _unseen(where: str, what: str, purpose: str) -> Difference:
     return Difference(kind=ESCAPING, where=where, rule=what, purpose=f"netinit does not follow it: {purpose}", origin=FOREIGN)
-
-
-def _is_ours(loaded: LoadedRule) -> bool:
-    target = loaded.rule.target
-    return bool(loaded.origin) or (isinstance(target, Jump) and target.chain in OWNED_CHAINS)
 
 
 def _asks_a_set(loaded: LoadedRule) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.model import Origin, Rule
@@ -22,7 +22,8 @@ EARLY, LATE = "early", "late"
 class LoadedRule:
     """A rule in the kernel: `number` counts from 1; purpose and origin come from the plan and are empty for foreign rules.
 
-    `comment` is the live rule's own comment if it is not its purpose; it is written by the rule's owner and untrusted.
+    `comment` is the live rule's own comment if it is not its purpose: written by the rule's owner and untrusted. `handle` is
+    the kernel's number of an nf_tables rule.
     """
 
     number: int
@@ -32,11 +33,12 @@ class LoadedRule:
     origin: Origin | None = None
     packets: int | None = None  # the live counter
     comment: str = ""
+    handle: int = 0
 
     @property
     def bare_text(self) -> str:
         """The rule without its comment, on one line and truncated."""
-        return escape(shorten(part_comment(self.text)[0], MOST_OF_A_RULE))
+        return escape(shorten(part_comment(self.text)[0], MAX_RULE_LENGTH))
 
     @property
     def quotation(self) -> str:
@@ -55,10 +57,7 @@ class LoadedChain:
 
 @dataclass(frozen=True, slots=True)
 class BaseChain:
-    """A base chain of a foreign nf_tables table, with the chains it may jump to, for one address family.
-
-    `handles` maps (chain, number) to the kernel's rule handle.
-    """
+    """A base chain of a foreign nf_tables table, with the chains it may jump to, for one address family."""
 
     place: str  # the table, as sentences name it
     name: str
@@ -66,12 +65,6 @@ class BaseChain:
     hook: str
     priority: int
     chains: dict[str, LoadedChain]
-    handles: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    def describe_rule(self, chain: str, number: int) -> str:
-        """Name a rule of the chain, or of one it calls, in a sentence."""
-        handle = self.handles.get((chain, number))
-        return f"{self.place}, chain {chain}, rule {number}" + (f" (handle {handle})" if handle else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = Non
                 continue
             own = wanted[name].rules if name in wanted else ()
             first = written[table][name].inserted if name in wanted else 0
-            foreign = [rule for rule in chain.rules if not _is_ours(rule)]
+            foreign = [rule for rule in chain.rules if not is_ours(rule)]
             rules = tuple(replace(rule, number=at) for at, rule in enumerate([*own[:first], *foreign, *own[first:]], 1))
             tables[table][name] = LoadedChain(name, rules, chain.policy)
     return replace(
@@ -236,7 +236,7 @@ def _without_ours(ruleset: Ruleset) -> Ruleset:
     """Only the foreign rules of a place."""
     tables = {
         table: {
-            name: replace(chain, rules=tuple(rule for rule in chain.rules if name not in BUILTIN_CHAINS or not _is_ours(rule)))
+            name: replace(chain, rules=tuple(rule for rule in chain.rules if name not in BUILTIN_CHAINS or not is_ours(rule)))
             for name, chain in chains.items()
             if name not in OWNED_CHAINS
         }
@@ -245,7 +245,7 @@ def _without_ours(ruleset: Ruleset) -> Ruleset:
     return replace(ruleset, tables=tables)
 
 
-def _is_ours(loaded: LoadedRule) -> bool:
+def is_ours(loaded: LoadedRule) -> bool:
     """Whether a rule in a built-in chain is planned by us or jumps into our chains."""
     target = loaded.rule.target
     return bool(loaded.origin) or (isinstance(target, Jump) and target.chain in OWNED_CHAINS)

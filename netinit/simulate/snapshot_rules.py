@@ -7,7 +7,7 @@ base chain of nf_tables that an address family's packets meet is foreign, whatev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
@@ -37,7 +37,9 @@ HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family net
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 NUMBERS = {IPV4: IP, IPV6: IP6}
 POLICIES = {0: "DROP", 1: "ACCEPT"}
-Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]  # by table, chain and canonical rule
+Planned = tuple[str, Origin | None]  # purpose and origin of a rule
+Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
+UNPLANNED: Planned = ("", None)
 Tables = dict[str, dict[str, LoadedChain]]
 Writer = Callable[[Rule, Family, Mapping[int, str]], str]
 
@@ -48,7 +50,6 @@ class Places:
 
     rulesets: dict[str, dict[Family, Ruleset]]
     foreign: dict[Family, tuple[BaseChain, ...]]
-    handles: dict[tuple[str, Family, str, str, int], int] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
@@ -60,10 +61,6 @@ class Places:
 def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
     """Load a snapshot's rules; those that one of `plans` contains get its purpose and origin."""
     return _Loader(snapshot, plans).load()
-
-
-def _write_native(rule: Rule, _: Family, __: Mapping[int, str]) -> str:
-    return format_rule(rule)
 
 
 class _Loader:
@@ -79,7 +76,6 @@ class _Loader:
         for chain in snapshot.chains:
             self._chains.setdefault((chain.family, chain.table), []).append(chain)
         self._known = {family: _purposes(plans, family) for family in FAMILIES}
-        self._handles: dict[tuple[str, Family, str, str, int], int] = {}
         self._unreadable: list[str] = []
 
     def load(self) -> Places:
@@ -92,7 +88,7 @@ class _Loader:
             if any(tables.values()) or source != IPTABLES_LEGACY:  # legacy table names may be hidden
                 rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
         foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
-        return Places(rulesets, foreign, self._handles, tuple(self._unreadable))
+        return Places(rulesets, foreign, tuple(self._unreadable))
 
     def _active(self, table: NftTable) -> bool:
         return not table.flags & DORMANT
@@ -104,32 +100,20 @@ class _Loader:
                 chains = [
                     one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or is_of_iptables(one)
                 ]
-                found[table.name] = {chain.name: self._load(IPTABLES_NFT, table.name, chain, family) for chain in chains}
+                found[table.name] = {chain.name: self._load(chain, family, self._known[family]) for chain in chains}
         return found
 
-    def _load(self, source: str, table: str, chain: HeldChain, family: Family) -> LoadedChain:
-        rules, handles = self._load_rules(chain, family, known=(self._known[family], table))
-        for number, handle in handles.items():
-            self._handles[source, family, table, chain.name, number] = handle
-        return LoadedChain(chain.name, tuple(rules), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
-
-    def _load_rules(
-        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None, write: Writer = write_live
-    ) -> tuple[list[LoadedRule], dict[int, int]]:
-        """A chain's rules for packets of a family, numbered as in the kernel, and their handles."""
+    def _load(self, chain: HeldChain, family: Family, purposes: Purposes, write: Writer = write_live) -> LoadedChain:
+        """A chain with its rules for packets of a family, numbered as in the kernel."""
         loaded: list[LoadedRule] = []
-        handles: dict[int, int] = {}
         for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
             decoded = decode_rule(one, self._references)
-            handles[number] = one.handle
             for rule in [name_sets(rule, self._sets) for rule in decoded.rules]:
                 if family in rule.families:
-                    purposes, table = known or ({}, "")
-                    purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), ("", None))
-                    comment = rule.comment if rule.comment != purpose else ""
+                    made = purposes.get((chain.table, chain.name, normalise_rule(rule)), UNPLANNED)
                     text = str(write(rule, family, self._sets))
-                    loaded.append(LoadedRule(number, text, rule, purpose, origin, decoded.packets, comment))
-        return loaded, handles
+                    loaded.append(_load_rule(number, rule, made, text, decoded.packets, handle=one.handle))
+        return LoadedChain(chain.name, tuple(loaded), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
 
     def _legacy(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
         found: dict[str, dict[str, LoadedChain]] = {}
@@ -146,10 +130,8 @@ class _Loader:
                 rules = []
                 for number, entry in enumerate(chain.rules, 1):
                     rule = name_sets(entry.rule, self._sets)
-                    purpose, origin = self._known[family].get((table.name, chain.name, normalise_rule(rule)), ("", None))
-                    comment = rule.comment if rule.comment != purpose else ""
-                    text = str(write_live(rule, family, self._sets))
-                    rules.append(LoadedRule(number, text, rule, purpose, origin, entry.packets, comment))
+                    made = self._known[family].get((table.name, chain.name, normalise_rule(rule)), UNPLANNED)
+                    rules.append(_load_rule(number, rule, made, str(write_live(rule, family, self._sets)), entry.packets))
                 found[table.name][chain.name] = LoadedChain(chain.name, tuple(rules), chain.policy)
         return found
 
@@ -163,22 +145,18 @@ class _Loader:
                 why = "rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
                 self._unreadable.append(f"table {table.name}: {why}")
                 continue
-            chains = {}
-            for chain in self._chains.get((table.family, table.name), ()):
-                if not chain.is_base or _is_own_base(chain):
-                    rules, handles = self._load_rules(chain, family, known=(self._planned, table.name), write=_write_native)
-                    chains[chain.name] = (chain, rules, handles)
-            sockets = {name: rules for name, (_, rules, _) in chains.items() if _is_socket_chain(rules)}
-            loaded = {}
-            for name, (chain, rules, handles) in chains.items():
-                if name in sockets:
-                    continue
-                renamed = tuple(_in_model(one, sockets) for one in rules)
-                policy = POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else ""
-                loaded[model_name(name)] = LoadedChain(model_name(name), renamed, policy)
-                for number, handle in handles.items():
-                    self._handles[NFTABLES, family, model_table(table.name), model_name(name), number] = handle
-            found[model_table(table.name)] = loaded
+            chains = [
+                self._load(chain, family, self._planned, lambda rule, *_: format_rule(rule))
+                for chain in self._chains.get((table.family, table.name), ())
+                if not chain.is_base or _is_own_base(chain)
+            ]
+            sockets = {one.name: one.rules for one in chains if _is_socket_chain(one.rules)}
+            renamed = [
+                LoadedChain(model_name(one.name), tuple(_in_model(rule, sockets) for rule in one.rules), one.policy)
+                for one in chains
+                if one.name not in sockets
+            ]
+            found[model_table(table.name)] = {one.name: one for one in renamed}
         return found
 
     @cached_property
@@ -191,7 +169,7 @@ class _Loader:
                 for chain, rules in table.chains.items():
                     for one in rules:
                         held = NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions)
-                        purpose = (one.rule.comment, one.rule.origin) if one.rule else ("", None)
+                        purpose = (one.rule.comment, one.rule.origin) if one.rule else UNPLANNED
                         found |= {(name, chain, normalise_rule(rule)): purpose for rule in decode_rule(held, around).rules}
         return found
 
@@ -207,12 +185,7 @@ class _Loader:
             hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
             if table is None or not self._active(table) or chain.hook >= len(hooks):
                 continue
-            chains, handles = {}, {}
-            for one in self._chains[chain.family, chain.table]:
-                rules, numbers = self._load_rules(one, family)
-                policy = POLICIES.get(one.policy, str(one.policy)) if one.is_base else ""
-                chains[one.name] = LoadedChain(one.name, tuple(rules), policy)
-                handles.update({(one.name, number): handle for number, handle in numbers.items()})
+            chains = {one.name: self._load(one, family, {}) for one in self._chains[chain.family, chain.table]}
             before_all = chain.family == NETDEV or chain.hook == len(HOOKS_OF_IPTABLES)
             priority = chain.priority
             if before_all:
@@ -222,7 +195,7 @@ class _Loader:
                 passing = LoadedRule(0, "", Rule(matches=(other,), target=Accept(), comment="", origin=None))
                 own = chains[chain.name]
                 chains[chain.name] = replace(own, rules=(passing, *own.rules))
-            yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains, handles)
+            yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains)
 
 
 def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
@@ -233,6 +206,11 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
                 for loaded in chain.rules:
                     found[table, name, normalise_rule(loaded.rule)] = (loaded.purpose, loaded.origin)
     return found
+
+
+def _load_rule(number: int, rule: Rule, planned: Planned, text: str, packets: int | None, *, handle: int = 0) -> LoadedRule:
+    comment = rule.comment if rule.comment != planned[0] else ""
+    return LoadedRule(number, text, rule, *planned, packets, comment, handle)
 
 
 def _is_own_base(chain: HeldChain) -> bool:
@@ -290,7 +268,7 @@ def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
     )
 
 
-def _in_model(loaded: LoadedRule, sockets: dict[str, list[LoadedRule]]) -> LoadedRule:
+def _in_model(loaded: LoadedRule, sockets: Mapping[str, Sequence[LoadedRule]]) -> LoadedRule:
     """The rule under the model's chain names, with the match that its helper chain holds."""
     target = loaded.rule.target
     if isinstance(target, Jump) and target.chain in sockets:
@@ -298,7 +276,7 @@ def _in_model(loaded: LoadedRule, sockets: dict[str, list[LoadedRule]]) -> Loade
         rule = loaded.rule.replace(matches=(*loaded.rule.matches, Socket()), target=_rename(last.target))
     else:
         rule = loaded.rule.replace(target=_rename(target))
-    return LoadedRule(loaded.number, loaded.text, rule, loaded.purpose, loaded.origin, loaded.packets, loaded.comment)
+    return replace(loaded, rule=rule)
 
 
 def _rename(target: Target) -> Target:

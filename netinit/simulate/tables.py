@@ -11,7 +11,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from netinit.base.net import Network, number_of
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.foreign_targets import is_of_other_family
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import Packet, Surroundings
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from netinit.rules.traversal import Verdict
 
-MOST_ENDS = 16  # outcomes of one packet per order
-MOST_ORDERS = 4  # chains of one priority that are tried in every order
+MAX_OUTCOMES = 16  # outcomes of one packet per order
+MAX_ORDERED_CHAINS = 4  # chains of one priority that are tried in every order
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class PacketState:
     def _ask_round(self, hooked_chains: Sequence[HookedChain]) -> None:
         """Traverse chains of one priority."""
         several = len(hooked_chains) > 1 and any(one.changes_packets for one in hooked_chains)
-        if several and len(hooked_chains) > MOST_ORDERS:
-            self._end(UNKNOWN, f"more than {MOST_ORDERS} chains of one priority change packets at {self._hook}")
+        if several and len(hooked_chains) > MAX_ORDERED_CHAINS:
+            self._end(UNKNOWN, f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {self._hook}")
             return
         first, *others = [self._try_all(order) for order in permutations(hooked_chains)] if several else [set()]
         self._ask_each(hooked_chains)
@@ -106,7 +106,7 @@ class PacketState:
         found: set[tuple[object, ...]] = set()
         before = tuple([one for one, _, _ in self.doubts])
         waiting: list[tuple[bool, ...]] = [before]
-        while waiting and len(found) < MOST_ENDS:
+        while waiting and len(found) < MAX_OUTCOMES:
             assumed = waiting.pop()
             other = copy(self)
             found.add(other.try_order(order, assumed))
@@ -320,7 +320,7 @@ class PacketState:
     def _unknown_part(self, loaded: LoadedRule) -> str:
         shown = self._visible()
         parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
-        return f"it cannot be known here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
+        return f"it cannot be known here whether {shorten(' and '.join(parts), MAX_RULE_LENGTH)}"
 
     def _end_by_rule(self, fate: str, reason: str) -> Verdict:
         """End the packet, with the current rule as the decider."""

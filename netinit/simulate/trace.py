@@ -23,7 +23,7 @@ ROUTED_OTHERWISE = "routing may deliver it to this host, or drop it: see ip rule
 CAPTURED = "captured"
 DIRECT = "direct"
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,5 +105,5 @@ def explain_dispute(places: Sequence[str]) -> str:
 
 def list_unread(tables: Sequence[str]) -> str:
     """The reason for an unknown verdict when unreadable tables take part in it."""
-    named = ", ".join([shorten(one) for one in tables[:MOST_NAMED]]) + (" and more" if len(tables) > MOST_NAMED else "")
+    named = ", ".join([shorten(one) for one in tables[:MAX_NAMED]]) + (" and more" if len(tables) > MAX_NAMED else "")
     return f"foreign rules that netinit cannot read look at it, and may drop it or send it elsewhere ({named})"

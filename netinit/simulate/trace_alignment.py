@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from netinit.rules.model import NAT
@@ -33,9 +33,9 @@ _SAME = {REFUSED: DROPPED}
 
 @dataclass(frozen=True, slots=True)
 class ObservedHit:
-    """A rule that a packet met. `loaded` is None for a rule of a table that netinit cannot read.
+    """A rule on a packet's path. `loaded` is None for a table that netinit cannot read; `outcome` is then the kernel's report.
 
-    `outcome` is the kernel's report for such a rule.
+    `kind`: BOTH, KERNEL_ONLY, PREDICTED_ONLY or FOREIGN, once the path is compared with the predicted one.
     """
 
     hook: str
@@ -44,7 +44,8 @@ class ObservedHit:
     number: int
     loaded: LoadedRule | None = None
     outcome: str = ""
-    source: str = ""  # whose table it is (iptables-nft and so on)
+    source: str = ""  # backend of the table
+    kind: str = ""
 
     @property
     def place(self) -> tuple[str, str, str, int]:
@@ -96,26 +97,13 @@ class TracedPacket:
 
 
 @dataclass(frozen=True, slots=True)
-class PathLine:
-    """A rule on the path: observed, predicted or both, or one that cannot be read."""
-
-    kind: str
-    hook: str
-    table: str
-    chain: str
-    number: int
-    loaded: LoadedRule | None
-    outcome: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class AlignedTrace:
     """Both paths merged. `agrees` is None if they cannot be compared: unknown prediction, or lost events.
 
     `differences` list the disagreements; `notes` add context.
     """
 
-    lines: tuple[PathLine, ...]
+    lines: tuple[ObservedHit, ...]
     agrees: bool | None
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -190,13 +178,13 @@ def _align_place(
             yield ("expected", index), PREDICTED_ONLY if missing else BOTH
 
 
-def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
+def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[ObservedHit]:
     """Observed rules in order, each preceded by the predicted rules that come before it."""
     waiting = [(index, step) for index, step in enumerate(expected)]
     index = 0
     for one in observed.met:
         if one.loaded is None:
-            yield PathLine(FOREIGN, one.hook, one.table, one.chain, one.number, None, one.outcome)
+            yield replace(one, kind=FOREIGN)
             continue
         kind = kinds["met", index]
         index += 1
@@ -204,17 +192,17 @@ def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[
             while waiting and _place(waiting[0][1]) != one.place:
                 yield from _missing(*waiting.pop(0), kinds)
             waiting = waiting[1:]
-        yield PathLine(kind, one.hook, one.table, one.chain, one.number, one.loaded)
+        yield replace(one, kind=kind, outcome="")
     for number, step in waiting:
         yield from _missing(number, step, kinds)
 
 
-def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
+def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[ObservedHit]:
     if kinds["expected", index] == PREDICTED_ONLY and step.rule:
-        yield PathLine(PREDICTED_ONLY, step.hook, step.table, step.chain, step.rule.number, step.rule)
+        yield ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY)
 
 
-def _describe(line: PathLine) -> str:
+def _describe(line: ObservedHit) -> str:
     rule = f"rule {line.number} of {line.table} {line.chain} ({line.hook})"
     if line.kind == KERNEL_ONLY:
         return f"{rule} was met, and not predicted"

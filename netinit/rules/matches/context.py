@@ -98,11 +98,11 @@ class ConnectionState(Match):
     def choose(self, packets: PacketSet) -> Chosen:
         found = packets.in_state(self.states)
         if self._asks_translation and self.negated:
-            found |= packets.nobody_knows() & packets.in_state(("",))
+            found |= packets.unknown() & packets.in_state(("",))
         if "DNAT" in self.states:
             found |= packets.with_translated_destination()
         if "SNAT" in self.states:
-            found |= packets.nobody_knows() & packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
+            found |= packets.unknown() & packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
         return found.turned(self.negated)
 
     def describe(self) -> str:
@@ -167,10 +167,10 @@ class AddressType(Match):
 
     def choose(self, packets: PacketSet) -> Chosen:
         if "LOCAL" not in self.types:
-            return packets.nobody_knows()
+            return packets.unknown()
         found = packets.local(source=self.side == "source")
         if self.types != ("LOCAL",):
-            found |= packets.nobody_knows()
+            found |= packets.unknown()
         return found.turned(self.negated)
 
     def describe(self) -> str:
@@ -257,7 +257,7 @@ class Limit(Match):
         return None  # depends on all earlier packets
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.nobody_knows()
+        return packets.unknown()
 
     def describe(self) -> str:
         return f"no more than {self.rate} a second came before it"
@@ -285,7 +285,7 @@ class UnknownMatch(Match):
         return None
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.nobody_knows()
+        return packets.unknown()
 
     def describe(self) -> str:
         return f"`{self.text}` (not known to netinit) holds"

@@ -13,13 +13,13 @@ from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
-from netinit.simulate.audit.words import MOST_NAMED, describe, is_all, martians
+from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians
 from netinit.simulate.explain import CONVERT
 from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, Dim, Space, State, join
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, valued, within
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, Dim, Space, State
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
@@ -113,10 +113,9 @@ def _captured_at_first(partition: Partition) -> Region:
     found = [part.region & fresh for part in partition.parts if part.verdict == CAPTURED]
     if space.direction == INBOUND:
         ports = {part.outcome.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
-        anyway = within(space, Dim.DESTINATION_PORT, join([(port, port) for port in ports]))
+        anyway = within(space, Dim.DESTINATION_PORT, [(port, port) for port in ports])
         found = [region - anyway for region in found]
-    tcp = space.dimension(Dim.PROTOCOL).values.index("tcp")
-    return unite([nothing(space), *found]).whatever(Dim.STATE) & within(space, Dim.PROTOCOL, [(tcp, tcp)])
+    return unite([nothing(space), *found]).whatever(Dim.STATE) & valued(space, Dim.PROTOCOL, "tcp")
 
 
 def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
@@ -203,8 +202,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
 
 def _proxied(subject: AuditSubject, space: Space) -> Region:
     """Packets the proxy can handle: TCP, and DNS if it resolves names."""
-    values = space.dimension(Dim.PROTOCOL).values
-    tcp, udp = (within(space, Dim.PROTOCOL, [(at, at)]) for at in (values.index("tcp"), values.index("udp")))
+    tcp, udp = (valued(space, Dim.PROTOCOL, name) for name in ("tcp", "udp"))
     if not any(options.redirect_dns for options in subject.options.values()):
         return tcp
     return tcp | (udp & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
@@ -227,8 +225,7 @@ def _sharing(subject: AuditSubject, option: str) -> list[str]:
 def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
     """Classify first packets that no rule decides."""
     space = region.space
-    tcp = space.dimension(Dim.PROTOCOL).values.index("tcp")
-    streams = region & within(space, Dim.PROTOCOL, [(tcp, tcp)])
+    streams = region & valued(space, Dim.PROTOCOL, "tcp")
     if others := region - streams:
         yield Piece(kinds.NOT_TCP, others, part)
     if not streams:
@@ -255,8 +252,7 @@ def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cau
     """Classify first packets that another mesh's rules do not capture."""
     space = region.space
     inside = region & local(space, Dim.DESTINATION) if space.direction == OUTBOUND else nothing(space)
-    tcp = space.dimension(Dim.PROTOCOL).values.index("tcp")
-    streams = (region - inside) & within(space, Dim.PROTOCOL, [(tcp, tcp)])
+    streams = (region - inside) & valued(space, Dim.PROTOCOL, "tcp")
     if inside:
         yield Piece(kinds.LOCAL, inside, part, cause)
     if streams:
@@ -311,7 +307,7 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, str]]:
     for causes in by_space.values():
         whole = unite([region for regions in causes.values() for region in regions])
         family = whole.space.family.name
-        if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MOST_NAMED:
+        if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MAX_NAMED:
             yield describe(whole), family
         else:
             yield from [(describe(unite(regions)), family) for regions in causes.values()]

@@ -16,18 +16,8 @@ from netinit.simulate.explain import Explanation
 from netinit.simulate.symbolic.hook_walk import ways_out
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, within
-from netinit.simulate.symbolic.space import (
-    ALL_STATES,
-    INBOUND,
-    Dim,
-    Names,
-    Space,
-    State,
-    conntrack_state,
-    intervals_of,
-    join,
-)
+from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, valued, within
+from netinit.simulate.symbolic.space import ALL_STATES, INBOUND, Dim, Names, Space, State, conntrack_state, intervals_of
 from netinit.simulate.trace import UNKNOWN
 
 _PORTS = {grammar.PORT: Dim.DESTINATION_PORT, grammar.SOURCE_PORT: Dim.SOURCE_PORT}
@@ -102,8 +92,7 @@ def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSu
         return nothing(space)
     found = everything(space)
     if assertion.protocol:
-        at = space.dimension(Dim.PROTOCOL).values.index(assertion.protocol)
-        found &= within(space, Dim.PROTOCOL, [(at, at)])
+        found &= valued(space, Dim.PROTOCOL, assertion.protocol)
     if all(clause.what != grammar.STATE for clause in assertion.clauses):
         found &= in_states(space, (State.NEW,))
     options = next(iter(subject.options.values()), None)
@@ -120,7 +109,7 @@ def _select(clause: Clause, space: Space, options: Interception | None) -> Regio
         found = within(space, name, intervals_of(one for one in clause.networks if one.family is space.family))
         return found | local(space, name) if clause.pod else found
     if clause.what in _PORTS:
-        return within(space, _PORTS[clause.what], join(clause.intervals))
+        return within(space, _PORTS[clause.what], clause.intervals)
     if clause.what in _OWNERS:
         return _owned(space, _OWNERS[clause.what], clause)
     if clause.what == grammar.PROXY:
@@ -146,12 +135,12 @@ def _through(space: Space, names: tuple[str, ...]) -> Region:
         for region, interface in ways_out(space):
             found |= region if is_named(interface, names) else nothing(space)
     else:
-        found = within(space, Dim.INTERFACE, join((at, at) for at, value in enumerate(values) if is_named(value, names)))
+        found = within(space, Dim.INTERFACE, ((at, at) for at, value in enumerate(values) if is_named(value, names)))
     return (found - inside) | (inside if is_named(LOOPBACK_DEVICE, names) else nothing(space))
 
 
 def _owned(space: Space, name: str, clause: Clause) -> Region:
     if space.direction == INBOUND:
         return nothing(space)
-    return within(space, Dim.SENDER, [(1, 1)]) & within(space, name, join(clause.intervals))
+    return within(space, Dim.SENDER, [(1, 1)]) & within(space, name, clause.intervals)
 

@@ -19,7 +19,7 @@ from netinit.simulate.trace import CAPTURED
 
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
 USUAL_PORTS = (8080, 443, 80, 53)
-MOST_TRIED = 8
+MAX_TRIED = 8
 SOMEONE = 1000  # any user other than the proxy's
 
 
@@ -106,7 +106,8 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
         Dim.PROTOCOL: tuple(space.dimension(Dim.PROTOCOL).values.index(name) for name in ("tcp", "udp")),
         Dim.INTERFACE: (names.index(default),) if default in names else (),
         Dim.DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, Dim.DESTINATION)), Dim.DESTINATION_PORT: USUAL_PORTS,
-        Dim.SOURCE: (inside, *_hosts(region, Dim.SOURCE)), Dim.SOURCE_PORT: (EPHEMERAL_PORT,), Dim.SENDER: (1,), Dim.UID: (SOMEONE, 0), Dim.GID: (SOMEONE, 0),
+        Dim.SOURCE: (inside, *_hosts(region, Dim.SOURCE)), Dim.SOURCE_PORT: (EPHEMERAL_PORT,), Dim.SENDER: (1,),
+        Dim.UID: (SOMEONE, 0), Dim.GID: (SOMEONE, 0),
     }  # fmt: skip
     if space.direction == INBOUND:
         wishes |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside,)}
@@ -115,7 +116,7 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:
     """Addresses in the region that look like hosts, not the first address of a network."""
-    return tuple(low + 1 for low, high in region.reach(name)[:MOST_TRIED] if low < high)
+    return tuple(low + 1 for low, high in region.reach(name)[:MAX_TRIED] if low < high)
 
 
 def is_on(subject: AuditSubject, family: Family) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from netinit.base.net import FULL_MASK, IPV4, Interval, Network, format_intervals
+from netinit.base.net import FULL_MASK, IPV4, Interval, Network, format_intervals, join_ranges
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
@@ -18,10 +18,9 @@ from netinit.simulate.symbolic.space import (
     State,
     conntrack_state,
     intervals_of,
-    join,
 )
 
-MOST_NAMED = 4  # values of one dimension listed before "and N more"
+MAX_NAMED = 4  # values of one dimension listed before "and N more"
 _MARKS = (Dim.MARK, Dim.CONNECTION_MARK)
 
 
@@ -96,7 +95,8 @@ def _destination(space: Space, region: Region) -> tuple[str, Region]:
         own |= heard
     values, whole = _reach(space, region, Dim.DESTINATION)
     if not region & own:
-        not_own = _reach(space, region | own, Dim.DESTINATION)[0]  # exclusions from most addresses; the pod's own have a line of their own
+        # The pod's own addresses are not listed among the exclusions from most addresses.
+        not_own = _reach(space, region | own, Dim.DESTINATION)[0]
         text = _format_addresses(space, not_own if _is_most(space, values) else values)
         if outbound:
             return f"to {text}" if text else "", whole
@@ -114,7 +114,7 @@ def _is_most(space: Space, values: tuple[Interval, ...]) -> bool:
 def _source(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, Dim.SOURCE)
     # Impossible addresses only serve to shorten "any but …"; next to a few real ones they are omitted.
-    text = _format_addresses(space, values if _is_most(space, values) else tuple(join(region.reach(Dim.SOURCE))))
+    text = _format_addresses(space, values if _is_most(space, values) else tuple(join_ranges(sorted(region.reach(Dim.SOURCE)))))
     return f"from {text}" if text else "", whole
 
 
@@ -164,8 +164,7 @@ def _reach(space: Space, region: Region, name: str) -> tuple[tuple[Interval, ...
     if space.direction == INBOUND and name in (Dim.DESTINATION, Dim.SOURCE):
         network = loopback_of(space)  # impossible addresses are not mentioned
         found.append((network.first, network.last))
-    values = tuple(join(found))
-    return values, within(space, name, list(values))
+    return tuple(join_ranges(sorted(found))), within(space, name, found)
 
 
 def _split(values: tuple[Interval, ...], labels: list[str]) -> tuple[list[str], list[str]]:
@@ -204,15 +203,17 @@ def _gaps(values: tuple[Interval, ...], last: int) -> Iterator[Interval]:
 
 def _list(words: list[str], last: str = ", ") -> str:
     """Join the words, truncated with a count of the rest."""
-    if len(words) > MOST_NAMED + 1:
-        return f"{', '.join(words[:MOST_NAMED])} and {len(words) - MOST_NAMED} more"
+    if len(words) > MAX_NAMED + 1:
+        return f"{', '.join(words[:MAX_NAMED])} and {len(words) - MAX_NAMED} more"
     return last.join(words)
 
 
 _PHRASES: dict[str, Callable[[Space, Region], tuple[str, Region]]] = {
-    Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination, Dim.DESTINATION_PORT: _ports(Dim.DESTINATION_PORT, "on port"),
-    Dim.SOURCE: _source, Dim.SOURCE_PORT: _ports(Dim.SOURCE_PORT, "from source port"), Dim.UID: _ports(Dim.UID, "by uid"), Dim.GID: _ports(Dim.GID, "by gid"),
-    Dim.STATE: _state, Dim.MARK: _mark(Dim.MARK), Dim.CONNECTION_MARK: _mark(Dim.CONNECTION_MARK), Dim.SOCKET: _socket,
+    Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination,
+    Dim.DESTINATION_PORT: _ports(Dim.DESTINATION_PORT, "on port"), Dim.SOURCE: _source,
+    Dim.SOURCE_PORT: _ports(Dim.SOURCE_PORT, "from source port"), Dim.UID: _ports(Dim.UID, "by uid"),
+    Dim.GID: _ports(Dim.GID, "by gid"), Dim.STATE: _state, Dim.MARK: _mark(Dim.MARK),
+    Dim.CONNECTION_MARK: _mark(Dim.CONNECTION_MARK), Dim.SOCKET: _socket,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import Trace
 
-MOST_OF_A_KIND = 4  # rules of one purpose shown before they are summarised
+MAX_OF_A_KIND = 4  # rules of one purpose shown before they are summarised
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ def _same_kind(one: Row, other: Row) -> bool:
 
 def _shorten(rows: list[Row]) -> list[Row]:
     """Shorten runs of rules with one purpose: keep the hit ones and a few others, and count the rest."""
-    if len(rows) <= MOST_OF_A_KIND:
+    if len(rows) <= MAX_OF_A_KIND:
         return rows
-    shown = [row for row in rows if row.hit][:MOST_OF_A_KIND] or rows[: MOST_OF_A_KIND - 1]
+    shown = [row for row in rows if row.hit][:MAX_OF_A_KIND] or rows[: MAX_OF_A_KIND - 1]
     last = rows[-1]
     rest = len(rows) - len(shown)
     counted = [row.packets for row in rows if row not in shown and row.packets is not None]

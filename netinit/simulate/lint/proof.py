@@ -22,12 +22,12 @@ from netinit.simulate.lint.finding import NO_EFFECT, REDUNDANT, SHADOWED, WARNIN
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces
-from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, within
+from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import Dim, Space
 
 OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
-MOST_ITEMS = 16  # entries of a list that are tested one by one; in longer lists only nested entries are found
-MOST_EXPLAINED = 5  # findings for which a reason is searched
+MAX_ITEMS = 16  # entries of a list that are tested one by one; in longer lists only nested entries are found
+MAX_EXPLAINED = 5  # findings for which a reason is searched
 CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
 NO_DIFFERENCE = "no packet is treated differently without it"
 
@@ -94,14 +94,12 @@ class Prover:
 
 
 def _meets(part: Part, flag: Flag) -> bool:
-    return any(rule.origin and rule.origin.option == flag.field for passage in part.path for rule in passage.rules[:MOST_ITEMS])
+    return any(rule.origin and rule.origin.option == flag.field for passage in part.path for rule in passage.rules[:MAX_ITEMS])
 
 
 def _to_ports(space: Space) -> Region:
     """All packets except those to port 0, where nothing can listen."""
-    values = space.dimension(Dim.PROTOCOL).values
-    at = [number for number, name in enumerate(values) if name in WITH_PORTS]
-    with_ports = within(space, Dim.PROTOCOL, [(number, number) for number in at])
+    with_ports = valued(space, Dim.PROTOCOL, *WITH_PORTS.intersection(space.dimension(Dim.PROTOCOL).values))
     return everything(space) - (with_ports & within(space, Dim.DESTINATION_PORT, [(0, 0)]))
 
 
@@ -133,7 +131,7 @@ def given_flags(options: Options) -> list[Flag]:
 def find_idle(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
     """Yield a finding for each option or list entry without effect, except options in `known`."""
     prover = Prover(options)
-    left = MOST_EXPLAINED
+    left = MAX_EXPLAINED
     for flag in given_flags(options):
         if flag.label in known or flag.default == AUTO:  # depends on the pod
             continue
@@ -161,7 +159,7 @@ def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
     for index, wider in contained.items():
         yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; leave it out")
     rest = tuple([item for index, item in enumerate(value) if index not in contained])
-    for item in rest if len(rest) <= MOST_ITEMS else ():
+    for item in rest if len(rest) <= MAX_ITEMS else ():
         left = tuple([one for one in rest if one is not item])
         other = replace(prover.options, {flag.field: left})
         if not _is_twin(item, rest) and not prover.shows(flag, other) and prover.are_same(prover.options, other):
@@ -170,7 +168,7 @@ def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
 
 def _describe_idle(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
     """The finding for an option, or an entry of it, whose omission changes nothing."""
-    shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MOST_ITEMS else ""
+    shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MAX_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
     for other in given_flags(prover.options):
@@ -242,8 +240,8 @@ def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
 
 def _find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
     return {
-        index: wider for index, item in enumerate(items[:MOST_ITEMS])
-        for wider in items[:MOST_ITEMS] if wider is not item and is_within(item, wider)
+        index: wider for index, item in enumerate(items[:MAX_ITEMS])
+        for wider in items[:MAX_ITEMS] if wider is not item and is_within(item, wider)
     }  # fmt: skip
 
 
@@ -284,7 +282,7 @@ def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
     contained = find_contained(value)
     rest = tuple([item for index, item in enumerate(value) if index not in contained])
     found = (_accept(prover, flag, with_value(options, flag, rest)) if contained else None) or options
-    for item in rest if 1 < len(rest) <= MOST_ITEMS else ():
+    for item in rest if 1 < len(rest) <= MAX_ITEMS else ():
         left = tuple([one for one in getattr(found, flag.field) if one is not item])
         found = _accept(prover, flag, with_value(found, flag, left)) or found
     return found

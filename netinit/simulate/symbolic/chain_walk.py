@@ -8,7 +8,7 @@ from functools import cache
 from itertools import groupby, permutations
 
 from netinit.base.errors import TooManyPartsError
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT, Rule
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
@@ -18,11 +18,11 @@ from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.symbolic.target_effects import TargetEffects
-from netinit.simulate.tables import MOST_ORDERS
+from netinit.simulate.tables import MAX_ORDERED_CHAINS
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
-MOST_GROUPS = 20_000  # in transit at the same time
-MOST_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
+MAX_GROUPS = 20_000  # in transit at the same time
+MAX_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,9 +102,9 @@ def join_groups(into: Groups, more: Groups) -> None:
     for key, region in more.items():
         known = into.get(key)
         into[key] = region if known is None else known | region
-    if len(into) > MOST_GROUPS:
+    if len(into) > MAX_GROUPS:
         raise TooManyPartsError(
-            f"these rules send the traffic more than {MOST_GROUPS} ways at once; ask for single connections (netinit explain)"
+            f"these rules send the traffic more than {MAX_GROUPS} ways at once; ask for single connections (netinit explain)"
         )
 
 
@@ -145,8 +145,8 @@ class Walker:
         """Send packets through chains of equal priority, in any order; return those that pass."""
         if len(frames) == 1 or not any(one.hooked.changes_packets for one in frames):
             return self._ask_each(frames, group)
-        if len(frames) > MOST_ORDERS:
-            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {frames[0].hook}")
+        if len(frames) > MAX_ORDERED_CHAINS:
+            raise TooManyPartsError(f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {frames[0].hook}")
         return self._ask_in_any_order(frames, group)
 
     def _ask_in_any_order(self, frames: list[_ChainFrame], group: _Group) -> Groups:
@@ -295,12 +295,12 @@ class Walker:
         )
 
     def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: _Group, doubt: Region, results: _Results) -> None:
-        """Follow packets both ways at a rule that may match; beyond MOST_DOUBTS the result is unknown."""
+        """Follow packets both ways at a rule that may match; beyond MAX_DOUBTS the result is unknown."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
-        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
+        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
         undecided = Ended(doubt, Treatment(UNKNOWN, group.condition, reason, by_rule=True), (*group.path, met))
-        if sum(one.doubtful for one in group.path) >= MOST_DOUBTS:
+        if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
             self.ended.append(undecided)
             results.on[group.condition, group.path] -= doubt
             return

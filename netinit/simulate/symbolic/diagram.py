@@ -16,7 +16,7 @@ from netinit.base.net import Interval
 
 NOTHING, EVERYTHING = 0, 1
 AND, OR, LESS = "and", "or", "less"
-MOST_INTERVALS = 5_000_000  # in all nodes; an interval takes about 50 bytes
+MAX_INTERVALS = 5_000_000  # in all nodes; an interval takes about 50 bytes
 _BELOW = 1 << 30  # level of the leaves
 
 
@@ -165,9 +165,9 @@ class Diagram:
         found = self._known.get(key)
         if found is None:
             self._intervals += len(ends)
-            if self._intervals > MOST_INTERVALS:
+            if self._intervals > MAX_INTERVALS:
                 raise TooManyPartsError(
-                    f"these rules cut the traffic into more than {MOST_INTERVALS} intervals, more than is kept in memory;"
+                    f"these rules cut the traffic into more than {MAX_INTERVALS} intervals, more than is kept in memory;"
                     " ask for single connections (netinit explain)"
                 )
             found = self._known[key] = len(self._levels)

@@ -17,7 +17,7 @@ from netinit.rules.packet_set import Chosen
 from netinit.simulate.hooks import FORWARD
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.condition import KEPT, Condition
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
+from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
 from netinit.simulate.symbolic.space import (
     BEGINNINGS,
     OUTBOUND,
@@ -27,7 +27,6 @@ from netinit.simulate.symbolic.space import (
     State,
     conntrack_state,
     intervals_of,
-    join,
     make_space,
 )
 
@@ -81,7 +80,7 @@ class SymbolicPackets:
         port = KEPT if source else self._now.destination_port
         if isinstance(port, int):
             return self._always(holds=any(low <= port <= high for low, high in ranges))
-        return self._exactly(within(self._space, Dim.SOURCE_PORT if source else Dim.DESTINATION_PORT, join(ranges)))
+        return self._exactly(within(self._space, Dim.SOURCE_PORT if source else Dim.DESTINATION_PORT, ranges))
 
     def coming_through(self, names: tuple[str, ...]) -> Choice:
         """Packets that came in through one of the interfaces; outgoing packets have no incoming interface."""
@@ -128,30 +127,29 @@ class SymbolicPackets:
         FIN.
         """
         none_of_them, all_of_them = nothing(self._space), everything(self._space)
-        begins = self._named(Dim.STATE, lambda value: value in BEGINNINGS).certain
+        begins = valued(self._space, Dim.STATE, *BEGINNINGS)
         if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
             return self._exactly(begins)
         if {"SYN", "FIN"} <= set(flags):
             return self._exactly(none_of_them)
         if set(mask) == {"FIN", "RST"}:
-            closing = self._named(Dim.STATE, lambda value: value == State.INVALID_CLOSING).certain
-            unset = begins | self._named(Dim.STATE, lambda value: value == State.INVALID).certain
-            found = Choice(unset, all_of_them - closing)
+            unset = begins | valued(self._space, Dim.STATE, State.INVALID)
+            found = Choice(unset, all_of_them - valued(self._space, Dim.STATE, State.INVALID_CLOSING))
             return found if not flags else found.turned(negated=True)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
         """Packets whose destination NAT changed; uncertain in the reply direction."""
         if self._now.rewritten:
-            return self.nobody_knows()
+            return self.unknown()
         port = self._now.destination_port
         changed = self._same_destination().turned(negated=True)
         if isinstance(port, int):
             changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).turned(negated=True)
         if self._now.state is not KEPT:
             return changed
-        known = self._named(Dim.STATE, lambda value: value == State.TRANSLATED).certain
-        return Choice(changed.certain | known, changed.possible | known | self._named(Dim.STATE, lambda value: value == State.ANSWER).certain)
+        known, answers = valued(self._space, Dim.STATE, State.TRANSLATED), valued(self._space, Dim.STATE, State.ANSWER)
+        return Choice(changed.certain | known, changed.possible | known | answers)
 
     def _same_destination(self) -> Choice:
         """Packets that still have their original destination."""
@@ -159,25 +157,25 @@ class SymbolicPackets:
         if address is KEPT:
             return self._always(holds=True)
         if address is None:
-            return self.nobody_knows()
+            return self.unknown()
         if isinstance(address, int):
             return self._exactly(within(self._space, Dim.DESTINATION, [(address, address)]))
         found = self._always(holds=False)
         for name in self._space.dimension(Dim.INTERFACE).values:
             own = self._space.around.primary_address(name)
-            same = self.nobody_knows() if own is None else self._exactly(within(self._space, Dim.DESTINATION, [(own, own)]))
+            same = self.unknown() if own is None else self._exactly(within(self._space, Dim.DESTINATION, [(own, own)]))
             found |= same & self._named(Dim.INTERFACE, partial(eq, name))
         return found
 
     def in_answers(self) -> Choice:
         """Packets in the reply direction; uncertain for new connections before tracking."""
-        answers = self._named(Dim.STATE, lambda value: value == State.ANSWER).certain
+        answers = valued(self._space, Dim.STATE, State.ANSWER)
         untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 
     def to_socket(self) -> Choice:
         """Packets for a connected socket, or one bound to exactly their address."""
-        return self._named(Dim.SOCKET, lambda value: value == "yes")
+        return self._exactly(valued(self._space, Dim.SOCKET, "yes"))
 
     def local(self, *, source: bool) -> Choice:
         """Packets whose address is of the type LOCAL on this host."""
@@ -187,7 +185,7 @@ class SymbolicPackets:
             return self._exactly(local(self._space, name) | within(self._space, name, intervals_of(around.local_networks)))
         return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
-    def nobody_knows(self) -> Choice:
+    def unknown(self) -> Choice:
         """No packet certainly, and possibly all."""
         return Choice(nothing(self._space), everything(self._space))
 
@@ -201,7 +199,7 @@ class SymbolicPackets:
         if isinstance(address, int):
             return self._always(holds=fits(address))
         if address is None:
-            return self.nobody_knows()
+            return self.unknown()
         primary = self._space.around.primary_address
         unknown = self._named(Dim.INTERFACE, lambda name: primary(name) is None).certain
         fitting = self._named(Dim.INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
@@ -214,7 +212,7 @@ class SymbolicPackets:
 
     def _named(self, name: str, fits: Callable[[str], bool]) -> Choice:
         values = self._space.dimension(name).values
-        return self._exactly(within(self._space, name, join([(at, at) for at, value in enumerate(values) if fits(value)])))
+        return self._exactly(within(self._space, name, [(at, at) for at, value in enumerate(values) if fits(value)]))
 
     def _exactly(self, region: Region) -> Choice:
         return Choice(region, region)
@@ -229,7 +227,7 @@ def local(space: Space, name: str) -> Region:
     own = [(address, address) for _, address in space.around.addresses]
     if space.family is IPV4:
         loopback = Network.parse("127.0.0.0/8")
-    return within(space, name, join([(loopback.first, loopback.last), *own]))
+    return within(space, name, [(loopback.first, loopback.last), *own])
 
 
 def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
@@ -261,7 +259,7 @@ class _NameCollector(SymbolicPackets):
         self.names = Names()
 
     def to_networks(self, networks: tuple[Network, ...]) -> Choice:  # noqa: ARG002
-        return self.nobody_knows()
+        return self.unknown()
 
     from_networks = to_networks
 

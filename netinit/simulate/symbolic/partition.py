@@ -112,20 +112,21 @@ def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
     """The packet for a point, for use in the engine, and surroundings that give it the same outgoing interface."""
-    named = {name: space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE)}
-    ports = named[Dim.PROTOCOL] in WITH_PORTS
+    protocol, state, interface = (
+        space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE)
+    )
+    ports = protocol in WITH_PORTS
     sender = space.direction == OUTBOUND and point[Dim.SENDER] == 1
     packet = Packet(
-        family=space.family, protocol=named[Dim.PROTOCOL], source=point[Dim.SOURCE], destination=point[Dim.DESTINATION],
+        family=space.family, protocol=protocol, source=point[Dim.SOURCE], destination=point[Dim.DESTINATION],
         source_port=point[Dim.SOURCE_PORT] if ports else None, destination_port=point[Dim.DESTINATION_PORT] if ports else None,
-        in_interface=named[Dim.INTERFACE] if space.direction == INBOUND else "",
+        in_interface=interface if space.direction == INBOUND else "",
         has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
-        mark=point[Dim.MARK], state="" if named[Dim.STATE] == State.NEW else conntrack_state(named[Dim.STATE]), connection_mark=point[Dim.CONNECTION_MARK],
-        socket=point[Dim.SOCKET] == 1, flags=_flags_of(named[Dim.PROTOCOL], named[Dim.STATE]),
-        destination_translated=None if named[Dim.STATE] == State.ANSWER else named[Dim.STATE] == State.TRANSLATED,
-        is_answer=named[Dim.STATE] == State.ANSWER,
+        mark=point[Dim.MARK], connection_mark=point[Dim.CONNECTION_MARK], socket=point[Dim.SOCKET] == 1,
+        state="" if state == State.NEW else conntrack_state(state), flags=_flags_of(protocol, state),
+        destination_translated=None if state == State.ANSWER else state == State.TRANSLATED, is_answer=state == State.ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around
     host = Network((space.family.version, point[Dim.DESTINATION], space.family.bits))
-    return packet, space.around.replace(routes=((host, named[Dim.INTERFACE]),))
+    return packet, space.around.replace(routes=((host, interface),))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from netinit.base.net import Interval
+from netinit.base.net import Interval, join_ranges
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
-from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space, join
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
 
 Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; marks are (value, mask)
 Point = dict[str, int]  # coordinate per dimension
@@ -154,17 +154,21 @@ def unite(regions: list[Region]) -> Region:
     return regions[0]
 
 
-def within(space: Space, name: str, intervals: list[Interval]) -> Region:
-    """Packets whose coordinate is in one of the intervals, which ascend and do not touch."""
-    if not intervals:
-        return nothing(space)
-    return Region(space, space.diagram.restrict(space.dimension(name).level, intervals))
+def within(space: Space, name: str, intervals: Iterable[Interval]) -> Region:
+    """Packets whose coordinate in a dimension is in one of the intervals."""
+    joined = join_ranges(sorted(intervals))
+    return Region(space, space.diagram.restrict(space.dimension(name).level, joined)) if joined else nothing(space)
+
+
+def valued(space: Space, name: str, *values: str) -> Region:
+    """Packets with one of these values of a dimension."""
+    known = space.dimension(name).values
+    return within(space, name, [(at, at) for at in map(known.index, values)])
 
 
 def in_states(space: Space, states: tuple[str, ...]) -> Region:
     """Packets with one of these values of the dimension STATE."""
-    values = space.dimension(Dim.STATE).values
-    return within(space, Dim.STATE, join([(at, at) for at in map(values.index, states)]))
+    return valued(space, Dim.STATE, *states)
 
 
 def marked(space: Space, name: str, value: int, mask: int) -> Region:

@@ -52,7 +52,8 @@ _PROTOCOLS = ("tcp", "udp")
 _OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # represent protocols that no rule names
 _NO_YES = [("no", "no"), ("yes", "yes")]
 ORDER = (
-    Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE, Dim.DESTINATION, Dim.DESTINATION_PORT, Dim.SENDER, Dim.UID, Dim.GID, Dim.SOURCE, Dim.SOURCE_PORT, Dim.SOCKET,
+    Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE, Dim.DESTINATION, Dim.DESTINATION_PORT, Dim.SENDER, Dim.UID, Dim.GID, Dim.SOURCE,
+    Dim.SOURCE_PORT, Dim.SOCKET,
 )  # fmt: skip
 Labelled = list[tuple[str, str]]  # values with their labels
 
@@ -186,16 +187,5 @@ def conntrack_state(value: str) -> str:
 
 
 def intervals_of(networks: Iterable[Network]) -> list[Interval]:
-    """The networks' addresses as ascending intervals, merged if they touch."""
-    return join([(network.first, network.last) for network in networks])
-
-
-def join(intervals: Iterable[Interval]) -> list[Interval]:
-    """Merge intervals so that they ascend and do not touch."""
-    joined: list[Interval] = []
-    for first, last in sorted(intervals):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return joined
+    """The first and last address of each network."""
+    return [(network.first, network.last) for network in networks]
