@@ -13,8 +13,8 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
 FAMILY_NAMES = {INET: "inet", IP: "ip", ARP: "arp", NETDEV: "netdev", BRIDGE: "bridge", IP6: "ip6"}
 # NFT_TABLE_F_*, NFT_SET_* and NFT_SET_ELEM_* of linux/netfilter/nf_tables.h
-DORMANT, OWNER = 1, 2
-SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, SET_MAP, SET_CONCAT = 1, 2, 4, 8, 128
+DORMANT = 1
+SET_ANONYMOUS, SET_INTERVAL, SET_MAP = 1, 4, 8
 ELEMENT_INTERVAL_END, ELEMENT_CATCHALL = 1, 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 
@@ -31,7 +31,7 @@ class Unknown(Record):
 
 
 class NftTable(Record):
-    """A table of nf_tables. `flags`: DORMANT, OWNER; `handle` rises with each table that is created."""
+    """A table of nf_tables. `flags`: DORMANT and others; `handle` rises with each table that is created."""
 
     family: int
     name: str

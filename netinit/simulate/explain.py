@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from netinit.options import DNS_LISTENER, Interception
 from netinit.rules.layouts import plan
-from netinit.rules.model import ALWAYS, OWNED_CHAINS, Rule
+from netinit.rules.model import OWNED_CHAINS, Rule
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.alternatives import find_alternatives
 from netinit.simulate.cause import cause_of
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
+from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
@@ -75,7 +76,7 @@ class Explanation:
 
     def option_of(self, step: TraceStep) -> str:
         """The option behind a step's rule; empty for foreign rules and for rules that every plan contains."""
-        return "" if step.rule is None or step.rule.origin == ALWAYS else self.origin_of(step)
+        return label_of(step.rule.origin if step.rule else None, self.origins)
 
 
 def explain(

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
 from netinit.base.snapshot import AttachedProgram, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.routing import BROADCAST, DELIVERED_HERE, LOOK_UP, UNICAST
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
-UNICAST, DELIVERED_HERE, BROADCAST = 1, 2, 3  # RTN_UNICAST, RTN_LOCAL, RTN_BROADCAST
-LOOK_UP = 1  # FR_ACT_TO_TBL
 LOOPBACK_INDEX = 1
 LOST = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
 NO_DEFAULT = 0xFFFFFFFF  # as a metric
@@ -21,7 +20,7 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
     names = {link.index: link.name for link in snapshot.links}
     addresses = [(names.get(one.index, ""), number_of(one.address)) for one in snapshot.addresses if one.family == family.number]
     routes: dict[Network, str] = {}
-    for route in sorted(_main_routes(snapshot, family), key=_metric_of):
+    for route in sorted(_main_routes(snapshot, family), key=lambda route: route.metric):
         if route.hops:
             routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
     delivered = [*_delivered_here(snapshot, family)]
@@ -34,7 +33,9 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         family=family, addresses=tuple(addresses), routes=tuple(routes.items()), default_interface=default or first,
         forwards=snapshot.setting(forwarding) == "1",
         picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
-        broadcasts=_broadcasts(snapshot, family),
+        broadcasts=tuple(sorted({
+            one.destination[0] for one in snapshot.routes if (one.family, one.kind) == (family.number, BROADCAST)
+        })),
         local_networks=tuple(network for network, table in delivered if table == LOCAL or family is not IPV4),
         doubtful=_doubtful(snapshot, family),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
@@ -44,12 +45,6 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
 def describe_node_program(program: AttachedProgram) -> str:
     """The warning about a BPF program attached by the node, such as Cilium's for services."""
     return f"BPF {program} acts on every process of the node: it may redirect connections before any rule sees them"
-
-
-def _broadcasts(snapshot: Snapshot, family: Family) -> tuple[int, ...]:
-    """Broadcast addresses of the networks that devices belong to."""
-    found = {one.destination[0] for one in snapshot.routes if (one.family, one.kind) == (family.number, BROADCAST)}
-    return tuple(sorted(found))
 
 
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:
@@ -133,10 +128,6 @@ def _bare(rule: RoutingRule) -> RoutingRule:
 
 def _main_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
     return [one for one in snapshot.routes if (one.family, one.table, one.kind) == (family.number, MAIN, UNICAST)]
-
-
-def _metric_of(route: TableRoute) -> int:
-    return route.metric
 
 
 def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[tuple[Network, int]]:

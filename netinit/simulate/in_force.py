@@ -24,7 +24,6 @@ from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.host import (
-    DELIVERED_HERE,
     LOOPBACK_INDEX,
     LOST,
     describe_node_program,
@@ -35,7 +34,7 @@ from netinit.simulate.host import (
     surroundings_of,
 )
 from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, each_of
-from netinit.simulate.routing import find_ways_of_sockets, sample_destinations
+from netinit.simulate.routing import DELIVERED_HERE, find_ways_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import IPTABLES_NFT, NFTABLES, NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.chain_walk import RuleHit

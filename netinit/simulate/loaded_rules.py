@@ -116,6 +116,11 @@ class HookStage:
     rounds: tuple[tuple[HookedChain, ...], ...] = ()
 
 
+def label_of(origin: Origin | None, origins: Mapping[str, str]) -> str:
+    """The option behind a rule, as the user set it according to `origins`; empty for rules that no option makes."""
+    return origins.get(origin.option, origin.label) if origin and origin.option else ""
+
+
 def each_of(target: Target) -> tuple[Target, ...]:
     """The single targets of a rule that has several."""
     return target.targets if isinstance(target, Several) else (target,)

@@ -12,9 +12,8 @@ from netinit.base.net import IPV4, Family, Network, number_of
 from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet
 
-LOOK_UP, GO_TO = 1, 2  # FR_ACT_*: all others but NOP (3) drop
-NOP = 3
-UNICAST, LOCAL, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*
+LOOK_UP, GO_TO, NOP = 1, 2, 3  # FR_ACT_*; all others drop
+UNICAST, DELIVERED_HERE, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*; RTN_LOCAL is delivered here
 NUMBERS = {"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
 LOST = ""  # leads nowhere: blackhole, unreachable, prohibit, no route
 SAMPLES = {  # public addresses from every eighth of IPv4 and every IPv6 registry
@@ -118,7 +117,7 @@ def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] 
 
 
 def _ways_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
-    if route.kind in (LOCAL, ANYCAST):
+    if route.kind in (DELIVERED_HERE, ANYCAST):
         return {LOOPBACK_DEVICE}
     if route.kind in (UNICAST, BROADCAST, MULTICAST):
         return {snapshot.name_of(hop.index) for hop in route.hops} or {LOST}

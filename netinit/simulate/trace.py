@@ -75,11 +75,7 @@ class Trace:
     @property
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""
-        if self.fate in (DROPPED, REFUSED):
-            return DROPPED
-        if self.fate == UNKNOWN:
-            return UNKNOWN
-        return CAPTURED if self.redirect_port else DIRECT
+        return verdict_of(self.fate, self.redirect_port)
 
     @property
     def end(self) -> tuple[object, ...]:
@@ -96,6 +92,13 @@ class Trace:
     def hits(self) -> tuple[TraceStep, ...]:
         """Steps at rules that match: those whose counters increase."""
         return tuple(step for step in self.steps if step.rule is not None and step.holds)
+
+
+def verdict_of(fate: str, port: int) -> str:
+    """The verdict on packets with this fate that are redirected to a port of the proxy, or not (0)."""
+    if fate in (DROPPED, REFUSED):
+        return DROPPED
+    return UNKNOWN if fate == UNKNOWN else CAPTURED if port else DIRECT
 
 
 def explain_dispute(places: Sequence[str]) -> str:

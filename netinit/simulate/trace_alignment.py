@@ -12,18 +12,7 @@ from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import LoadedRule
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import (
-    CAPTURED,
-    DELIVERED,
-    DIRECT,
-    DROPPED,
-    FORWARDED,
-    REFUSED,
-    SENT,
-    UNKNOWN,
-    Trace,
-    TraceStep,
-)
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace, TraceStep, verdict_of
 
 VANISHED = "vanished"  # its path was not seen to end, by a rule or otherwise
 BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"
@@ -74,11 +63,7 @@ class TracedPacket:
     @property
     def verdict(self) -> str:
         """captured, direct or dropped; unknown if the packet vanished."""
-        if self.fate == DROPPED:
-            return DROPPED
-        if self.fate == VANISHED:
-            return UNKNOWN
-        return CAPTURED if self.captured_at else DIRECT
+        return UNKNOWN if self.fate == VANISHED else verdict_of(self.fate, self.captured_at)
 
     def describe(self) -> str:
         """Describe the packet's end in words."""

@@ -14,11 +14,11 @@ from netinit.base.net import Family
 from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Port, Protocol
-from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.cause import cause_of
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
+from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, label_of
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, TraceStep
 
@@ -205,9 +205,7 @@ class _Finder:
             step = cause_of(hits, captured=True, transparent=at.table != NAT, translated=False)
         loaded = step.rule if step and step.rule else at.rule
         place = f"{at.table} {step.chain if step else at.chain.name}, rule {loaded.number}"
-        made = loaded.origin
-        option = "" if made is None or made == ALWAYS else self._origins.get(made.option, made.label)
-        return loaded.purpose or f"{loaded.quotation} ({place})", option, not loaded.purpose
+        return loaded.purpose or f"{loaded.quotation} ({place})", label_of(loaded.origin, self._origins), not loaded.purpose
 
     def _list_ways(self) -> Iterator[_PathRule]:
         for hook in _DIRECTIONS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from netinit.base.net import Family
 from netinit.base.sanitize import quote
 from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
 from netinit.options.kinds import ALL
@@ -13,12 +14,13 @@ from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
-from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians
+from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, merge_families
 from netinit.simulate.explain import CONVERT
+from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, valued, within
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, Dim, Space, State
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
@@ -59,10 +61,7 @@ class Traffic:
     @property
     def regions(self) -> tuple[Region, ...]:
         """The packet sets, one per space."""
-        by_space: dict[int, list[Region]] = {}
-        for piece in self.pieces:
-            by_space.setdefault(id(piece.region.space), []).append(piece.region)
-        return tuple(unite(found) for found in by_space.values())
+        return unite_by_space(piece.region for piece in self.pieces)
 
 
 def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
@@ -282,23 +281,18 @@ def _option_of(options: Interception | None, space: Space) -> str:
 
 def _label(subject: AuditSubject, cause: RuleHit | None) -> str:
     """The option, variable or annotation that produced a rule."""
-    origin = cause.rules[0].origin if cause else None
-    return subject.origins.get(origin.option, origin.label) if origin and origin.option else ""
+    return label_of(cause.rules[0].origin if cause else None, subject.origins)
 
 
 def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
     first = pieces[0]
-    families: dict[str, dict[str, None]] = {}
-    for text, family in _name_all(pieces):
-        families.setdefault(text, {})[family] = None
-    both = len(subject.surroundings)
-    who = tuple(text if len(names) == both else f"{', '.join(names)}: {text}" for text, names in families.items())
+    who = merge_families(_name_all(pieces), len(subject.surroundings))
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.outcome.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
     return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), pieces)
 
 
-def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, str]]:
+def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
     """Describe the packets per family: a space as a whole, or each rule's packets if that is more precise."""
     by_space: dict[int, dict[str, list[Region]]] = {}
     for piece in pieces:
@@ -306,7 +300,7 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, str]]:
         causes.setdefault(piece.option or str(piece.cause), []).append(piece.region)
     for causes in by_space.values():
         whole = unite([region for regions in causes.values() for region in regions])
-        family = whole.space.family.name
+        family = whole.space.family
         if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MAX_NAMED:
             yield describe(whole), family
         else:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
 from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
-from netinit.simulate.audit.words import describe
+from netinit.simulate.audit.words import describe, merge_families
+from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.partition import Part, make_spaces
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within
 from netinit.simulate.symbolic.space import REUSES, Dim, Space, State
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
@@ -90,15 +91,8 @@ def _ordinary(space: Space) -> Region:
 
 def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:
     first = found[0]
-    by_space: dict[int, list[Region]] = {}
-    for one in found:
-        by_space.setdefault(id(one.region.space), []).append(one.region)
-    regions = tuple(unite(some) for some in by_space.values())
-    families: dict[str, list[str]] = {}
-    for region in regions:
-        families.setdefault(describe(region), []).append(region.space.family.name)
-    both = len(after.surroundings)
-    who = tuple(text if len(names) == both else f"{', '.join(names)}: {text}" for text, names in families.items())
+    regions = unite_by_space(one.region for one in found)
+    who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
     why = (_why(before, first.before), _why(after, first.after))
     direction = first.region.space.direction
     return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions, first.after)
@@ -157,5 +151,5 @@ def _why(subject: AuditSubject, part: Part) -> str:
     rule = cause.rules[0]
     if not rule.purpose:
         return str(cause)
-    origin = subject.origins.get(rule.origin.option, rule.origin.label) if rule.origin and rule.origin.option else ""
-    return rule.purpose + (f" ({origin})" if origin else "")
+    label = label_of(rule.origin, subject.origins)
+    return rule.purpose + (f" ({label})" if label else "")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from netinit.base.net import FULL_MASK, IPV4, Interval, Network, format_intervals, join_ranges
+from netinit.base.net import FULL_MASK, IPV4, Family, Interval, Network, format_intervals, join_ranges
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
@@ -49,6 +49,14 @@ def _describe(region: Region) -> tuple[str, bool]:
             words.append(text)
             hull &= whole
     return " ".join(word for word in words if word), not hull - region - martians(space)
+
+
+def merge_families(described: Iterable[tuple[str, Family]], families: int) -> tuple[str, ...]:
+    """One text per distinct description; the families are named unless all of them, `families` in number, share it."""
+    found: dict[str, dict[str, None]] = {}
+    for text, family in described:
+        found.setdefault(text, {})[family.name] = None
+    return tuple(text if len(names) == families else f"{', '.join(names)}: {text}" for text, names in found.items())
 
 
 def loopback_of(space: Space) -> Network:

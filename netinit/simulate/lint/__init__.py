@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
 from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, INET, NODE_PROXY_MARK, OFF, Options
@@ -10,13 +11,14 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
 from netinit.simulate.endpoints import make_outbound
-from netinit.simulate.engine import Host
+from netinit.simulate.engine import simulate
 from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, idle
 from netinit.simulate.lint.options import look_at, look_at_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
 
+HTTP_PORT = 80
 OF_EFFECT = (NO_EFFECT, SHADOWED)
 _POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
@@ -70,28 +72,21 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
         why = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
         yield idle("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
     for family, ruleset in rulesets.items():
-        servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [
-            _ELSEWHERE[family]
-        ]
-        for server in servers:
-            for protocol in ("udp", "tcp"):
-                for who, uid, mark in _proxies(options):
-                    port = _redirected(
-                        ruleset, family, server, DNS_PORT, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark
-                    )
-                    if port == DNS_LISTENER:
-                        yield Finding(
-                            ERROR, "dns-loop", "--redirect-dns",
-                            f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever",
-                        )  # fmt: skip
+        servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
+        for server, protocol in product(servers, ("udp", "tcp")):
+            for who, port in _redirect(options, ruleset, server, DNS_PORT, protocol):
+                if port == DNS_LISTENER:
+                    yield Finding(
+                        ERROR, "dns-loop", "--redirect-dns",
+                        f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever",
+                    )  # fmt: skip
 
 
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
     """Connections of the proxy that are redirected to its own outbound port, found by simulation."""
     for family, ruleset in rulesets.items():
-        for who, uid, mark in _proxies(options):
-            for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
-                port = _redirected(ruleset, family, host, 80, protocol="tcp", uid=uid, gid=options.proxy_gids[0], mark=mark)
+        for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
+            for who, port in _redirect(options, ruleset, host, HTTP_PORT, "tcp"):
                 if port == options.outbound_port and options.outbound_port != options.inbound_port:
                     yield Finding(
                         ERROR, "loop", "--proxy-uid",
@@ -99,14 +94,12 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
                     )  # fmt: skip
 
 
-def _proxies(options: Options) -> list[tuple[str, int, int]]:
-    """How the rules identify the proxy: description, user and mark."""
+def _redirect(options: Options, ruleset: Ruleset, host: str, port: int, protocol: str) -> Iterator[tuple[str, int]]:
+    """The port that the proxy's connection to a host is redirected to (0: none), for each way in which rules know the proxy."""
+    around = Surroundings(family=ruleset.family, addresses=(("eth0", number_of(_POD[ruleset.family])),))
+    proxies = [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
     if options.layout == AMBIENT:
-        return [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
-    return [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
-
-
-def _redirected(ruleset: Ruleset, family: Family, host: str, port: int, *, protocol: str, uid: int, gid: int, mark: int) -> int:
-    around = Surroundings(family=family, addresses=(("eth0", number_of(_POD[family])),))
-    packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, mark=mark)
-    return Host(ruleset, around).process(packet).redirect_port
+        proxies = [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
+    for who, uid, mark in proxies:
+        packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark)
+        yield who, simulate(packet, ruleset, around).redirect_port

@@ -25,7 +25,7 @@ from netinit.simulate.symbolic.space import (
     conntrack_state,
     make_space,
 )
-from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, REFUSED, UNKNOWN
+from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN, verdict_of
 
 WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
 DIRECTIONS = (OUTBOUND, INBOUND)
@@ -42,12 +42,8 @@ class Part:
 
     @property
     def verdict(self) -> str:
-        """captured, direct, dropped or unknown, as in Trace."""
-        if self.outcome.fate in (DROPPED, REFUSED):
-            return DROPPED
-        if self.outcome.fate == UNKNOWN:
-            return UNKNOWN
-        return CAPTURED if self.outcome.condition.redirect_port else DIRECT
+        """captured, direct, dropped or unknown."""
+        return verdict_of(self.outcome.fate, self.outcome.condition.redirect_port)
 
     @property
     def source(self) -> str:

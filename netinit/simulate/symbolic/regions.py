@@ -154,6 +154,14 @@ def unite(regions: list[Region]) -> Region:
     return regions[0]
 
 
+def unite_by_space(regions: Iterable[Region]) -> tuple[Region, ...]:
+    """The union of the sets of each space."""
+    by_space: dict[int, list[Region]] = {}
+    for region in regions:
+        by_space.setdefault(id(region.space), []).append(region)
+    return tuple(unite(found) for found in by_space.values())
+
+
 def within(space: Space, name: str, intervals: Iterable[Interval]) -> Region:
     """Packets whose coordinate in a dimension is in one of the intervals."""
     joined = join_ranges(sorted(intervals))
@@ -182,17 +190,3 @@ def marked(space: Space, name: str, value: int, mask: int) -> Region:
             wanted = value >> bit & 1
             node = space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)], node)
     return Region(space, node)
-
-
-def size_of(space: Space, sides: Sides) -> int:
-    """The number of packets in a box."""
-    product = 1
-    for dimension in space.dimensions:
-        found = sides.get(dimension.name)
-        if found is None:
-            product *= dimension.last + 1
-        elif dimension.levels == 1:
-            product *= sum(last - first + 1 for first, last in found)
-        else:
-            product *= sum(1 << (BITS - mask.bit_count()) for _, mask in found)
-    return product
