@@ -1,8 +1,7 @@
-"""Output of commands: lines for people, documents for programs. Only this module and the event log write to stdout and stderr.
+"""Output of commands. Only this module and the event log write to stdout and stderr.
 
-Lines for people are `sanitize.Lines`, without terminal control characters. A document (rules, YAML, JSON, an image) is
-written unchanged, because its format defines how foreign text is quoted; on a terminal its control characters are escaped
-too.
+Lines for people are `sanitize.Lines`. Documents (rules, YAML, JSON) quote foreign text as their format defines and are
+written unchanged; on a terminal their control characters are escaped too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LAYOUT = "\n\t"
 
 
 def show(lines: sanitize.Lines, *, now: bool = False) -> None:
-    """Write lines to stdout; `now` flushes at once. Raises NetinitError if stdout is closed."""
+    """Write lines to stdout; `now` flushes. Raises NetinitError if stdout is closed."""
     stream = _stdout()
     stream.write(lines)
     if now:
@@ -31,7 +30,7 @@ def show(lines: sanitize.Lines, *, now: bool = False) -> None:
 
 
 def show_artefact(text: str, *, now: bool = False) -> None:
-    """Write a document to stdout; `now` flushes at once. Raises NetinitError if stdout is closed."""
+    """Write a document to stdout; `now` flushes. Raises NetinitError if stdout is closed."""
     stream = _stdout()
     stream.write(sanitize.escape(text, keep=_LAYOUT) if stream.isatty() else text)
     if now:
@@ -39,26 +38,26 @@ def show_artefact(text: str, *, now: bool = False) -> None:
 
 
 def with_version(tree: dict[str, Any]) -> dict[str, Any]:
-    """Add `version`, which increases when a field is removed or changes its meaning, not when one is added."""
+    """Add `version`, which increases when a field is removed or changes its meaning."""
     return {"version": ANSWER_VERSION, **tree}
 
 
 def to_json(value: Any) -> str:
-    """Return indented JSON in ASCII: foreign text cannot control a terminal or be misread."""
+    """Indented JSON in ASCII, so that foreign text cannot control a terminal."""
     import json
 
     return json.dumps(value, indent=2) + "\n"
 
 
 def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None:
-    """Overwrite the last `above` lines of a terminal; each line must fit into its width."""
+    """Overwrite the last `above` lines of a terminal; each line must fit its width."""
     stream = _stdout()
     stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J" + "".join(map(_paint_line, rows)))
     stream.flush()
 
 
 def show_painted(parts: Iterable[tuple[str, str]]) -> None:
-    """Write one line to stdout and flush: texts, each with a terminal style (SGR parameters; empty for none)."""
+    """Write one line to stdout and flush: texts, each with SGR parameters (empty for none)."""
     stream = _stdout()
     stream.write(_paint_line(parts))
     stream.flush()
@@ -70,7 +69,7 @@ def show_lines(texts: Iterable[str]) -> None:
 
 
 def show_lines_if_possible(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
-    """Write lines to stderr; ignore errors such as a full disk, so that the run continues."""
+    """Write lines to stderr; errors such as a full disk do not end the run."""
     try:
         show_painted_lines(rows)
         if sys.stderr is not None:
@@ -105,12 +104,12 @@ def shows_on_a_terminal() -> bool:
 
 
 def width_of_answers() -> int:
-    """The columns of the terminal that stdout is; 0 where it is none, or does not say."""
+    """The columns of stdout's terminal; 0 if there is none or it does not report them."""
     return _find_width(sys.stdout)
 
 
 def width_of_messages() -> int:
-    """The columns of the terminal that stderr is; 0 where it is none, or does not say."""
+    """The columns of stderr's terminal; 0 if there is none or it does not report them."""
     return _find_width(sys.stderr)
 
 

@@ -26,7 +26,7 @@ _UNAUTHORIZED = 401
 
 
 class Credentials(httpx2.Auth):
-    """Adds the token to requests; renews it when it is old, and once when the API refuses it."""
+    """Adds the token to requests; renews it when old, and once when the API refuses it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -66,7 +66,7 @@ class Credentials(httpx2.Auth):
 
 
 def ask_program(program: Exec) -> str:
-    """Return the token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
+    """The token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
     what = f"the kubeconfig's program {quote(program.command)}"
     request = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
     environ = {**os.environ, **dict(program.environment), "KUBERNETES_EXEC_INFO": json.dumps(request)}
@@ -90,7 +90,7 @@ def ask_program(program: Exec) -> str:
 
 
 def make_context(access: Access) -> Any:
-    """Return the TLS context for the API: its CA, and the client's certificate if there is one. Raises ConfigError."""
+    """The TLS context for the API: its CA and the client's certificate, if any. Raises ConfigError."""
     try:
         context = ssl.create_default_context(cadata=access.certificate_authority or None)
     except ssl.SSLError as error:

@@ -14,7 +14,7 @@ _MAX_MESSAGE = 1000  # characters of a message; the API accepts 1024
 async def write_event(
     client: Client, involved: Tree, *, reason: str, message: str, component: str, namespace: str, kind: str = "Warning"
 ) -> None:
-    """Create an event on the object that `involved` refers to, in this namespace. Raises ClusterError."""
+    """Create an event on the object that `involved` refers to. Raises ClusterError."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     event = {
         "metadata": {"generateName": f"{involved.get('name')}.", "namespace": namespace},

@@ -1,4 +1,4 @@
-"""The whole state of a namespace as text, so that "as before" can be asserted and a difference be read."""
+"""The state of a namespace as text, to assert that nothing changed."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ _REMEMBERED = 1024  # messages, most of which all pods have
 
 
 def take_snapshot(namespace: NetworkNamespace) -> str:
-    """The rules of both variants and families, other nft tables, addresses, routes and policy rules, a line each.
+    """Rules of both iptables variants, other nft tables, addresses, routes and policy rules, one line each.
 
-    Counters and comments are left out, the order of rules is kept, routes and addresses are sorted. A program that is
-    not installed is named as such. Nothing is changed by looking: no table is registered.
+    Without counters and comments; rules in order, addresses and routes sorted. Reading registers no table.
     """
     parts = [f"# {program}\n{list_rules(namespace, program)}" for program in _SAVES]
     parts.append(f"# nft\n{_list_nft(namespace)}")
@@ -51,10 +50,9 @@ def take_snapshot(namespace: NetworkNamespace) -> str:
 
 
 def list_rules(namespace: NetworkNamespace, program: str) -> str:
-    """What `iptables-nft-save` or one of its sisters prints inside, without counters and comments.
+    """The output of `iptables-nft-save` or a similar program inside, without counters and comments.
 
-    A program runs only when the kernel has tables of its variant and family, because reading them is else reading
-    nothing, at the price of a process. Raises LabError when the program fails.
+    The program runs only if the kernel has tables of its variant and family. Raises LabError if it fails.
     """
     path = shutil.which(program, path=_PATH)
     if path is None:
@@ -69,15 +67,12 @@ def list_rules(namespace: NetworkNamespace, program: str) -> str:
 
 
 def drop_empty_tables(text: str) -> str:
-    """The snapshot or listing without built-in tables that hold nothing: the kernel keeps those once they were used.
-
-    A table with a chain of its own, a rule, or a policy other than ACCEPT is kept.
-    """
+    """A snapshot or listing without the empty built-in tables, which the kernel keeps once they were used."""
     return _EMPTY_TABLE.sub("", text)
 
 
 def _read_inside(namespace: NetworkNamespace, name: str) -> str:
-    """The file of /proc/net as this namespace sees it; empty where the kernel does not have it."""
+    """A file of /proc/net as this namespace sees it; empty if the kernel does not have it."""
     with namespace.entered():
         path = Path("/proc/thread-self/net") / name
         return path.read_text() if path.exists() else ""
@@ -97,7 +92,7 @@ def _list_nft(namespace: NetworkNamespace) -> str:
 
 
 def _list_tables(namespace: NetworkNamespace) -> list[str]:
-    """The family and name of each nft table, as `nft list tables` has them."""
+    """Family and name of each nft table, as in `nft list tables`."""
     try:
         with namespace.entered(), netlink.Netlink(netlink.NETLINK_NETFILTER) as link:
             found = link.dump(_NFT_MSG_GETTABLE, bytes(netlink.NETFILTER_SIZE))
@@ -119,7 +114,7 @@ def _list_network(namespace: NetworkNamespace) -> str:
 
 @functools.lru_cache(_REMEMBERED)
 def _render(kind: int, body: bytes) -> str:
-    """A netlink message, as pyroute2 reads it, as `field=value` pairs in a stable order, without what changes by itself."""
+    """A netlink message as sorted `field=value` pairs, decoded by pyroute2, without volatile fields."""
     route_library.load()
     name = _MESSAGES[kind]
     header = struct.pack("=IHHII", netlink.NLMSG_HEADER + len(body), kind, 0, 0, 0)

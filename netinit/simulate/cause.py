@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from netinit.rules.foreign_targets import DestinationNat
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import InInterface, Owner, Port
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.simulate.loaded_rules import RuleHit
+from netinit.simulate.trace import TraceStep
 
-if TYPE_CHECKING:
-    from netinit.simulate.symbolic.chain_walk import RuleHit
-    from netinit.simulate.trace import TraceStep
-
-AnyHit = TypeVar("AnyHit", bound="RuleHit | TraceStep")
+AnyHit = TypeVar("AnyHit", bound=RuleHit | TraceStep)
 
 
 def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, translated: bool) -> AnyHit | None:
-    """Find the rule that redirected, diverted or excluded the packet; None if no rule did."""
+    """The rule that redirected, diverted or excluded a packet; None if no rule did."""
     if captured:
         kind = Tproxy if transparent else Redirect
         places = [index for index, hit in enumerate(hits) if isinstance(hit.met.target, kind)]
@@ -37,10 +35,7 @@ def _excludes(hit: RuleHit | TraceStep) -> bool:
 
 
 def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:
-    """The jump that led to the chain of a hit, if the hit itself matches everything.
-
-    A redirecting rule in a chain of its own is not the reason; the jump to that chain is.
-    """
+    """The rule itself, or the jump to its chain if the rule matches everything that comes there."""
     hit = hits[place]
     if any(isinstance(match, Port | Owner | Mark | InInterface) for match in hit.met.matches):
         return hit

@@ -1,9 +1,8 @@
-"""Simulates the path of a single packet through the kernel's hooks.
+"""Simulates the path of one packet through the kernel's hooks.
 
-Base chains run in order of priority; NAT decides once per connection for its destination and once for its source; a
-packet to this host itself leaves through lo and re-enters with its conntrack entry. If it is uncertain whether a rule
-matches, both cases are followed, and the verdict is UNKNOWN if they differ. The same applies to the order of chains
-with equal priority, which the kernel does not expose.
+Chains run in order of priority. NAT decides a connection's destination and source once each. A packet to this host
+itself leaves through lo and re-enters with its conntrack entry. Where a match, or the order of chains of equal
+priority, is uncertain, all cases are followed; if they end differently, the verdict is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _DESTINATION, _SOURCE = "destination", "source"
 
 
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
-    """Simulate one packet. Without an incoming interface it is sent by this host."""
+    """Simulate one packet; without an incoming interface, this host sends it."""
     return Host(ruleset, surroundings).process(packet)
 
 
 def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> list[Trace]:
-    """Simulate a SYN that matches an untranslated conntrack entry left by another connection; nat is skipped for it.
+    """Simulate a SYN on another connection's untranslated conntrack entry, for which nat is skipped.
 
-    One trace per possible state (nf_conntrack_proto_tcp.c): NEW on an unanswered entry, ESTABLISHED on one that was
-    reset or is open, INVALID in the reply direction.
+    One trace per state (nf_conntrack_proto_tcp.c): NEW on an unanswered entry, ESTABLISHED on one that is open or
+    was reset, INVALID in the reply direction.
     """
     if packet.protocol != "tcp":
         return []
@@ -45,7 +44,7 @@ def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surr
 
 
 class Host:
-    """A host with rules and a conntrack table that persists from packet to packet."""
+    """A host with rules, and a conntrack table that lasts from packet to packet."""
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings) -> None:
         self.ruleset = ruleset
@@ -53,7 +52,7 @@ class Host:
         self.connections = ConnectionTable()
 
     def process(self, packet: Packet) -> Trace:
-        """Simulate one packet; unknown if the outcome depends on rules whose match is uncertain."""
+        """Simulate one packet; UNKNOWN if the end depends on uncertain matches."""
         known = self.connections
         waiting: list[tuple[bool, ...]] = [()]
         ways: list[tuple[_PacketPath, ConnectionTable]] = []
@@ -84,7 +83,7 @@ def _only_lets_go(doubt: tuple[bool, TraceStep | None, str]) -> bool:
 
 
 class _PacketPath(PacketState):
-    """One packet traversing the hooks. TCP without flags means a SYN, or an ACK on a known connection."""
+    """One packet traversing the hooks. TCP without flags is a SYN, or an ACK on a known connection."""
 
     def __init__(self, host: Host, packet: Packet, assumed: tuple[bool, ...]) -> None:
         super().__init__(host.ruleset, host.surroundings, packet, assumed)
@@ -207,7 +206,7 @@ class _PacketPath(PacketState):
         self._note(f"its connection is {state}" + (f" (zone {self._zone})" if self._zone else ""), TRACKING)
 
     def _find_state(self, packet: Packet) -> str:
-        """Determine the conntrack state, attaching the packet to a known connection if it belongs to one."""
+        """The conntrack state; a packet of a known connection is attached to it."""
         found = self._connections.find(self._zone, packet)
         if found:
             connection, is_answer = found

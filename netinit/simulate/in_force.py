@@ -1,7 +1,7 @@
-"""Decides from a kernel snapshot whether planned rules are in force, beyond comparing the rules themselves.
+"""Decides from a snapshot whether planned rules are in force, beyond comparing the rules themselves.
 
-Checks in this order: tables and chains are active and hooked in at the right place; the device called lo is the
-loopback; no foreign rule diverts packets that the plan captures.
+Tables and chains must be active and at the right hooks, lo must be the loopback device, and no foreign rule may divert
+packets that the plan captures.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ from netinit.simulate.host import (
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, each_of
+from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, each_of
 from netinit.simulate.routing import DELIVERED_HERE, find_ways_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import IPTABLES_NFT, NFTABLES, NUMBERS, SOURCES, load_snapshot
-from netinit.simulate.symbolic.chain_walk import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import OUTBOUND, Dim, Space, State, intervals_of
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
@@ -59,7 +58,7 @@ class Departures:
 
 
 def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Departures:
-    """How the kernel's behaviour differs from the plan, other than differences already in `listed` (from the rules of `backend`)."""
+    """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
     if source is None or not plan.families:
         return Departures()
@@ -67,7 +66,7 @@ def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequen
 
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
-    """What devices and routes divert or drop, which the rules alone do not show."""
+    """What devices and routes divert or drop, which the rules do not show."""
     judge = _Judge(snapshot, plan, SOURCES[backend], ())
     found = [one.describe() for one in judge.judge().differences if one.where == DEVICES or one.table == ROUTING]
     return (*found, *judge.losses())
@@ -98,7 +97,7 @@ class _Judge:
     # ---- our rules ---------------------------------------------------------------------------------------------------
 
     def _devices(self) -> Iterator[Difference]:
-        """Rules name lo and mean the loopback device, the first device of every network namespace."""
+        """Rules that name lo mean the loopback device, which every network namespace has first."""
         for link in self._snapshot.links:
             if link.index == 1 and (link.name != LOOPBACK_DEVICE or not link.flags & IFF_LOOPBACK):
                 yield Difference(
@@ -112,7 +111,7 @@ class _Judge:
                 )  # fmt: skip
 
     def _excluded(self) -> Iterator[Difference]:
-        """The plan excludes interfaces by name; a process that may rename devices can exploit that."""
+        """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
             ways = {way for one in sample_destinations(family) for way in find_ways_of_sockets(self._snapshot, family, one)}
@@ -140,7 +139,7 @@ class _Judge:
         return self._source == NFTABLES and family == INET and name in own
 
     def _bases(self) -> Iterator[Difference]:
-        """Check that iptables-nft's built-in chains have the right hook and priority; the name alone proves nothing."""
+        """iptables-nft's built-in chains must have the right hook and priority."""
         if self._source != IPTABLES_NFT:
             return
         live = {(chain.family, chain.table, chain.name): chain for chain in self._snapshot.chains}
@@ -157,7 +156,7 @@ class _Judge:
                         )  # fmt: skip
 
     def _unfollowed(self) -> Iterator[Difference]:
-        """Constructs that may divert packets but cannot be simulated; with them the plan is not provably in force."""
+        """What may divert packets but cannot be simulated."""
         snapshot = self._snapshot
         for program in snapshot.programs:
             if program.is_of_node:
@@ -196,7 +195,7 @@ class _Judge:
     # ---- foreign rules -----------------------------------------------------------------------------------------------
 
     def _foreign(self, family: Family) -> Iterator[Difference]:
-        """Connections the plan captures that are not captured with everything that is in the kernel."""
+        """Connections that the plan captures, but the kernel with everything in it does not."""
         around = surroundings_of(self._snapshot, family)
         # Routes to lo that do not serve the host's own addresses are judged below.
         around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
@@ -207,7 +206,7 @@ class _Judge:
             return  # packets meet exactly the planned rules: nothing to prove
         free = not is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
-            likely = in_states(space, (State.NEW,))  # an ordinary socket sends from an address of its host
+            likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
             likely &= _unmarked(space, around, (link.kind for link in self._snapshot.links))
@@ -240,7 +239,7 @@ class _Judge:
             yield from self._describe(family, verdict, culprit, reason, region)
 
     def _find_culprit(self, part: Part) -> RuleHit | None:
-        """The foreign rule that ended the packets, or the last one that modified them."""
+        """The foreign rule that ended the packets, or the last that modified them."""
         foreign = [one for one in part.path if self._is_foreign(one)]
         if part.outcome.by_rule and part.path[-1:] == tuple(foreign[-1:]):
             return part.path[-1]
@@ -284,10 +283,7 @@ class _Judge:
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:
-        """All rules that packets of a family meet.
-
-        Chains of ours that match address sets count as planned if their listing matches.
-        """
+        """All rules that a family's packets meet; chains with address sets count as planned if their listing matches."""
         own = self._places.rulesets.get(self._source, {}).get(family)
         if own is None:
             return self._places.join(family, self._source)
@@ -326,9 +322,9 @@ class _Judge:
 
 
 def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Region:
-    """Packets without connection mark and, if inbound, without packet mark, as new connections are.
+    """Packets without connection mark and, if inbound, without mark, as connections begin.
 
-    The kernel clears packet marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
+    The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
     """
     found = marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK)
     if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
@@ -337,7 +333,7 @@ def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Regio
 
 
 def _pass_alike(one: Ruleset, other: Ruleset) -> bool:
-    """Whether packets meet the same rules in the same order, with no foreign rule in between."""
+    """Whether packets meet the same rules in the same order."""
     return all(_met_at(one, hook) == _met_at(other, hook) for hook in one.stages)
 
 
@@ -350,7 +346,7 @@ def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
 
 
 def _rules_from(hooked: HookedChain) -> dict[str, object]:
-    """The policy and rules of a base chain and of every chain it may call, by name."""
+    """Policy and rules of a base chain and the chains it may call, by name."""
     found: dict[str, object] = {}
     waiting = [hooked.chain]
     while waiting:

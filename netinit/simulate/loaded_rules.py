@@ -1,4 +1,4 @@
-"""Rules, chains and base chains in a form to simulate, and the stages of a hook. Pure."""
+"""Rules, chains and base chains in a form to simulate, and the stages of hooks. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EARLY, LATE = "early", "late"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """A rule in the kernel: `number` counts from 1; purpose and origin come from the plan and are empty for foreign rules.
+    """A rule in the kernel: `number` from 1; `purpose` and `origin` from the plan, empty for foreign rules.
 
-    `comment` is the live rule's own comment if it is not its purpose: written by the rule's owner and untrusted. `handle` is
-    the kernel's number of an nf_tables rule.
+    `comment` is the rule's own if it is not its purpose, and untrusted. `packets` is its counter, `handle` its
+    handle in nf_tables.
     """
 
     number: int
@@ -46,6 +46,33 @@ class LoadedRule:
         return quote_rule(self.text) if self.comment else f"`{self.bare_text}`"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleHit:
+    """A rule that took packets, or several equivalent neighbours of which each packet met one.
+
+    Compared by identity, because there may be thousands; a rule has one object per hook.
+    """
+
+    hook: str
+    table: str
+    chain: str
+    rules: tuple[LoadedRule, ...]
+    source: str = ""  # place of the table, if several have rules
+    doubtful: bool = False  # unknown whether they took the packets
+
+    @property
+    def met(self) -> Rule:
+        """The first of the rules."""
+        return self.rules[0].rule
+
+    def __str__(self) -> str:
+        first, last = self.rules[0].number, self.rules[-1].number
+        table = f"{self.source}'s {self.table}" if self.source else self.table
+        if first == last:
+            return f"rule {first} of {table} {self.chain}, {self.rules[0].quotation}"
+        return f"rules {first} to {last} of {table} {self.chain}, the first of which is {self.rules[0].quotation}"
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedChain:
     """A chain; `policy` is empty unless it is a built-in chain."""
@@ -57,7 +84,7 @@ class LoadedChain:
 
 @dataclass(frozen=True, slots=True)
 class BaseChain:
-    """A base chain of a foreign nf_tables table, with the chains it may jump to, for one address family."""
+    """A base chain of a foreign nf_tables table, with the chains it may call, for one family."""
 
     place: str  # the table, as sentences name it
     name: str
@@ -69,11 +96,10 @@ class BaseChain:
 
 @dataclass(frozen=True, slots=True)
 class HookedChain:
-    """A base chain as packets meet it at a hook, with the `chains` it may call.
+    """A base chain at a hook, with the `chains` it may call; `effect` is the iptables table whose targets it may use.
 
-    `effect` is the iptables table whose targets its rules may use. A foreign chain with exactly the priority of
-    connection tracking or NAT may run before or after it, which the kernel does not expose; it is listed twice,
-    distinguished by `turn`.
+    The kernel does not expose whether a foreign chain with the priority of connection tracking or NAT runs before
+    or after it: such a chain is listed twice, distinguished by `turn`.
     """
 
     table: str
@@ -90,7 +116,7 @@ class HookedChain:
 
     @property
     def name(self) -> str:
-        """The table's name in sentences, qualified by its place if there are several."""
+        """The table's name in sentences, with its place if there are several."""
         return f"{self.source}'s {self.table}" if self.source else self.table
 
     @property
@@ -109,7 +135,7 @@ class HookedChain:
 class HookStage:
     """What runs at one priority of a hook: connection tracking, NAT or an iptables table (`name`).
 
-    Each of `rounds` holds the chains of one priority; NAT's chains all run within its own stage.
+    Each of `rounds` has chains of one priority; all of NAT's run in its stage.
     """
 
     name: str
@@ -117,7 +143,7 @@ class HookStage:
 
 
 def label_of(origin: Origin | None, origins: Mapping[str, str]) -> str:
-    """The option behind a rule, as the user set it according to `origins`; empty for rules that no option makes."""
+    """The option behind a rule, as the user set it (`origins`); empty for rules that no option makes."""
     return origins.get(origin.option, origin.label) if origin and origin.option else ""
 
 

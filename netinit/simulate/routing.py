@@ -1,7 +1,7 @@
-"""Looks up routes for a packet that this host sends: policy rules in order, tables, longest prefix, lowest metric.
+"""Looks up routes for a packet of this host: policy rules in order, longest prefix, lowest metric.
 
-Unknown inputs (a packet field that is None, a VRF, an attribute that is not supported) are followed both ways, so a
-lookup can return several routes (net/core/fib_rules.c, net/ipv4/fib_rules.c).
+Where a packet's field, a VRF or an attribute is unknown, both cases are followed, so that there may be several routes
+(net/core/fib_rules.c, net/ipv4/fib_rules.c).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def find_ways(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
 def find_ways_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
     """The devices for TCP from unbound sockets of any user to a destination.
 
-    The kernel looks up the route twice: to choose the source address, and then with it.
+    The kernel looks up the route once to choose the source address, and again with it.
     """
     packet = Packet(family=family, protocol="tcp", source=0, destination=destination, mark=0)
     found: set[str] = set()
@@ -95,7 +95,7 @@ def _is_between(value: int | None, limits: tuple[int, int] | None) -> bool | Non
 
 
 def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] | None:
-    """The devices of a table's best route; None if it has none, so that the next rule applies."""
+    """The devices of a table's best route; None if it has none and the next rule applies."""
     fitting = [
         one
         for one in snapshot.routes

@@ -1,4 +1,4 @@
-"""One family's rules in a form to simulate, loaded from a plan or from a listing."""
+"""One family's rules in a form to simulate, from a plan or a listing."""
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ruleset:
-    """The tables of one family, and the marks that a policy rule routes to this host.
+    """The tables of one family, and the marks that policy rules route to this host.
 
-    `tracked`: something else enables connection tracking; `unread` names, by hook, what decides there and cannot be
-    read.
-
-    `beside` are the rules of the same kernel's other places, which run at the same hooks; `source` then names the place
-    (iptables-nft and so on). Both are empty for a place on its own. `foreign` are the base chains of foreign nf_tables
-    tables.
+    `tracked`: something else enables connection tracking. `unread`: by hook, what decides there and cannot be read.
+    `beside`: the rules of the kernel's other places, which run at the same hooks; `source` then names this place.
+    `foreign`: base chains of foreign nf_tables tables.
     """
 
     family: Family
@@ -108,7 +105,7 @@ class Ruleset:
 
     @cached_property
     def proxy_ports(self) -> frozenset[int]:
-        """Ports that planned rules capture to; empty if no rule is known to be planned, so any port may be a proxy's."""
+        """Ports that planned rules capture to; empty if no rule is known to be planned, when any port may be."""
         captures = {
             loaded.rule.target.captures_at for chain in self.list_chains() for loaded in chain.rules if loaded.origin or loaded.purpose
         }
@@ -120,7 +117,7 @@ class Ruleset:
 
     @cached_property
     def tracks(self) -> bool:
-        """Whether the kernel tracks connections, which some rule must request (nf_ct_netns_get); a nat table does not."""
+        """Whether the kernel tracks connections, which only some rules request (nf_ct_netns_get)."""
         return self.tracked or any(
             loaded.rule.target.tracks or any(match.tracks for match in loaded.rule.matches)
             for chain in self.list_chains()
@@ -129,10 +126,7 @@ class Ruleset:
 
 
 def combine_places(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
-    """Combine the rules of a kernel's places, by name, into one ruleset; a single place stays as it is.
-
-    `first` is the place of our rules, if known.
-    """
+    """Combine the rules of a kernel's places into one ruleset; `first` is the place of our rules, if known."""
     rest = {name: ruleset for name, ruleset in places.items() if _decides(ruleset)} or dict(places)
     chosen = first if first in rest else next(iter(rest))
     main = rest.pop(chosen)
@@ -153,7 +147,7 @@ def _decides(ruleset: Ruleset) -> bool:
 def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None) -> Ruleset:
     """The rules of one family after the plan is applied.
 
-    `parsed` caches parsed rules by their text across plans of the same family, which share most of them.
+    `parsed` caches rules by text across plans of the family.
     """
     parsed = {} if parsed is None else parsed
     tables: dict[str, dict[str, LoadedChain]] = {}
@@ -179,7 +173,7 @@ def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None)
 
 
 def load_listing(listing: Listing, family: Family) -> Ruleset:
-    """Load the rules of a listing, with counters if it has them. Raises ParseError for an invalid rule."""
+    """Load the rules of a listing, with counters if it has them. Raises ParseError."""
     tables: dict[str, dict[str, LoadedChain]] = {}
     for table, listed in listing.items():
         tables[table] = {}
@@ -208,7 +202,7 @@ def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, s
 
 
 def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """Replace all rules of ours by those of a plan; foreign rules keep their positions. `parsed` as in `load_plan`."""
+    """Replace all rules of ours by a plan's; foreign rules keep their places. `parsed` as in `load_plan`."""
     if ruleset.beside:
         others = tuple(_without_ours(place) for place in ruleset.beside)
         return replace(with_plan(replace(ruleset, beside=()), plan, parsed), beside=others)
@@ -246,7 +240,7 @@ def _without_ours(ruleset: Ruleset) -> Ruleset:
 
 
 def is_ours(loaded: LoadedRule) -> bool:
-    """Whether a rule in a built-in chain is planned by us or jumps into our chains."""
+    """Whether a rule in a built-in chain is planned, or jumps into our chains."""
     target = loaded.rule.target
     return bool(loaded.origin) or (isinstance(target, Jump) and target.chain in OWNED_CHAINS)
 

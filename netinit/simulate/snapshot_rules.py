@@ -1,7 +1,7 @@
-"""Loads a snapshot's rules in a form to simulate: each backend's rules, plus foreign base chains.
+"""Loads a snapshot's rules in a form to simulate: by backend, plus foreign base chains.
 
-A backend's rules are the iptables tables in nf_tables and in the legacy interface, and our own nft tables. Any other
-base chain of nf_tables that an address family's packets meet is foreign, whatever its table.
+Backends' rules are the iptables tables, in nf_tables or legacy, and our own nft tables; any other base chain that a
+family's packets meet is foreign.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Places:
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
-        """All rules that packets of a family meet; `source` is the place of our rules."""
+        """All rules that a family's packets meet; `source` is the place of ours."""
         held = {name: found[family] for name, found in self.rulesets.items() if family in found}
         return replace(combine_places(held, source), foreign=self.foreign[family])
 
 
 def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
-    """Load a snapshot's rules; those that one of `plans` contains get its purpose and origin."""
+    """Load a snapshot's rules, with purpose and origin if one of `plans` contains them."""
     return _Loader(snapshot, plans).load()
 
 
@@ -104,7 +104,7 @@ class _Loader:
         return found
 
     def _load(self, chain: HeldChain, family: Family, purposes: Purposes, write: Writer = write_live) -> LoadedChain:
-        """A chain with its rules for packets of a family, numbered as in the kernel."""
+        """A chain with its rules for a family, numbered as in the kernel."""
         loaded: list[LoadedRule] = []
         for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
             decoded = decode_rule(one, self._references)
@@ -136,7 +136,7 @@ class _Loader:
         return found
 
     def _native(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
-        """Our own nft tables under the model's chain names, restricted to what the family's packets can reach."""
+        """Our nft tables under the model's chain names."""
         found: dict[str, dict[str, LoadedChain]] = {}
         for table in self._snapshot.tables:
             if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
@@ -161,7 +161,7 @@ class _Loader:
 
     @cached_property
     def _planned(self) -> Purposes:
-        """Purposes of planned rules in nft tables, by the tables' and chains' own names."""
+        """Planned rules in nft tables, by the tables' and chains' own names."""
         found: Purposes = {}
         for plan in reversed(self._plans):
             for name, table in encode_plan(plan).items():
@@ -220,7 +220,7 @@ def _is_own_base(chain: HeldChain) -> bool:
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:
-    """Restrict our shared nft tables to the chains that each family's packets reach.
+    """Restrict our nft tables, which both families share, to the chains that each family's packets reach.
 
     A chain that no packet reaches goes to the families that reach any non-base chain.
     """
@@ -256,7 +256,7 @@ def _reach(chains: dict[str, LoadedChain]) -> set[str]:
 
 
 def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
-    """Whether a chain is the second half of a rule with a Socket match, as netinit.rules.nft writes it."""
+    """Whether a chain is the second half of a rule with a Socket match (see netinit.rules.nft)."""
     if len(rules) != 2:  # noqa: PLR2004 - the negated and the positive match
         return False
     unless, last = (one.rule for one in rules)
@@ -269,7 +269,7 @@ def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
 
 
 def _in_model(loaded: LoadedRule, sockets: Mapping[str, Sequence[LoadedRule]]) -> LoadedRule:
-    """The rule under the model's chain names, with the match that its helper chain holds."""
+    """The rule under the model's chain names, with the Socket match of its helper chain."""
     target = loaded.rule.target
     if isinstance(target, Jump) and target.chain in sockets:
         last = sockets[target.chain][-1].rule

@@ -22,9 +22,9 @@ _SAME = {REFUSED: DROPPED}
 
 @dataclass(frozen=True, slots=True)
 class ObservedHit:
-    """A rule on a packet's path. `loaded` is None for a table that netinit cannot read; `outcome` is then the kernel's report.
+    """A rule on a packet's path. `loaded` is None in a table that netinit cannot read; `outcome` is then the kernel's report.
 
-    `kind`: BOTH, KERNEL_ONLY, PREDICTED_ONLY or FOREIGN, once the path is compared with the predicted one.
+    `kind`: BOTH, KERNEL_ONLY, PREDICTED_ONLY or FOREIGN, after comparison with the prediction.
     """
 
     hook: str
@@ -44,7 +44,7 @@ class ObservedHit:
 
 @dataclass(frozen=True, slots=True)
 class TracedPacket:
-    """An observed packet: initial headers, rules met, end, and final destination. `whole`: no event was lost."""
+    """An observed packet: initial headers, rules met, and end. `whole`: no event was lost."""
 
     first: Packet
     met: tuple[ObservedHit, ...]
@@ -83,7 +83,7 @@ class TracedPacket:
 
 @dataclass(frozen=True, slots=True)
 class AlignedTrace:
-    """Both paths merged. `agrees` is None if they cannot be compared: unknown prediction, or lost events.
+    """Both paths merged. `agrees` is None if the prediction is unknown or events were lost.
 
     `differences` list the disagreements; `notes` add context.
     """
@@ -136,7 +136,7 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
 
 
 def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
-    """Classify each rule met ("met", index) and each expected one. Rules whose match is uncertain may be missing.
+    """Classify each rule met ("met", index) and expected; a rule that may match need not be met.
 
     Places are aligned separately, because the kernel reports legacy iptables by another mechanism.
     """
@@ -164,7 +164,7 @@ def _align_place(
 
 
 def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[ObservedHit]:
-    """Observed rules in order, each preceded by the predicted rules that come before it."""
+    """Observed rules in order, each after the predicted rules that come before it."""
     waiting = [(index, step) for index, step in enumerate(expected)]
     index = 0
     for one in observed.met:

@@ -1,4 +1,4 @@
-"""Classifies all packets by treatment and by who caused it: bypasses first, the most dangerous at the top."""
+"""Classifies all packets by treatment and cause, the most dangerous bypasses first."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
 from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, merge_families
 from netinit.simulate.explain import CONVERT
-from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.symbolic.chain_walk import RuleHit
+from netinit.simulate.loaded_rules import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
-from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, Dim, Space, State
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
 OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # display name, field of the manifest
 MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
+KNOWN = (CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED)
 ADD = "add them to {option}, or capture all with '*'"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Packets of one kind, with the option and the rule (`cause`) responsible for it."""
+    """Packets of one kind, with the option and rule (`cause`) responsible."""
 
     kind: TrafficKind
     region: Region
@@ -45,7 +45,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Traffic that one line of the report describes: its kind, directions and, if captured, the proxy's port.
+    """One line of the report: kind, directions, and the proxy's port if captured.
 
     `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy.
     """
@@ -65,9 +65,9 @@ class Traffic:
 
 
 def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
-    """Classify all traffic, in the order of KINDS.
+    """Classify all traffic in the order of KINDS, with bypasses that exist only if the pod's first address is IPv4.
 
-    Includes bypasses that exist only if the pod's first address is IPv4. Raises TooManyPartsError.
+    Raises TooManyPartsError.
     """
     found = _audit(subject)
     known = {(one.kind, one.directions) for one in found}
@@ -103,12 +103,12 @@ def _row(piece: Piece) -> tuple[object, ...]:
 
 
 def _captured_at_first(partition: Partition) -> Region:
-    """TCP packets, in any conntrack state, whose connection was captured if its first packet traversed nat.
+    """TCP packets, in any state, of connections that are captured if nat sees their first packet.
 
-    Excludes packets to the proxy's own port on this host, which reach the proxy anyway.
+    Without packets to the proxy's own port on this host, which it receives anyway.
     """
     space = partition.space
-    fresh = in_states(space, (State.NEW,))
+    fresh = in_states(space, (CtState.NEW,))
     found = [part.region & fresh for part in partition.parts if part.verdict == CAPTURED]
     if space.direction == INBOUND:
         ports = {part.outcome.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
@@ -118,13 +118,13 @@ def _captured_at_first(partition: Partition) -> Region:
 
 
 def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
-    """Split a part into pieces of one kind each; `captured` are the packets that nat would capture."""
+    """Split a part into pieces of one kind each; `captured` would be captured by nat."""
     space, region, cause = part.region.space, part.region, _cause(part)
     reused = region & in_states(space, REUSES)
     if part.verdict == UNKNOWN:
         yield Piece(kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
-        stopped = (reused | (region & in_states(space, (State.INVALID,)))) & captured
+        stopped = (reused | (region & in_states(space, (CtState.INVALID,)))) & captured
         if cause and (origin := cause.rules[0].origin) and origin.option == "istio_exact":
             stopped = region
         if stopped:
@@ -139,16 +139,16 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
             inside = region
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
-        if known := (region & in_states(space, (State.ESTABLISHED, State.ANSWER, State.TRANSLATED, State.RELATED))) | (reused - past):
+        if known := (region & in_states(space, KNOWN)) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
-        if lost := region & in_states(space, (State.INVALID, State.INVALID_CLOSING, State.UNTRACKED)):
+        if lost := region & in_states(space, (CtState.INVALID, CtState.INVALID_CLOSING, CtState.UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)
-        if fresh := region & in_states(space, (State.NEW,)):
+        if fresh := region & in_states(space, (CtState.NEW,)):
             yield from _passing(subject, part, fresh, cause)
 
 
 def _cause(part: Part) -> RuleHit | None:
-    """The rule that decided, or else the last foreign rule that diverted the packets."""
+    """The deciding rule, or else the last rule that prevents connection tracking."""
     untracking = [passage for passage in part.path if isinstance(passage.met.target, Untrack)]
     return part.cause or (untracking[-1] if untracking else None)
 
@@ -217,7 +217,7 @@ def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
 
 
 def _sharing(subject: AuditSubject, option: str) -> list[str]:
-    """Containers that run with the proxy's user or group."""
+    """Containers that run as the proxy's user or group."""
     return [name for name, owner in subject.shared_owners if owner.startswith(OF_THE_PROXY[option][0])]
 
 
@@ -293,7 +293,7 @@ def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
 
 
 def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
-    """Describe the packets per family: a space as a whole, or each rule's packets if that is more precise."""
+    """Describe the packets per space as a whole, or per rule if that is more precise; with the family."""
     by_space: dict[int, dict[str, list[Region]]] = {}
     for piece in pieces:
         causes = by_space.setdefault(id(piece.region.space), {})

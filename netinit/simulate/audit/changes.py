@@ -1,4 +1,4 @@
-"""Differences in treatment between two sets of rules: which packets, before, after, and the rules responsible."""
+"""Finds the packets that two sets of rules treat differently: which, how before and after, and the rules responsible."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.partition import Part, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within
-from netinit.simulate.symbolic.space import REUSES, Dim, Space, State
+from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 
 @dataclass(frozen=True, slots=True)
 class FateChange:
-    """Packets of one direction with the same treatment before and the same treatment after.
+    """Packets of one direction with one treatment `before` and one `after`.
 
-    `who` describes the packets, `before` and `after` their treatment; `why` holds the deciding rules (before, after),
-    empty if there is none. `known` is False if the treatment may in fact be unchanged.
+    `who` describes them; `why` has the deciding rules before and after, or "". `known` is False if the treatment
+    may in fact be unchanged.
     """
 
     direction: str
@@ -37,10 +37,10 @@ class FateChange:
 
 
 def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
-    """Find all packets that are treated differently, or cannot be compared; an empty result proves equality.
+    """Find all packets that are treated differently or cannot be compared; an empty result proves equality.
 
-    Both sides are evaluated on the host of `after`. If --ipv6 auto depends on the pod's addresses, both cases are
-    compared. Raises TooManyPartsError.
+    Both are evaluated on the host of `after`, and where --ipv6 auto depends on the pod's addresses, for both cases.
+    Raises TooManyPartsError.
     """
     found = _find(before, after)
     if not (before.ipv4_first or after.ipv4_first):
@@ -63,16 +63,16 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
 
 
 def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
-    """Drop changes on old or invalid conntrack entries that match a change for new connections."""
-    changed = unite([nothing(space), *[one.region & in_states(space, (State.NEW,)) for one in found]]).whatever(Dim.STATE)
-    implied = changed & in_states(space, (*REUSES, State.INVALID))
+    """Drop changes on old or invalid conntrack entries that accompany one for new connections."""
+    changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).whatever(Dim.STATE)
+    implied = changed & in_states(space, (*REUSES, CtState.INVALID))
     for one in found:
         if left := one.region - implied:
             yield replace(one, region=left)
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:
-    """Sort key: new connections whose end changes come first; those that one side drops come last among them."""
+    """Sort key: changed ends of new connections first, those that one side drops last among them."""
     one = found[0]
     same = (one.before.verdict, one.before.outcome.condition.redirect_port) == (
         one.after.verdict, one.after.outcome.condition.redirect_port,

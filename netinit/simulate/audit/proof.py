@@ -17,7 +17,16 @@ from netinit.simulate.symbolic.hook_walk import ways_out
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, valued, within
-from netinit.simulate.symbolic.space import ALL_STATES, INBOUND, Dim, Names, Space, State, conntrack_state, intervals_of
+from netinit.simulate.symbolic.space import (
+    ALL_STATES,
+    INBOUND,
+    CtState,
+    Dim,
+    Names,
+    Space,
+    conntrack_state,
+    intervals_of,
+)
 from netinit.simulate.trace import UNKNOWN
 
 _PORTS = {grammar.PORT: Dim.DESTINATION_PORT, grammar.SOURCE_PORT: Dim.SOURCE_PORT}
@@ -26,10 +35,10 @@ _OWNERS = {grammar.UID: Dim.UID, grammar.GID: Dim.GID}
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The result for an assertion: `holds` is True if proved, False if refuted, None if it cannot be decided.
+    """The result for an assertion: `holds` is True if proved, False if refuted, None if undecidable.
 
-    `counterexample` is the path of a refuting packet; `cures` are option changes under which that packet ends as
-    asserted. `packets` counts the packets the assertion is about.
+    `counterexample` is the path of a refuting packet, `cures` the option changes under which it ends as asserted,
+    and `packets` the number of packets concerned.
     """
 
     assertion: Assertion
@@ -50,7 +59,7 @@ def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Rul
 
 
 def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
-    """Decide one assertion; undecided if the result depends on whether the pod's first address is IPv4."""
+    """Decide one assertion; None if it depends on whether the pod's first address is IPv4."""
     found = _rule_on_all(subject, subject, assertion)
     if subject.ipv4_first is None or assertion.version == IPV4.version:
         return found
@@ -61,7 +70,7 @@ def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
 
 
 def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Assertion) -> Ruling:
-    """Decide an assertion under the rules of `subject`; the counterexample is explained with `explaining`."""
+    """Decide an assertion under the rules of `subject`; `explaining` explains the counterexample."""
     packets = 0
     doubt: tuple[Region, Part] | None = None
     for partition in subject.partitions:
@@ -94,7 +103,7 @@ def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSu
     if assertion.protocol:
         found &= valued(space, Dim.PROTOCOL, assertion.protocol)
     if all(clause.what != grammar.STATE for clause in assertion.clauses):
-        found &= in_states(space, (State.NEW,))
+        found &= in_states(space, (CtState.NEW,))
     options = next(iter(subject.options.values()), None)
     for clause in assertion.clauses:
         chosen = _select(clause, space, options)

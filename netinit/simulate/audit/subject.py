@@ -25,13 +25,12 @@ SOMEONE = 1000  # any user other than the proxy's
 
 @dataclass(frozen=True)
 class AuditSubject:
-    """The rules to audit, by place (iptables-nft and so on) and family, with their host.
+    """The rules to audit, by place (a backend, such as iptables-nft) and family, with their host.
 
-    `options` are the options inferred for each place; `wanted` are the options that should apply; `origins` tells
-    where an option was set if not by a flag. `free`: the host's routes are unknown. `has_tunnel`: the pod's
-    environment shows that its proxy listens on the HBONE port. `shared_owners`: containers with the proxy's identity,
-    as (name, `uid N` or `gid N`). `families`: those to audit. `ipv4_first`: the rules for a pod whose first address
-    is IPv4, if --ipv6 auto would choose differently for it.
+    `options`: those inferred, by place; `wanted`: those that should apply; `origins`: where an option was set if
+    not by a flag. `free`: the host's routes are unknown. `has_tunnel`: the pod's proxy listens on the HBONE port.
+    `shared_owners`: containers with the proxy's identity, as (name, `uid N` or `gid N`). `ipv4_first`: the rules
+    for a pod whose first address is IPv4, if --ipv6 auto decides differently for it.
     """
 
     name: str
@@ -69,17 +68,17 @@ class AuditSubject:
         return divide(space, self.join(space.family))
 
     def join(self, family: Family) -> Ruleset | None:
-        """The rules of a family from all places, ours first; None if no place has that family."""
+        """The rules of a family from all places, ours first; None if there are none."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
         return combine_places(places, next(iter(self.options), "")) if places else None
 
     def options_of(self, part: Part) -> Interception | None:
-        """The options behind the rules that decide a part, or our own if no rule decides."""
+        """The options behind the rules that decide a part, or else our own."""
         source = part.source or next(iter(self.options), "")
         return self.options.get(source)
 
     def explain(self, region: Region) -> Explanation:
-        """Explain a representative packet of the region: its path and what would change the verdict."""
+        """Explain a typical packet of the region, and what would change its verdict."""
         packet, around = example_of(region)
         ruleset = self.join(packet.family) or Ruleset(packet.family)
         made = next(iter(self.options.values()), None)
@@ -95,7 +94,7 @@ class AuditSubject:
 
 
 def example_of(region: Region) -> tuple[Packet, Surroundings]:
-    """A typical packet of the region: an application calling a remote server, or a remote client calling the pod."""
+    """A typical packet of the region: an application calls a remote server, or a remote client the pod."""
     space = region.space
     version = space.family.version
     default = space.around.default_interface
@@ -115,7 +114,7 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
 
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:
-    """Addresses in the region that look like hosts, not the first address of a network."""
+    """Addresses in the region, but not the first of a network."""
     return tuple(low + 1 for low, high in region.reach(name)[:MAX_TRIED] if low < high)
 
 

@@ -12,10 +12,10 @@ from netinit.simulate.symbolic.space import (
     BEGINNINGS,
     INBOUND,
     REUSES,
+    CtState,
     Dim,
     Dimension,
     Space,
-    State,
     conntrack_state,
     intervals_of,
 )
@@ -25,7 +25,7 @@ _MARKS = (Dim.MARK, Dim.CONNECTION_MARK)
 
 
 def describe(region: Region) -> str:
-    """Describe a set by the values it has in each dimension, and say so if it is only part of their product."""
+    """Describe a set by its values in each dimension, and say if it is only a part of their product."""
     text, whole = _describe(region)
     return text if whole else f"{text} (a part of it)"
 
@@ -52,7 +52,7 @@ def _describe(region: Region) -> tuple[str, bool]:
 
 
 def merge_families(described: Iterable[tuple[str, Family]], families: int) -> tuple[str, ...]:
-    """One text per distinct description; the families are named unless all of them, `families` in number, share it."""
+    """The distinct descriptions; their families are named unless all share it (`families` in number)."""
     found: dict[str, dict[str, None]] = {}
     for text, family in described:
         found.setdefault(text, {})[family.name] = None
@@ -65,7 +65,7 @@ def loopback_of(space: Space) -> Network:
 
 
 def martians(space: Space) -> Region:
-    """Inbound packets with a loopback address, which the kernel drops on every interface but lo."""
+    """Inbound packets with a loopback address, which the kernel drops on all interfaces but lo."""
     if space.direction != INBOUND:
         return nothing(space)
     network = loopback_of(space)
@@ -92,7 +92,7 @@ def _way(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _few(here: list[str], others: list[str]) -> str:
-    """Join the names, or "all but" the others if those are fewer and can be listed."""
+    """Join the names, or "all but" the others if those are fewer and finite."""
     return _list(here) if len(here) <= len(others) or ANY_OTHER in others else f"all but {_list(others)}"
 
 
@@ -137,7 +137,7 @@ def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]
 def _state(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, Dim.STATE)
     here, others = _split(values, list(space.dimension(Dim.STATE).labels))
-    if not others or (State.NEW in here and set(here) <= set(BEGINNINGS)):  # old conntrack entries are a rare case of new connections
+    if not others or (CtState.NEW in here and set(here) <= set(BEGINNINGS)):  # the others are a rare case of new connections
         return "", whole
     if set(here) <= set(REUSES):
         return "on an old conntrack entry", whole
@@ -167,7 +167,7 @@ def _socket(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _reach(space: Space, region: Region, name: str) -> tuple[tuple[Interval, ...], Region]:
-    """The coordinates that occur in a dimension, and the packets that have one of them."""
+    """The coordinates that occur in a dimension, and the packets that have them."""
     found = list(region.reach(name))
     if space.direction == INBOUND and name in (Dim.DESTINATION, Dim.SOURCE):
         network = loopback_of(space)  # impossible addresses are not mentioned
@@ -190,7 +190,7 @@ def _format_number(interval: Interval) -> str:
 
 
 def _phrase(values: tuple[Interval, ...], last: int, word: str, format_values: Callable[[Interval], str]) -> str:
-    """List the values, or "any but" the missing ones if that is shorter; empty if all occur."""
+    """List the values, or "any but" the others if that is shorter; empty if all occur."""
     gaps = tuple(_gaps(values, last))
     if not gaps:
         return ""

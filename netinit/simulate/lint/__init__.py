@@ -1,4 +1,4 @@
-"""Finds options that contradict each other, have no effect, or break a pod's traffic, by inspection and by simulation."""
+"""Finds options that contradict each other, have no effect, or break a pod's traffic."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 def lint(
     options: Options, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None, proved: bool = True
 ) -> tuple[Finding, ...]:
-    """Find all problems of options and their plan (computed if not passed), errors first.
+    """Find all problems of options and their plan (made from them by default), errors first.
 
-    `given` are the options as the user wrote them, before they were settled for a pod. `has_tunnel`: whether the pod's
-    proxy listens on the HBONE port, None if unknown. `proved`: also compare all packets to find options without effect,
-    which takes about 0.1 s; otherwise only options that require another one are found.
+    `given`: the options before they were settled for a pod. `has_tunnel`: whether the pod's proxy listens on the
+    HBONE port, None if unknown. `proved`: also find options without effect by comparing all packets, in about 0.1
+    s.
     """
     made = plan or plan_for(options)
     rulesets = {family: load_plan(made, family) for family in made.families}
@@ -56,7 +56,7 @@ def _split_warning(warning: str) -> tuple[str, str]:
 
 
 def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
-    """DNS capture that loops: queries of the proxy itself must not be captured."""
+    """DNS capture without effect, or that captures the proxy's own queries, which then loop."""
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
@@ -74,7 +74,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
     for family, ruleset in rulesets.items():
         servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
         for server, protocol in product(servers, ("udp", "tcp")):
-            for who, port in _redirect(options, ruleset, server, DNS_PORT, protocol):
+            for who, _, port in _redirect(options, ruleset, (server,), DNS_PORT, protocol):
                 if port == DNS_LISTENER:
                     yield Finding(
                         ERROR, "dns-loop", "--redirect-dns",
@@ -83,23 +83,26 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
 
 
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
-    """Connections of the proxy that are redirected to its own outbound port, found by simulation."""
+    """Connections of the proxy that are redirected to its own outbound port."""
     for family, ruleset in rulesets.items():
-        for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
-            for who, port in _redirect(options, ruleset, host, HTTP_PORT, "tcp"):
-                if port == options.outbound_port and options.outbound_port != options.inbound_port:
-                    yield Finding(
-                        ERROR, "loop", "--proxy-uid",
-                        f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever",
-                    )  # fmt: skip
+        hosts = (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0])
+        for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
+            if port == options.outbound_port and options.outbound_port != options.inbound_port:
+                yield Finding(
+                    ERROR, "loop", "--proxy-uid",
+                    f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever",
+                )  # fmt: skip
 
 
-def _redirect(options: Options, ruleset: Ruleset, host: str, port: int, protocol: str) -> Iterator[tuple[str, int]]:
-    """The port that the proxy's connection to a host is redirected to (0: none), for each way in which rules know the proxy."""
+def _redirect(
+    options: Options, ruleset: Ruleset, hosts: tuple[str, ...], port: int, protocol: str
+) -> Iterator[tuple[str, str, int]]:
+    """Where the proxy's connections to hosts end: how the rules identify the proxy, host, and redirected port (0: none)."""
     around = Surroundings(family=ruleset.family, addresses=(("eth0", number_of(_POD[ruleset.family])),))
     proxies = [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
     if options.layout == AMBIENT:
         proxies = [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
     for who, uid, mark in proxies:
-        packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark)
-        yield who, simulate(packet, ruleset, around).redirect_port
+        for host in hosts:
+            packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark)
+            yield who, host, simulate(packet, ruleset, around).redirect_port

@@ -1,4 +1,4 @@
-"""Problems found by inspecting the options, without simulating packets."""
+"""Problems that the options show without simulation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HTTPS = 443
 
 
 def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
-    """Find problems in a combination of options; `given` are the options before they were settled for a pod."""
+    """Find problems in a combination of options; `given` are those before they were settled for a pod."""
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
     yield from _own_ports(options)
@@ -95,8 +95,8 @@ def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
 def _of_virtual_machines(options: Options) -> Iterator[Finding]:
     """Problems with a virtual machine behind the pod.
 
-    In the classic layout's TPROXY mode, REDIRECT rewrites the destination of its connections; `-m socket` then finds no
-    socket for later packets, and TPROXY treats them as new.
+    In the classic layout's TPROXY mode, REDIRECT rewrites its connections' destination; `-m socket` finds no socket
+    for later packets, which TPROXY treats as new.
     """
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
@@ -120,9 +120,9 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
 
 
 def look_at_tunnel(options: Options) -> Iterator[Finding]:
-    """The HBONE port of a pod whose proxy does not serve it: connections reach that port uncaptured.
+    """The HBONE port, if the pod's proxy does not serve it: connections reach it uncaptured.
 
-    In TPROXY mode `mangle` captures the port before the tunnel's rule in `nat` applies.
+    In TPROXY mode `mangle` captures it before the tunnel's rule in `nat`.
     """
     port = options.tunnel_port
     captures = options.layout == CURRENT and options.inbound_mode == REDIRECT and port

@@ -1,7 +1,7 @@
-"""Proves that options have no effect: without them no packet of any kind is treated differently.
+"""Proves that options have no effect: without them every packet is treated the same.
 
-Omits each option, and each entry of a list, and compares both sets of rules symbolically. The option responsible is
-found the same way: with that one omitted or added, the first option has an effect.
+Each option and list entry is omitted and both sets of rules are compared symbolically. If it has an effect with another
+option omitted or added, that one is named.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_DIFFERENCE = "no packet is treated differently without it"
 
 
 class Prover:
-    """Compares the packets' treatment under other options with the original; partitions are cached."""
+    """Compares how packets are treated under different options; partitions are cached."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -44,7 +44,7 @@ class Prover:
         self.spaces = make_spaces((self._load(options),), around, free=True)
 
     def differences(self, one: Options, other: Options, family: Family | None = None) -> Iterator[Divergence]:
-        """Packets that two sets of options treat differently; an empty result proves there are none."""
+        """Packets that two sets of options treat differently; none is a proof."""
         if self._plan(one).tables != self._plan(other).tables:
             for space in self.spaces:
                 for found in compare(self.divide(one, space), self.divide(other, space)) if family in (None, space.family) else ():
@@ -52,10 +52,7 @@ class Prover:
                         yield found
 
     def shows(self, flag: Flag, other: Options | None, family: Family | None = None) -> bool:
-        """Whether packets that meet an option's rules are treated differently under other options.
-
-        Much cheaper than comparing all packets.
-        """
+        """Whether packets that meet an option's rules are treated differently under other options; cheaper than for all."""
         for space in self.spaces if other else ():
             if family not in (None, space.family):
                 continue
@@ -67,7 +64,7 @@ class Prover:
         return False
 
     def are_same(self, one: Options, other: Options | None, family: Family | None = None) -> bool:
-        """Whether all packets and their routes are treated alike; contradictory options are never the same."""
+        """Whether all packets and routes are treated alike; invalid options (None) are never the same."""
         if other is None:
             return False
         first, second = self._plan(one), self._plan(other)
@@ -86,7 +83,7 @@ class Prover:
         return self._rulesets[options]
 
     def divide(self, options: Options, space: Space) -> Partition:
-        """Partition a space under options; cached, because each set of rules is queried repeatedly."""
+        """Partition a space under options, from the cache if possible."""
         key = (options, id(space))
         if key not in self._parts:
             self._parts[key] = divide(space, self._load(options).get(space.family))
@@ -104,19 +101,19 @@ def _to_ports(space: Space) -> Region:
 
 
 def without(options: Options, flag: Flag) -> Options | None:
-    """The options with one omitted; None if the rest is invalid."""
+    """The options with one omitted; None if that is invalid."""
     with suppress(OptionError):
         return options.without(flag.field)
     return None
 
 
 def with_value(options: Options, flag: Flag, value: Any) -> Options | None:
-    """The options with one value replaced; None if the result is invalid. The default value omits the option."""
+    """The options with one value replaced, or omitted if it is the default; None if that is invalid."""
     return without(options, flag) if value is flag.default else replace(options, {flag.field: value})
 
 
 def replace(options: Options, changes: Mapping[str, Any]) -> Options | None:
-    """The options with values replaced; None if they contradict each other."""
+    """The options with values replaced; None if that is invalid."""
     with suppress(OptionError):
         return options.replace(**changes)
     return None
@@ -167,7 +164,7 @@ def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
 
 
 def _describe_idle(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
-    """The finding for an option, or an entry of it, whose omission changes nothing."""
+    """The finding for an option or list entry whose omission changes nothing."""
     shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MAX_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
@@ -194,7 +191,7 @@ def _is_defeated(prover: Prover, base: Options, reduced: Options) -> bool:
 
 
 def _find_defeat(prover: Prover, flag: Flag, family: Family) -> Flag | None:
-    """The option that already causes all that this flag captures in a family to be captured otherwise."""
+    """The option because of which this one captures nothing in a family."""
     for other in given_flags(prover.options):
         base = without(prover.options, other)
         if other.default == AUTO or other is flag or base is None:
@@ -219,7 +216,7 @@ def _switches(options: Options) -> Iterator[tuple[Flag, str, dict[str, Any]]]:
 
 
 def is_list(value: object) -> bool:
-    """Whether a value is a list; networks and port ranges are tuples as well."""
+    """Whether a value is a list; networks and port ranges are tuples too."""
     return type(value) is tuple
 
 
@@ -260,10 +257,7 @@ def _is_twin(item: Any, items: tuple[Any, ...]) -> bool:
 
 
 def minimise(options: Options) -> Options:
-    """Remove options and list entries that no packet needs, until none can be removed.
-
-    Options that do not concern packets stay unless they require a removed one.
-    """
+    """Remove options and list entries that no packet needs; others stay unless they require a removed one."""
     prover = Prover(options)
     found, before = options, None
     while found != before:
@@ -289,7 +283,7 @@ def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
 
 
 def _accept(prover: Prover, flag: Flag, options: Options | None) -> Options | None:
-    """The options if they treat all packets as the original ones do, else None."""
+    """The options if they treat all packets as the original ones do."""
     return options if not prover.shows(flag, options) and prover.are_same(prover.options, options) else None
 
 

@@ -1,4 +1,4 @@
-"""Compares two sets of rules by the treatment of packets: proves that they are equal, or finds the differing packets."""
+"""Compares two sets of rules by how packets are treated: proves them equal or finds the differing packets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netinit.simulate.trace import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Packets that two sets of rules treat differently, or may (if both sides are unknown)."""
+    """Packets that are treated differently, or may be if both sides are unknown."""
 
     region: Region
     before: Part
@@ -27,10 +27,10 @@ class Divergence:
 
 
 def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
-    """All packets treated differently, or not comparable; an empty result is a proof of equality.
+    """All packets treated differently, or not comparable; none is a proof of equality.
 
-    Both partitions share one space. Equal treatment means the same end with the same addresses, port, interface, marks,
-    zone and connection state.
+    Both partitions have one space. Equal means the same end, addresses, port, interface, marks, zone and conntrack
+    state.
     """
     found: list[Divergence] = []
     first, second = _by_outcome(before), _by_outcome(after)
@@ -92,7 +92,7 @@ def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
 
 
 def _equal(space: Space, name: str, one: object, other: object) -> Region:
-    """Packets for which two values are equal; a value is a constant, the packet's initial one, or its interface's address."""
+    """Packets for which two values are equal: constants, the initial value, or the interface's address."""
     if one == other:
         return everything(space)
     if KEPT in (one, other):
@@ -117,7 +117,7 @@ def _any_interface(space: Space, equal: Callable[[int | None], Region]) -> Regio
 
 
 def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
-    """Packets whose two mark values differ; bits from two different marks are compared on the first such bit only."""
+    """Packets whose marks differ; of bits from two different marks only the first is compared."""
     space = region.space
     found = nothing(space)
     for bit in [1 << number for number in range(BITS)]:

@@ -1,4 +1,4 @@
-"""Moves packet sets through the kernel's hooks, as `netinit.simulate.engine` does with a single packet."""
+"""Moves packet sets through the kernel's hooks, as `netinit.simulate.engine` moves one packet."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from netinit.simulate.symbolic.chain_walk import Ended, Groups, Walker, join_gro
 from netinit.simulate.symbolic.condition import ENDS, KEPT, Condition, InitialState, Treatment
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
-from netinit.simulate.symbolic.space import INBOUND, Dim, Space, State, intervals_of
+from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
 
 Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
-_BEGINS, _KNOWN = (State.NEW,), (State.ESTABLISHED, State.REUSED)
+_BEGINS, _KNOWN = (CtState.NEW,), (CtState.ESTABLISHED, CtState.REUSED)
 
 
 def travel(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
@@ -30,7 +30,7 @@ def travel(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[
 
 
 def ways_out(space: Space) -> Iterator[tuple[Region, str]]:
-    """Packets to other hosts by outgoing interface; the longest prefix wins, as in Surroundings."""
+    """Packets to other hosts by outgoing interface; the longest prefix wins."""
     left = everything(space)
     by_rank: dict[tuple[int, str], list[Network]] = {}
     for network, name in space.around.routes:
@@ -106,7 +106,7 @@ class _PacketSets:
             self._end(passing, DROPPED, "it is for another host, and this one does not forward")
 
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
-        """Split packets into those for this host (as if they left through lo), those for others, and unknown."""
+        """Split packets into those for this host (as if they left through lo), for others, and unknown."""
         local = SymbolicPackets(self._space, condition).local(source=False)
         here = replace(condition, out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
@@ -150,7 +150,7 @@ class _PacketSets:
         return found
 
     def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:
-        """Routes of packets to other hosts; the longest prefix wins, as in Surroundings."""
+        """Routes of packets to other hosts."""
         around = self._space.around
         if isinstance(condition.destination, int):
             yield self._everything, around.leaving_interface(condition.destination, 0)
@@ -187,7 +187,7 @@ class _PacketSets:
                 found = within(self._space, Dim.STATE, [(values.index(states[0]), values.index(states[-1]))])
                 known = states == _KNOWN  # the beginning of the connection was not simulated
                 yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
-            rest = within(self._space, Dim.STATE, [(values.index(State.REUSED) + 1, len(values) - 1)])
+            rest = within(self._space, Dim.STATE, [(values.index(CtState.REUSED) + 1, len(values) - 1)])
             yield rest, replace(condition, tracked=True)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
@@ -226,7 +226,7 @@ class _PacketSets:
 
 
 def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
-    """Merge the ends of each packet: unknown, with the first doubtful rule, if they differ."""
+    """Merge the ends of each packet; if they differ, UNKNOWN because of the first doubtful rule."""
     if not doubts:
         return ended
     several = unite([one.region for one in doubts])
@@ -262,7 +262,7 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
 
 
 def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
-    """Packets of a part that may also end with another value of these fields."""
+    """Packets that may also end with other values of these fields."""
     own = [getattr(one.outcome.condition, name) for name in names]
     others = [each.region for each in ends if [getattr(each.outcome.condition, name) for name in names] != own]
     return unite([nothing(one.region.space), *others]) & one.region
@@ -271,8 +271,8 @@ def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
 def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:
     """Restore the initial state of packets that were untracked from the start."""
     for one in ended:
-        already = one.region & in_states(one.region.space, (State.UNTRACKED,))
-        if one.outcome.condition.state == State.UNTRACKED and already:
+        already = one.region & in_states(one.region.space, (CtState.UNTRACKED,))
+        if one.outcome.condition.state == CtState.UNTRACKED and already:
             yield replace(one, region=one.region - already)
             outcome = replace(one.outcome, condition=replace(one.outcome.condition, state=KEPT))
             yield replace(one, region=already, outcome=outcome)
@@ -289,7 +289,7 @@ def _only_lets_go(doubt: Ended) -> bool:
 
 
 def _doubted(one: Ended) -> Ended:
-    """The end, turned into unknown if something that cannot be read decided about the packets as well."""
+    """The end, or UNKNOWN if something unreadable decided about the packets as well."""
     condition = one.outcome.condition
     if not condition.unread or one.outcome.fate == UNKNOWN:
         return one

@@ -21,10 +21,10 @@ from netinit.simulate.symbolic.regions import Region, everything, marked, nothin
 from netinit.simulate.symbolic.space import (
     BEGINNINGS,
     OUTBOUND,
+    CtState,
     Dim,
     Names,
     Space,
-    State,
     conntrack_state,
     intervals_of,
     make_space,
@@ -33,13 +33,12 @@ from netinit.simulate.symbolic.space import (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Packets that certainly match, and the superset of those that may match."""
+    """Packets that certainly match, and those that may."""
 
     certain: Region
     possible: Region
 
     def turned(self, negated: bool) -> Choice:
-        """The choice, negated if asked; uncertain packets stay uncertain."""
         if not negated:
             return self
         whole = everything(self.certain.space)
@@ -64,44 +63,36 @@ class SymbolicPackets:
         self._now = condition
 
     def of_protocol(self, name: str) -> Choice:
-        """Packets of a transport protocol."""
         return self._named(Dim.PROTOCOL, lambda value: value == name)
 
     def from_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Packets whose source is in one of the networks."""
         return self._at(Dim.SOURCE, self._now.source, networks)
 
     def to_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Packets whose destination is in one of the networks."""
         return self._at(Dim.DESTINATION, self._now.destination, networks)
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
-        """Packets whose port is in one of the ranges."""
         port = KEPT if source else self._now.destination_port
         if isinstance(port, int):
             return self._always(holds=any(low <= port <= high for low, high in ranges))
         return self._exactly(within(self._space, Dim.SOURCE_PORT if source else Dim.DESTINATION_PORT, ranges))
 
     def coming_through(self, names: tuple[str, ...]) -> Choice:
-        """Packets that came in through one of the interfaces; outgoing packets have no incoming interface."""
         now = self._now
         seen = now.hook in (PREROUTING, INPUT, FORWARD)
         return self._through(now.in_interface if seen else "", names)
 
     def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        """Packets that leave through one of the interfaces; incoming packets have no outgoing interface."""
         now = self._now
         return self._through("" if now.hook in (PREROUTING, INPUT) else now.out_interface, names)
 
     def owned_by(self, kind: str, low: int, high: int) -> Choice:
-        """Packets sent by a socket of one of these users (uid) or groups (gid)."""
         if not self._now.sender:
             return self._always(holds=False)
         owners = within(self._space, Dim.UID if kind == "uid" else Dim.GID, [(low, high)] if low <= high else [])
         return self._exactly(within(self._space, Dim.SENDER, [(1, 1)]) & owners)
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Choice:
-        """Packets whose packet or connection mark equals `value` under the mask."""
         now = self._now.connection_mark if connection else self._now.mark
         settled = mask & ~now.keep
         if value & ~mask or (value ^ now.flip) & settled:
@@ -110,21 +101,20 @@ class SymbolicPackets:
         return self._exactly(marked(self._space, now.source, (value ^ now.flip) & asked, asked))
 
     def in_state(self, states: tuple[str, ...]) -> Choice:
-        """Packets in one of the conntrack states; before tracking, rules see a new packet as INVALID (written "" as well)."""
+        """Before tracking, rules see a new packet as INVALID, which is also written ""."""
         now = self._now
         if now.state is not KEPT:
             return self._always(holds=now.state in states)
         if now.tracked:
             return self._named(Dim.STATE, lambda value: conntrack_state(value) in states)
         fresh = within(self._space, Dim.STATE, [(0, 0)])
-        known = self._named(Dim.STATE, lambda value: value != State.NEW and conntrack_state(value) in states).certain
+        known = self._named(Dim.STATE, lambda value: value != CtState.NEW and conntrack_state(value) in states).certain
         return self._exactly(known | fresh if not {"", "INVALID"}.isdisjoint(states) else known)
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
-        """TCP packets with these flags; the space's bare SYNs are exactly the packets that open a connection.
+        """The space's bare SYNs are exactly the packets that open a connection, and none has SYN and FIN.
 
-        For packets without a connection it is known whether FIN or RST is set. The space has no packets with SYN and
-        FIN.
+        Of packets without a connection it is known whether FIN or RST is set.
         """
         none_of_them, all_of_them = nothing(self._space), everything(self._space)
         begins = valued(self._space, Dim.STATE, *BEGINNINGS)
@@ -133,13 +123,13 @@ class SymbolicPackets:
         if {"SYN", "FIN"} <= set(flags):
             return self._exactly(none_of_them)
         if set(mask) == {"FIN", "RST"}:
-            unset = begins | valued(self._space, Dim.STATE, State.INVALID)
-            found = Choice(unset, all_of_them - valued(self._space, Dim.STATE, State.INVALID_CLOSING))
+            unset = begins | valued(self._space, Dim.STATE, CtState.INVALID)
+            found = Choice(unset, all_of_them - valued(self._space, Dim.STATE, CtState.INVALID_CLOSING))
             return found if not flags else found.turned(negated=True)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Packets whose destination NAT changed; uncertain in the reply direction."""
+        """Uncertain in the reply direction."""
         if self._now.rewritten:
             return self.unknown()
         port = self._now.destination_port
@@ -148,7 +138,7 @@ class SymbolicPackets:
             changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).turned(negated=True)
         if self._now.state is not KEPT:
             return changed
-        known, answers = valued(self._space, Dim.STATE, State.TRANSLATED), valued(self._space, Dim.STATE, State.ANSWER)
+        known, answers = valued(self._space, Dim.STATE, CtState.TRANSLATED), valued(self._space, Dim.STATE, CtState.ANSWER)
         return Choice(changed.certain | known, changed.possible | known | answers)
 
     def _same_destination(self) -> Choice:
@@ -168,17 +158,15 @@ class SymbolicPackets:
         return found
 
     def in_answers(self) -> Choice:
-        """Packets in the reply direction; uncertain for new connections before tracking."""
-        answers = valued(self._space, Dim.STATE, State.ANSWER)
+        """Uncertain for new connections before tracking."""
+        answers = valued(self._space, Dim.STATE, CtState.ANSWER)
         untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 
     def to_socket(self) -> Choice:
-        """Packets for a connected socket, or one bound to exactly their address."""
         return self._exactly(valued(self._space, Dim.SOCKET, "yes"))
 
     def local(self, *, source: bool) -> Choice:
-        """Packets whose address is of the type LOCAL on this host."""
         address = self._now.source if source else self._now.destination
         if address is KEPT:
             name, around = Dim.SOURCE if source else Dim.DESTINATION, self._space.around
@@ -186,7 +174,6 @@ class SymbolicPackets:
         return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
     def unknown(self) -> Choice:
-        """No packet certainly, and possibly all."""
         return Choice(nothing(self._space), everything(self._space))
 
     def _at(self, name: str, address: object, networks: tuple[Network, ...]) -> Choice:
@@ -195,7 +182,7 @@ class SymbolicPackets:
         return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
 
     def _settled(self, address: object, fits: Callable[[int], bool]) -> Choice:
-        """Packets whose rewritten address fits: a constant, unknown, or the address of their incoming interface."""
+        """Packets whose rewritten address fits: constant, unknown, or the incoming interface's."""
         if isinstance(address, int):
             return self._always(holds=fits(address))
         if address is None:

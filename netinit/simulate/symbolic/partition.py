@@ -1,4 +1,4 @@
-"""Partitions all packets of a space into parts, each with its treatment and the rules on its path."""
+"""Partitions all packets of a space into parts, with their treatment and the rules on their path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from netinit.base.net import Family, Network
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.cause import cause_of
+from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chain_walk import Path, RuleHit
+from netinit.simulate.symbolic.chain_walk import Path
 from netinit.simulate.symbolic.condition import Treatment
 from netinit.simulate.symbolic.hook_walk import travel
 from netinit.simulate.symbolic.match_sets import names_in
@@ -18,10 +19,10 @@ from netinit.simulate.symbolic.space import (
     BEGINNINGS,
     INBOUND,
     OUTBOUND,
+    CtState,
     Dim,
     Names,
     Space,
-    State,
     conntrack_state,
     make_space,
 )
@@ -47,7 +48,7 @@ class Part:
 
     @property
     def source(self) -> str:
-        """The place whose rule decided; empty if only one place has rules or no rule decided."""
+        """The place whose rule decided; empty if none did, or only one place has rules."""
         return self.cause.source if self.cause else ""
 
     @property
@@ -76,9 +77,9 @@ def make_spaces(
     free: bool,
     names: Names = NO_NAMES,
 ) -> tuple[Space, ...]:
-    """The spaces for each family and direction, fine enough for one or more sets of rules that are to be compared.
+    """The spaces of each family and direction, fine enough to compare several sets of rules.
 
-    `free`: the routes are unknown, so packets may leave through any interface. `names`: further names to distinguish.
+    `free`: routes are unknown, so packets may leave through any interface. `names`: further names to distinguish.
     """
     spaces = []
     for family, around in surroundings.items():
@@ -91,23 +92,23 @@ def make_spaces(
 
 
 def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -> Partition:
-    """Partition all packets, or those `among` them, by their treatment. Raises TooManyPartsError.
+    """Partition all packets, or those `among` them, by their treatment; no rules change nothing.
 
-    Without rules no packet is changed.
+    Raises TooManyPartsError.
     """
     ended = travel(space, ruleset or Ruleset(space.family), among)
     return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 
 def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
-    """The TCP flags of a packet: a SYN where a connection begins, otherwise an ACK or similar."""
+    """The TCP flags of a packet: a SYN where a connection begins, else an ACK or RST."""
     if protocol != "tcp":
         return None
-    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == State.INVALID_CLOSING else ("ACK",)
+    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == CtState.INVALID_CLOSING else ("ACK",)
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
-    """The packet for a point, for use in the engine, and surroundings that give it the same outgoing interface."""
+    """The packet for a point, and surroundings that give it the same outgoing interface in the engine."""
     protocol, state, interface = (
         space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE)
     )
@@ -119,8 +120,8 @@ def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
         in_interface=interface if space.direction == INBOUND else "",
         has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
         mark=point[Dim.MARK], connection_mark=point[Dim.CONNECTION_MARK], socket=point[Dim.SOCKET] == 1,
-        state="" if state == State.NEW else conntrack_state(state), flags=_flags_of(protocol, state),
-        destination_translated=None if state == State.ANSWER else state == State.TRANSLATED, is_answer=state == State.ANSWER,
+        state="" if state == CtState.NEW else conntrack_state(state), flags=_flags_of(protocol, state),
+        destination_translated=None if state == CtState.ANSWER else state == CtState.TRANSLATED, is_answer=state == CtState.ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around

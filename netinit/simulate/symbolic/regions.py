@@ -1,4 +1,4 @@
-"""Packet sets: union, intersection, difference, size, decomposition into boxes, and selection of a member."""
+"""Packet sets: union, intersection, difference, size, boxes, and selection of a member."""
 
 from __future__ import annotations
 
@@ -21,19 +21,16 @@ class Region:
     node: int
 
     def __and__(self, other: Region) -> Region:
-        """Intersection."""
         return self._combine(AND, other)
 
     def __or__(self, other: Region) -> Region:
-        """Union."""
         return self._combine(OR, other)
 
     def __sub__(self, other: Region) -> Region:
-        """Difference."""
         return self._combine(LESS, other)
 
     def whatever(self, name: str) -> Region:
-        """All packets that equal a member in every other dimension; the dimension must have one level."""
+        """All packets that equal a member in every other dimension; of one level, so not a mark."""
         return Region(self.space, self.space.diagram.project(self.node, self.space.dimension(name).level))
 
     def _combine(self, how: str, other: Region) -> Region:
@@ -42,7 +39,6 @@ class Region:
         return Region(self.space, self.space.diagram.combine(how, self.node, other.node))
 
     def __bool__(self) -> bool:
-        """Whether the set is not empty."""
         return self.node != NOTHING
 
     @property
@@ -52,7 +48,7 @@ class Region:
 
     @property
     def boxes(self) -> Iterator[Sides]:
-        """Disjoint boxes whose union is the set; each lists the intervals of its restricted dimensions."""
+        """Disjoint boxes whose union is the set, each with the intervals of its restricted dimensions."""
         return self._boxes(0, self.node, {})
 
     def _boxes(self, at: int, node: int, sides: Sides) -> Iterator[Sides]:
@@ -91,7 +87,7 @@ class Region:
         return found
 
     def reach(self, name: str) -> tuple[Interval, ...]:
-        """The coordinates that occur in one dimension: intervals, or (value, mask) for a mark."""
+        """The coordinates that occur in one dimension: intervals, or (value, mask) of a mark."""
         dimension = self.space.dimension(name)
         found: list[Interval] = []
         seen, left = set(), [self.node]
@@ -110,7 +106,7 @@ class Region:
         return tuple(found)
 
     def pick(self, wishes: Mapping[str, tuple[int, ...]]) -> Point:
-        """One member: in each dimension the first feasible wish, or else the lowest feasible coordinate."""
+        """One member: in each dimension the first feasible wish, or else the lowest coordinate."""
         point: Point = {}
         node = self.node
         for dimension in self.space.dimensions:
@@ -148,7 +144,7 @@ def nothing(space: Space) -> Region:
 
 
 def unite(regions: list[Region]) -> Region:
-    """The union of one or more sets, merged pairwise so that many small sets stay cheap."""
+    """The union of one or more sets, merged pairwise: many small sets stay cheap."""
     while len(regions) > 1:
         regions = [one | two for one, two in zip(regions[::2], regions[1::2], strict=False)] + regions[len(regions) & ~1 :]
     return regions[0]

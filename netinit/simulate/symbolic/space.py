@@ -1,9 +1,8 @@
-"""The space of all packets of one family and direction: incoming ones, or those sent by this host.
+"""The space of all packets of one family and direction: incoming, or sent by this host.
 
-A coordinate is an address, a port, a user, or an index of a value. Open-ended names (protocols, interfaces) have one
-value for each name in a rule and one for all others. A mark has a dimension per bit, so that rules may match any bits.
-Values the kernel computes are not dimensions: the outgoing interface follows from the destination if the routes are
-known, and is free otherwise.
+A coordinate is an address, port, user, or index of a value. Names (protocols, interfaces) have a value for each that
+rules mention, and one for all others. A mark has a level per bit. What the kernel computes is no dimension: the
+outgoing interface follows from the destination, unless routes are unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Dim:
     SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
 
 
-class State:
+class CtState:
     """Values of the dimension STATE: conntrack states, some of them split further."""
 
     NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = "NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED"
@@ -39,12 +38,12 @@ class State:
     INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone means packets without these flags
 
 
-STATES = (State.NEW, State.ESTABLISHED, State.RELATED, State.INVALID, State.UNTRACKED)
-REUSES = (State.REUSED_NEW, State.REUSED, State.REUSED_INVALID)
-BEGINNINGS = (State.NEW, *REUSES)  # states of a bare SYN, for TCP
+STATES = (CtState.NEW, CtState.ESTABLISHED, CtState.RELATED, CtState.INVALID, CtState.UNTRACKED)
+REUSES = (CtState.REUSED_NEW, CtState.REUSED, CtState.REUSED_INVALID)
+BEGINNINGS = (CtState.NEW, *REUSES)  # states of a bare SYN, for TCP
 ALL_STATES = (
-    State.NEW, State.ESTABLISHED, State.ANSWER, State.TRANSLATED, State.RELATED, State.REUSED_NEW, State.REUSED,
-    State.INVALID, State.INVALID_CLOSING, State.UNTRACKED, State.REUSED_INVALID,
+    CtState.NEW, CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED, CtState.REUSED_NEW, CtState.REUSED,
+    CtState.INVALID, CtState.INVALID_CLOSING, CtState.UNTRACKED, CtState.REUSED_INVALID,
 )  # fmt: skip
 BITS = 32  # in a mark
 ANY_OTHER = "any other"
@@ -60,9 +59,9 @@ Labelled = list[tuple[str, str]]  # values with their labels
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A property in which packets differ; it takes `levels` levels of the diagram, starting at `level`.
+    """A property in which packets differ, on `levels` levels of the diagram from `level` on.
 
-    `values` and `labels` are what coordinates stand for, in packets and in texts, unless they are plain numbers.
+    `values` and `labels` are what coordinates mean, in packets and in texts, unless they are plain numbers.
     """
 
     name: str
@@ -80,19 +79,18 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Names:
-    """Protocols and interfaces that rules mention; an interface ending in `+` matches any suffix."""
+    """Protocols and interfaces that rules mention; an interface ending in `+` is a prefix."""
 
     protocols: frozenset[str] = frozenset()
     interfaces: frozenset[str] = frozenset()
 
     def __or__(self, other: Names) -> Names:
-        """The union."""
         return Names(self.protocols | other.protocols, self.interfaces | other.interfaces)
 
 
 @dataclass(frozen=True)
 class Space:
-    """All packets of one family and direction. `free`: routes are unknown, so any interface may be the outgoing one."""
+    """All packets of one family and direction. `free`: routes are unknown, so any interface may be outgoing."""
 
     direction: str
     around: Surroundings
@@ -114,7 +112,7 @@ class Space:
         return product
 
     def dimension(self, name: str) -> Dimension:
-        """The dimension of this name. Raises KeyError if packets of this direction do not have it."""
+        """The dimension of this name. Raises KeyError if the direction does not have it."""
         return self._by_name[name]
 
     def has(self, name: str) -> bool:
@@ -155,9 +153,9 @@ def _name_protocols(mentioned: frozenset[str]) -> Labelled:
 
 
 def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
-    """An interface per name, one per pattern without a matching name, and one for all others; never lo.
+    """An interface per name, per prefix without a name, and one for all others; never lo.
 
-    Packets on lo are sent by this host: they are outbound, and come in later on their path.
+    Packets on lo are outbound, and come in later on their path.
     """
     if direction == OUTBOUND and not free:
         return [("", ANY_OTHER)]
