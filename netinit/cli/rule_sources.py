@@ -21,7 +21,7 @@ from netinit.options.kinds import quote_value, read_gid, read_interface, read_po
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, make_inbound, make_outbound, parse_endpoint
-from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
+from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
 if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
@@ -69,7 +69,7 @@ class RuleSource:
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family from all places; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_places(places, self.ours) if places else None
+        return combine_backends(places, self.ours) if places else None
 
 
 @dataclass(frozen=True, slots=True)

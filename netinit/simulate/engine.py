@@ -59,25 +59,25 @@ class Host:
         while waiting and len(ways) < MAX_PATHS:
             assumed = waiting.pop()
             self.connections = known.copy()
-            journey = _PacketPath(self, packet, assumed)
+            attempt = _PacketPath(self, packet, assumed)
             if packet.in_interface:
-                journey.come_in()
+                attempt.receive()
             else:
-                journey.go_out()
-            ways.append((journey, self.connections))
-            chosen = tuple([one for one, _, _ in journey.doubts])
+                attempt.send_out()
+            ways.append((attempt, self.connections))
+            chosen = tuple([one for one, _, _ in attempt.doubts])
             waiting += [(*chosen[:at], True) for at in range(len(assumed), len(chosen))]
         first, self.connections = ways[0]
         trace = first.trace()
-        ends = {journey.trace().end for journey, _ in ways}
+        ends = {attempt.trace().end for attempt, _ in ways}
         if len(ends) == 1 and not waiting:
             return trace
-        _, step, reason = min(first.doubts, key=_only_lets_go)
+        _, step, reason = min(first.doubts, key=_only_accepts)
         at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
         return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
 
 
-def _only_lets_go(doubt: tuple[bool, TraceStep | None, str]) -> bool:
+def _only_accepts(doubt: tuple[bool, TraceStep | None, str]) -> bool:
     step = doubt[1]
     return step is not None and isinstance(step.met.target, Accept | Return)
 
@@ -91,7 +91,7 @@ class _PacketPath(PacketState):
             self._packet = packet.replace(flags=_FLAGS[packet.state])
         self._connections = host.connections
 
-    def go_out(self) -> None:
+    def send_out(self) -> None:
         """Send a packet from a socket (or the kernel) of this host."""
         self._route_out()
         if self._around.is_doubtful(self._packet.destination):
@@ -110,9 +110,9 @@ class _PacketPath(PacketState):
         self._packet = self._packet.replace(
             in_interface=LOOPBACK_DEVICE, out_interface="", has_socket=False, uid=None, gid=None
         )
-        self.come_in(looped=True)
+        self.receive(looped=True)
 
-    def come_in(self, *, looped: bool = False) -> None:
+    def receive(self, *, looped: bool = False) -> None:
         """Receive a packet from an interface."""
         if not self._pass(PREROUTING):
             return

@@ -124,10 +124,8 @@ def _sentence(made: Explanation) -> str:
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
-        return (
-            f"captured: goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
-            + _describe_cause(made)
-        )
+        where = f"goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
+        return f"captured: {where}{_describe_cause(made)}"
     return _explain_direct(made)
 
 
@@ -138,9 +136,7 @@ def _explain_direct(made: Explanation) -> str:
         where = f"a rule that is not netinit's sends it to {target} instead"
     elif trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
-        where = (
-            f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
-        )
+        where = f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
     elif trace.fate == FORWARDED:
         where = f"is forwarded to {target} through {last.out_interface}"
     else:
@@ -157,12 +153,8 @@ def _describe_cause(made: Explanation) -> str:
     if step.rule.purpose:
         origin = made.option_of(step)
         return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
-    if step.chain in OWNED_CHAINS:
-        return (
-            f", because of a rule in netinit's chain that no option makes: {step.rule.quotation}"
-            f" ({step.table} {step.chain}, rule {step.rule.number})"
-        )
-    return f", because of a rule that is not netinit's: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
+    whose = "in netinit's chain that no option makes" if step.chain in OWNED_CHAINS else "that is not netinit's"
+    return f", because of a rule {whose}: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 
 
 def _describe_purpose(made: Explanation) -> str:

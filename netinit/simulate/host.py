@@ -105,7 +105,7 @@ def _is_usual(rule: RoutingRule) -> bool:
     return rule.table in (DEFAULT, MAIN, LOCAL) and rule == _bare(rule)
 
 
-def _asks_a_mark_alone(rule: RoutingRule) -> bool:
+def _matches_a_mark_alone(rule: RoutingRule) -> bool:
     return bool(rule.mark) and rule == _bare(rule).replace(mark=rule.mark, mask=rule.mask)
 
 
@@ -117,7 +117,7 @@ def _rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
     return [
         rule
         for rule in snapshot.routing_rules
-        if rule.family == family.number and rule.table in tables and _asks_a_mark_alone(rule)
+        if rule.family == family.number and rule.table in tables and _matches_a_mark_alone(rule)
     ]
 
 

@@ -33,8 +33,8 @@ from netinit.simulate.host import (
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, each_of
-from netinit.simulate.routing import DELIVERED_HERE, find_ways_of_sockets, sample_destinations
+from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, list_reachable, map_chains
+from netinit.simulate.routing import DELIVERED_HERE, find_devices_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import IPTABLES_NFT, NFTABLES, NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.match_sets import local
@@ -62,29 +62,29 @@ def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequen
     source = SOURCES.get(backend)
     if source is None or not plan.families:
         return Departures()
-    return _Judge(snapshot, plan, source, listed).judge()
+    return _ForceCheck(snapshot, plan, source, listed).check()
 
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
     """What devices and routes divert or drop, which the rules do not show."""
-    judge = _Judge(snapshot, plan, SOURCES[backend], ())
-    found = [one.describe() for one in judge.judge().differences if one.where == DEVICES or one.table == ROUTING]
-    return (*found, *judge.losses())
+    checks = _ForceCheck(snapshot, plan, SOURCES[backend], ())
+    found = [one.describe() for one in checks.check().differences if one.where == DEVICES or one.table == ROUTING]
+    return (*found, *checks.losses())
 
 
-class _Judge:
+class _ForceCheck:
     def __init__(self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference]) -> None:
         self._snapshot = snapshot
         self._plan = plan
         self._source = source
-        self._places = load_snapshot(snapshot, (plan,))
+        self._kernel = load_snapshot(snapshot, (plan,))
         self._planned = {family: load_plan(plan, family) for family in plan.families}
         self._listed = {(one.where, one.table, one.chain) for one in listed}
         self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
         self._warnings: list[str] = []
         self._has_differences = False  # other than what foreign rules do
 
-    def judge(self) -> Departures:
+    def check(self) -> Departures:
         """Run all checks."""
         found = [*self._devices(), *self._excluded(), *self._dormant(), *self._bases()]
         self._has_differences = bool(found or self._listed)
@@ -114,7 +114,7 @@ class _Judge:
         """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
-            ways = {way for one in sample_destinations(family) for way in find_ways_of_sockets(self._snapshot, family, one)}
+            ways = {way for one in sample_destinations(family) for way in find_devices_of_sockets(self._snapshot, family, one)}
             if taken := sorted(ways & excluded):
                 what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
                 yield Difference(
@@ -170,7 +170,7 @@ class _Judge:
             yield _unseen("tc", f"filters on {snapshot.name_of(index)}", "they may redirect or rewrite packets")
         if snapshot.transforms:
             yield _unseen("IPsec", f"{snapshot.transforms} policies (ip xfrm policy)", "they may drop packets, or send them elsewhere")
-        for place in self._places.unreadable:
+        for place in self._kernel.unreadable:
             yield _unseen("kernel", place, "it cannot be read, and may decide otherwise")
         for one in snapshot.unknown:
             if one.is_forbidden:
@@ -217,11 +217,11 @@ class _Judge:
                     wanted[key] = wanted.get(key, nothing(space)) | part.region & likely
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._judge_parts(family, divide(space, live, captured).parts, wanted, captured)
+                yield from self._check_parts(family, divide(space, live, captured).parts, wanted, captured)
             if space.direction == OUTBOUND:
                 yield from self._diverted(family, captured, staying)
 
-    def _judge_parts(
+    def _check_parts(
         self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], captured: Region
     ) -> Iterator[Difference]:
         found: dict[tuple[str, RuleHit | None, str], Region] = {}
@@ -231,14 +231,14 @@ class _Judge:
             if part.verdict == CAPTURED and (ended.redirect_port, ended.transparent) in wanted:
                 region -= wanted[ended.redirect_port, ended.transparent]
             if region:
-                culprit = self._find_culprit(part)
+                responsible = self._find_responsible(part)
                 verdict = DROPPED if part.outcome.at_worst_dropped else part.verdict
-                key = (verdict, culprit, "" if culprit else part.outcome.reason)
+                key = (verdict, responsible, "" if responsible else part.outcome.reason)
                 found[key] = found.get(key, nothing(region.space)) | region
-        for (verdict, culprit, reason), region in found.items():
-            yield from self._describe(family, verdict, culprit, reason, region)
+        for (verdict, responsible, reason), region in found.items():
+            yield from self._describe(family, verdict, responsible, reason, region)
 
-    def _find_culprit(self, part: Part) -> RuleHit | None:
+    def _find_responsible(self, part: Part) -> RuleHit | None:
         """The foreign rule that ended the packets, or the last that modified them."""
         foreign = [one for one in part.path if self._is_foreign(one)]
         if part.outcome.by_rule and part.path[-1:] == tuple(foreign[-1:]):
@@ -251,25 +251,25 @@ class _Judge:
         native = self._source == NFTABLES and passage.source in ("", NFTABLES) and passage.table in TABLES_OF_THE_KERNEL
         return not (native or is_ours(passage.rules[0]))
 
-    def _describe(self, family: Family, verdict: str, culprit: RuleHit | None, reason: str, region: Region) -> Iterator[Difference]:
+    def _describe(self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region) -> Iterator[Difference]:
         packet, _ = example_of(region)
         example = f"for example {format_packet(packet)}"
-        if culprit is None:
+        if responsible is None:
             if verdict == DROPPED:
                 self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
             elif reason or not self._has_differences:
                 purpose = f"{reason or 'no rule captures these packets'}, {example}"
                 yield Difference(kind=ESCAPING, where=family.name, rule="", purpose=purpose, origin=FOREIGN)
             return
-        rule = culprit.rules[0]
-        chain = culprit.chain
-        place = culprit.table
-        if all(one.place != place for one in self._places.foreign[family]):
-            if (family.name, culprit.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
+        rule = responsible.rules[0]
+        chain = responsible.chain
+        place = responsible.table
+        if all(one.place != place for one in self._kernel.foreign[family]):
+            if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
                 return
-            if chain in OWNED_CHAINS and (family.name, culprit.table, chain) in self._listed:
+            if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:
                 return
-            place = f"{culprit.source or self._source} table {place}"
+            place = f"{responsible.source or self._source} table {place}"
         where = f"{place}, chain {chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
         text = escape(shorten(rule.text, MAX_RULE_LENGTH))
         if verdict == DROPPED:
@@ -284,26 +284,19 @@ class _Judge:
 
     def _join(self, family: Family) -> Ruleset:
         """All rules that a family's packets meet; chains with address sets count as planned if their listing matches."""
-        own = self._places.rulesets.get(self._source, {}).get(family)
+        own = self._kernel.rulesets.get(self._source, {}).get(family)
         if own is None:
-            return self._places.join(family, self._source)
+            return self._kernel.join(family, self._source)
         planned = self._planned[family].tables
-        tables = {
-            table: {
-                name: planned[table][name] if self._is_listed_as_planned(family, table, chain, planned) else chain
-                for name, chain in chains.items()
-            }
-            for table, chains in own.tables.items()
-        }
-        rulesets = self._places.rulesets
-        known = {**rulesets, self._source: {**rulesets[self._source], family: replace(own, tables=tables)}}
-        return replace(self._places, rulesets=known).join(family, self._source)
 
-    def _is_listed_as_planned(
-        self, family: Family, table: str, chain: LoadedChain, planned: Mapping[str, Mapping[str, LoadedChain]]
-    ) -> bool:
-        asks_a_set = any(_asks_a_set(one) for one in chain.rules)
-        return asks_a_set and chain.name in planned.get(table, {}) and (family.name, table, chain.name) not in self._listed
+        def trust_listing(table: str, chain: LoadedChain) -> LoadedChain:
+            is_listed = (family.name, table, chain.name) not in self._listed and any(map(_matches_a_set, chain.rules))
+            return planned.get(table, {}).get(chain.name, chain) if is_listed else chain
+
+        rulesets = self._kernel.rulesets
+        known = replace(own, tables=map_chains(own.tables, trust_listing))
+        known_rulesets = {**rulesets, self._source: {**rulesets[self._source], family: known}}
+        return replace(self._kernel, rulesets=known_rulesets).join(family, self._source)
 
     # ---- routes ------------------------------------------------------------------------------------------------------
 
@@ -347,20 +340,13 @@ def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
 
 def _rules_from(hooked: HookedChain) -> dict[str, object]:
     """Policy and rules of a base chain and the chains it may call, by name."""
-    found: dict[str, object] = {}
-    waiting = [hooked.chain]
-    while waiting:
-        chain = waiting.pop()
-        if chain.name not in found:
-            found[chain.name] = (chain.policy, [normalise_rule(loaded.rule) for loaded in chain.rules])
-            called = [target.chain for loaded in chain.rules for target in each_of(loaded.rule.target) if isinstance(target, Jump)]
-            waiting += [hooked.chains[name] for name in called if name in hooked.chains]
-    return found
+    chains = [hooked.chains[name] for name in list_reachable(hooked.chains, (hooked.chain.name,))]
+    return {one.name: (one.policy, [normalise_rule(loaded.rule) for loaded in one.rules]) for one in chains}
 
 
 def _unseen(where: str, what: str, purpose: str) -> Difference:
     return Difference(kind=ESCAPING, where=where, rule=what, purpose=f"netinit does not follow it: {purpose}", origin=FOREIGN)
 
 
-def _asks_a_set(loaded: LoadedRule) -> bool:
+def _matches_a_set(loaded: LoadedRule) -> bool:
     return any(isinstance(match, UnknownMatch) and match.text.startswith("-m set") for match in loaded.rule.matches)

@@ -9,10 +9,10 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.model import Origin, Rule
-from netinit.rules.targets import Accept, Drop, Jump, Reject, Return, Target
+from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 ACCEPT = "ACCEPT"
 EARLY, LATE = "early", "late"
@@ -57,7 +57,7 @@ class RuleHit:
     table: str
     chain: str
     rules: tuple[LoadedRule, ...]
-    source: str = ""  # place of the table, if several have rules
+    source: str = ""  # backend of the table, if several have rules
     doubtful: bool = False  # unknown whether they took the packets
 
     @property
@@ -80,6 +80,9 @@ class LoadedChain:
     name: str
     rules: tuple[LoadedRule, ...]
     policy: str = ""
+
+
+Tables = dict[str, dict[str, LoadedChain]]  # by the names of table and chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class HookedChain:
 
     @property
     def name(self) -> str:
-        """The table's name in sentences, with its place if there are several."""
+        """The table's name in sentences, with its backend if there are several."""
         return f"{self.source}'s {self.table}" if self.source else self.table
 
     @property
@@ -127,7 +130,7 @@ class HookedChain:
             for name, chain in self.chains.items()
             if name == self.chain.name or not chain.policy
             for loaded in chain.rules
-            for target in each_of(loaded.rule.target)
+            for target in (loaded.rule.target.targets if isinstance(loaded.rule.target, Several) else (loaded.rule.target,))
         )
 
 
@@ -142,11 +145,23 @@ class HookStage:
     rounds: tuple[tuple[HookedChain, ...], ...] = ()
 
 
+def map_chains(tables: Tables, change: Callable[[str, LoadedChain], LoadedChain]) -> Tables:
+    """The tables with every chain changed; `change` gets the table's name and the chain."""
+    return {table: {name: change(table, chain) for name, chain in chains.items()} for table, chains in tables.items()}
+
+
+def list_reachable(chains: Mapping[str, LoadedChain], roots: Iterable[str]) -> list[str]:
+    """The chains of a table that `roots` may call, directly or not, with themselves; depth first."""
+    found: dict[str, None] = {}
+    waiting = [*roots][::-1]
+    while waiting:
+        name = waiting.pop()
+        if name in chains and name not in found:
+            found[name] = None
+            waiting += [loaded.rule.target.calls for loaded in reversed(chains[name].rules)]
+    return list(found)
+
+
 def label_of(origin: Origin | None, origins: Mapping[str, str]) -> str:
     """The option behind a rule, as the user set it (`origins`); empty for rules that no option makes."""
     return origins.get(origin.option, origin.label) if origin and origin.option else ""
-
-
-def each_of(target: Target) -> tuple[Target, ...]:
-    """The single targets of a rule that has several."""
-    return target.targets if isinstance(target, Several) else (target,)

@@ -22,23 +22,23 @@ SAMPLES = {  # public addresses from every eighth of IPv4 and every IPv6 registr
 }
 
 
-def find_ways(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
+def find_devices(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
     """The devices through which the packet may leave: lo if it stays here, LOST if it is dropped."""
     rules = [one for one in snapshot.routing_rules if one.family == packet.family.number]
     return frozenset(_follow(snapshot, packet, rules, 0))
 
 
-def find_ways_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
+def find_devices_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
     """The devices for TCP from unbound sockets of any user to a destination.
 
     The kernel looks up the route once to choose the source address, and again with it.
     """
     packet = Packet(family=family, protocol="tcp", source=0, destination=destination, mark=0)
     found: set[str] = set()
-    for device in find_ways(snapshot, packet):
+    for device in find_devices(snapshot, packet):
         own = [one for one in snapshot.addresses if one.family == family.number and snapshot.name_of(one.index) == device]
         source = number_of(own[0].address) if own else 0
-        found |= find_ways(snapshot, packet.replace(source=source)) if source else {device}
+        found |= find_devices(snapshot, packet.replace(source=source)) if source else {device}
     return frozenset(found)
 
 
@@ -112,11 +112,11 @@ def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] 
     for route in [one for one in best if one.metric == lowest]:
         if route.kind == THROW:
             return None
-        found |= _ways_of(snapshot, route)
+        found |= _devices_of(snapshot, route)
     return found
 
 
-def _ways_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
+def _devices_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
     if route.kind in (DELIVERED_HERE, ANYCAST):
         return {LOOPBACK_DEVICE}
     if route.kind in (UNICAST, BROADCAST, MULTICAST):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftRule, NftTable, Snapshot
@@ -27,8 +27,8 @@ from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule
-from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
+from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
+from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
 SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
@@ -40,12 +40,11 @@ POLICIES = {0: "DROP", 1: "ACCEPT"}
 Planned = tuple[str, Origin | None]  # purpose and origin of a rule
 Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
 UNPLANNED: Planned = ("", None)
-Tables = dict[str, dict[str, LoadedChain]]
 Writer = Callable[[Rule, Family, Mapping[int, str]], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class KernelRules:
     """The rules of each backend and the foreign base chains, both by family."""
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -53,12 +52,12 @@ class Places:
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
-        """All rules that a family's packets meet; `source` is the place of ours."""
+        """All rules that a family's packets meet; `source` is the backend of ours."""
         held = {name: found[family] for name, found in self.rulesets.items() if family in found}
-        return replace(combine_places(held, source), foreign=self.foreign[family])
+        return replace(combine_backends(held, source), foreign=self.foreign[family])
 
 
-def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
+def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
     """Load a snapshot's rules, with purpose and origin if one of `plans` contains them."""
     return _Loader(snapshot, plans).load()
 
@@ -78,7 +77,7 @@ class _Loader:
         self._known = {family: _purposes(plans, family) for family in FAMILIES}
         self._unreadable: list[str] = []
 
-    def load(self) -> Places:
+    def load(self) -> KernelRules:
         rulesets: dict[str, dict[Family, Ruleset]] = {}
         for source, tables in (
             (IPTABLES_NFT, {family: self._iptables(family) for family in FAMILIES}),
@@ -88,12 +87,12 @@ class _Loader:
             if any(tables.values()) or source != IPTABLES_LEGACY:  # legacy table names may be hidden
                 rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
         foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
-        return Places(rulesets, foreign, tuple(self._unreadable))
+        return KernelRules(rulesets, foreign, tuple(self._unreadable))
 
     def _active(self, table: NftTable) -> bool:
         return not table.flags & DORMANT
 
-    def _iptables(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+    def _iptables(self, family: Family) -> Tables:
         found = {}
         for table in self._snapshot.tables:
             if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
@@ -115,8 +114,8 @@ class _Loader:
                     loaded.append(_load_rule(number, rule, made, text, decoded.packets, handle=one.handle))
         return LoadedChain(chain.name, tuple(loaded), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
 
-    def _legacy(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
-        found: dict[str, dict[str, LoadedChain]] = {}
+    def _legacy(self, family: Family) -> Tables:
+        found: Tables = {}
         for table in self._snapshot.legacy:
             if table.version != family.version:
                 continue
@@ -135,9 +134,9 @@ class _Loader:
                 found[table.name][chain.name] = LoadedChain(chain.name, tuple(rules), chain.policy)
         return found
 
-    def _native(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+    def _native(self, family: Family) -> Tables:
         """Our nft tables under the model's chain names."""
-        found: dict[str, dict[str, LoadedChain]] = {}
+        found: Tables = {}
         for table in self._snapshot.tables:
             if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
                 continue
@@ -224,35 +223,19 @@ def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables
 
     A chain that no packet reaches goes to the families that reach any non-base chain.
     """
-    reached = {family: {(table, name) for table in own for name in _reach(own[table])} for family, own in tables.items()}
+    reached = {
+        family: {(table, name) for table, chains in own.items() for name in list_reachable(chains, BUILTIN_CHAINS)}
+        for family, own in tables.items()
+    }
     anywhere = set().union(*reached.values())
     captured = [family for family, places in reached.items() if any(name not in BUILTIN_CHAINS for _, name in places)] or FAMILIES
 
-    def belongs(family: Family, place: tuple[str, str]) -> bool:
-        return place in reached[family] or (place not in anywhere and family in captured)
+    def restrict(family: Family, table: str, chain: LoadedChain) -> LoadedChain:
+        place = (table, chain.name)
+        belongs = place in reached[family] or (place not in anywhere and family in captured)
+        return chain if belongs else replace(chain, rules=())
 
-    return {
-        family: {
-            table: {name: chain if belongs(family, (table, name)) else replace(chain, rules=()) for name, chain in chains.items()}
-            for table, chains in own.items()
-        }
-        for family, own in tables.items()
-    }
-
-
-def _reach(chains: dict[str, LoadedChain]) -> set[str]:
-    """The chains reachable from the hooks."""
-    waiting = [name for name in chains if name in BUILTIN_CHAINS]
-    found: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in found and name in chains:
-            found.add(name)
-            for loaded in chains[name].rules:
-                target = loaded.rule.target
-                targets = target.targets if isinstance(target, Several) else (target,)
-                waiting += [one.chain for one in targets if isinstance(one, Jump)]
-    return found
+    return {family: map_chains(own, partial(restrict, family)) for family, own in tables.items()}
 
 
 def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:

@@ -40,7 +40,7 @@ class TraceStep:
     chain: str = ""
     rule: LoadedRule | None = None
     holds: bool | None = None
-    source: str = ""  # place of the table, if several have rules
+    source: str = ""  # backend of the table, if several have rules
 
     @property
     def met(self) -> Rule:
@@ -70,7 +70,7 @@ class Trace:
     zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it or made its end unknown
     unread: tuple[str, ...] = ()
-    disputed: tuple[str, ...] = ()  # places whose relative order decides but is not exposed
+    disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
 
     @property
     def verdict(self) -> str:
@@ -102,7 +102,7 @@ def verdict_of(fate: str, port: int) -> str:
 
 
 def explain_dispute(places: Sequence[str]) -> str:
-    """Why a verdict is UNKNOWN if places treat a packet differently."""
+    """Why a verdict is UNKNOWN if backends treat a packet differently."""
     return f"{' and '.join(places)} both have rules for this connection, and the kernel does not show which it runs first"
 
 

@@ -114,7 +114,7 @@ def _captured_at_first(partition: Partition) -> Region:
         ports = {part.outcome.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
         anyway = within(space, Dim.DESTINATION_PORT, [(port, port) for port in ports])
         found = [region - anyway for region in found]
-    return unite([nothing(space), *found]).whatever(Dim.STATE) & valued(space, Dim.PROTOCOL, "tcp")
+    return unite([nothing(space), *found]).ignoring(Dim.STATE) & valued(space, Dim.PROTOCOL, "tcp")
 
 
 def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:

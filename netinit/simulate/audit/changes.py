@@ -64,7 +64,7 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
 
 def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
     """Drop changes on old or invalid conntrack entries that accompany one for new connections."""
-    changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).whatever(Dim.STATE)
+    changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
     implied = changed & in_states(space, (*REUSES, CtState.INVALID))
     for one in found:
         if left := one.region - implied:

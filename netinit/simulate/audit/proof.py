@@ -13,7 +13,7 @@ from netinit.simulate.audit import grammar
 from netinit.simulate.audit.grammar import Assertion, Clause
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.explain import Explanation
-from netinit.simulate.symbolic.hook_walk import ways_out
+from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, valued, within
@@ -141,7 +141,7 @@ def _through(space: Space, names: tuple[str, ...]) -> Region:
     inside = local(space, Dim.DESTINATION) if space.direction != INBOUND else nothing(space)
     if space.direction != INBOUND and not space.free:
         found = nothing(space)
-        for region, interface in ways_out(space):
+        for region, interface in split_by_route(space):
             found |= region if is_named(interface, names) else nothing(space)
     else:
         found = within(space, Dim.INTERFACE, ((at, at) for at, value in enumerate(values) if is_named(value, names)))

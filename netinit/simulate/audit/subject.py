@@ -11,7 +11,7 @@ from netinit.options import Interception
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.ruleset import Ruleset, combine_places
+from netinit.simulate.ruleset import Ruleset, combine_backends
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space
@@ -25,9 +25,9 @@ SOMEONE = 1000  # any user other than the proxy's
 
 @dataclass(frozen=True)
 class AuditSubject:
-    """The rules to audit, by place (a backend, such as iptables-nft) and family, with their host.
+    """The rules to audit, by backend and family, with their host.
 
-    `options`: those inferred, by place; `wanted`: those that should apply; `origins`: where an option was set if
+    `options`: those inferred, by backend; `wanted`: those that should apply; `origins`: where an option was set if
     not by a flag. `free`: the host's routes are unknown. `has_tunnel`: the pod's proxy listens on the HBONE port.
     `shared_owners`: containers with the proxy's identity, as (name, `uid N` or `gid N`). `ipv4_first`: the rules
     for a pod whose first address is IPv4, if --ipv6 auto decides differently for it.
@@ -68,9 +68,9 @@ class AuditSubject:
         return divide(space, self.join(space.family))
 
     def join(self, family: Family) -> Ruleset | None:
-        """The rules of a family from all places, ours first; None if there are none."""
+        """The rules of a family from all backends, ours first; None if there are none."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_places(places, next(iter(self.options), "")) if places else None
+        return combine_backends(places, next(iter(self.options), "")) if places else None
 
     def options_of(self, part: Part) -> Interception | None:
         """The options behind the rules that decide a part, or else our own."""

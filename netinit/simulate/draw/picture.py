@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
+from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, list_reachable
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import Trace
 
@@ -88,24 +88,10 @@ def make_picture(
             chain.rules or chain.policy not in ("", "ACCEPT") for chain in chains.values()
         ):
             continue
-        boxes = [_box(table, chains[name], hits) for name in _in_order(chains)]
+        # Built-in chains in hook order, each before the chains it calls; unreferenced chains last.
+        boxes = [_box(table, chains[name], hits) for name in list_reachable(chains, (*STAGES, *chains))]
         panels.append(Panel(table, tuple(box for box in boxes if box.rows or box.policy not in ("", "ACCEPT"))))
     return Picture(title, caption, tuple(panels))
-
-
-def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
-    """Built-in chains in hook order, each before the chains it calls; unreferenced chains last."""
-    found: list[str] = []
-
-    def add(name: str) -> None:
-        if name in chains and name not in found:
-            found.append(name)
-            for loaded in chains[name].rules:
-                add(loaded.rule.target.calls)
-
-    for name in (*STAGES, *chains):
-        add(name)
-    return found
 
 
 def _box(table: str, chain: LoadedChain, hits: set[tuple[str, str, int]]) -> Box:

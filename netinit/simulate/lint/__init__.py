@@ -12,8 +12,8 @@ from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, idle
-from netinit.simulate.lint.options import look_at, look_at_tunnel
+from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, without_effect
+from netinit.simulate.lint.options import inspect_options, inspect_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
@@ -36,16 +36,18 @@ def lint(
     made = plan or plan_for(options)
     rulesets = {family: load_plan(made, family) for family in made.families}
     found = [
-        *look_at(options, made, given),
-        *(look_at_tunnel(options) if has_tunnel is False else ()),
+        *inspect_options(options, made, given),
+        *(inspect_tunnel(options) if has_tunnel is False else ()),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
         *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
     ]
     if proved:
-        from netinit.simulate.lint.proof import find_idle  # imports the symbolic engine, which apply does not need
+        from netinit.simulate.lint.proof import (
+            find_without_effect,  # imports the symbolic engine, which apply does not need
+        )
 
-        found += find_idle(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
+        found += find_without_effect(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
 
@@ -70,7 +72,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
             )  # fmt: skip
     if options.ipv6 in (INET, OFF) and any(":" in server for server in options.dns_servers):
         why = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
-        yield idle("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
+        yield without_effect("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
     for family, ruleset in rulesets.items():
         servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
         for server, protocol in product(servers, ("udp", "tcp")):

@@ -125,33 +125,33 @@ def given_flags(options: Options) -> list[Flag]:
     return [flag for flag, other in found if other is None or getattr(other, flag.field) != getattr(options, flag.field)]
 
 
-def find_idle(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
+def find_without_effect(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
     """Yield a finding for each option or list entry without effect, except options in `known`."""
     prover = Prover(options)
     left = MAX_EXPLAINED
     for flag in given_flags(options):
         if flag.label in known or flag.default == AUTO:  # depends on the pod
             continue
-        for finding in _look_at(prover, flag, explained=left > 0):
+        for finding in _check_option(prover, flag, explained=left > 0):
             left -= 1
             yield finding
 
 
-def _look_at(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding]:
+def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding]:
     options = prover.options
     value, other = getattr(options, flag.field), without(options, flag)
     if not prover.shows(flag, other) and prover.are_same(options, other):
-        yield _describe_idle(prover, flag, flag.default, value, explained=explained)
+        yield _describe_without_effect(prover, flag, flag.default, value, explained=explained)
     elif value == ALL:
         for family in FAMILIES:
             same = not prover.shows(flag, other, family) and prover.are_same(options, other, family)
             if same and (earlier := _find_defeat(prover, flag, family)):
                 yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
     elif is_list(value):
-        yield from _look_at_items(prover, flag, value, explained=explained)
+        yield from _check_entries(prover, flag, value, explained=explained)
 
 
-def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
+def _check_entries(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
     contained = find_contained(value)
     for index, wider in contained.items():
         yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; leave it out")
@@ -160,10 +160,10 @@ def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
         left = tuple([one for one in rest if one is not item])
         other = replace(prover.options, {flag.field: left})
         if not _is_twin(item, rest) and not prover.shows(flag, other) and prover.are_same(prover.options, other):
-            yield _describe_idle(prover, flag, left, (item,), explained=explained)
+            yield _describe_without_effect(prover, flag, left, (item,), explained=explained)
 
 
-def _describe_idle(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
+def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
     """The finding for an option or list entry whose omission changes nothing."""
     shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MAX_ITEMS else ""
     if not explained:
@@ -264,11 +264,11 @@ def minimise(options: Options) -> Options:
         before = found
         for flag in given_flags(found):
             if flag.default != AUTO:  # depends on the pod
-                found = _accept(prover, flag, without(found, flag)) or _thin_out(prover, found, flag)
-    return _drop_needless(found)
+                found = _accept(prover, flag, without(found, flag)) or _drop_entries(prover, found, flag)
+    return _drop_dependent(found)
 
 
-def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
+def _drop_entries(prover: Prover, options: Options, flag: Flag) -> Options:
     """Remove the list entries that no packet needs."""
     value = getattr(options, flag.field)
     if not is_list(value):
@@ -287,7 +287,7 @@ def _accept(prover: Prover, flag: Flag, options: Options | None) -> Options | No
     return options if not prover.shows(flag, options) and prover.are_same(prover.options, options) else None
 
 
-def _drop_needless(options: Options) -> Options:
+def _drop_dependent(options: Options) -> Options:
     for flag in Options.flags:
         if flag.needs and not getattr(options, flag.needs):
             options = options.without(flag.field)

@@ -12,7 +12,7 @@ from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.chain_walk import Path
 from netinit.simulate.symbolic.condition import Treatment
-from netinit.simulate.symbolic.hook_walk import travel
+from netinit.simulate.symbolic.hook_walk import simulate_all
 from netinit.simulate.symbolic.match_sets import names_in
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
@@ -48,7 +48,7 @@ class Part:
 
     @property
     def source(self) -> str:
-        """The place whose rule decided; empty if none did, or only one place has rules."""
+        """The backend whose rule decided; empty if none did, or only one has rules."""
         return self.cause.source if self.cause else ""
 
     @property
@@ -96,7 +96,7 @@ def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -
 
     Raises TooManyPartsError.
     """
-    ended = travel(space, ruleset or Ruleset(space.family), among)
+    ended = simulate_all(space, ruleset or Ruleset(space.family), among)
     return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 

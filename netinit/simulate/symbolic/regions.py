@@ -29,7 +29,7 @@ class Region:
     def __sub__(self, other: Region) -> Region:
         return self._combine(LESS, other)
 
-    def whatever(self, name: str) -> Region:
+    def ignoring(self, name: str) -> Region:
         """All packets that equal a member in every other dimension; of one level, so not a mark."""
         return Region(self.space, self.space.diagram.project(self.node, self.space.dimension(name).level))
 
@@ -55,7 +55,7 @@ class Region:
         if node == NOTHING:
             return
         dimensions = self.space.dimensions
-        while at < len(dimensions) and not self._asks(dimensions[at], node):
+        while at < len(dimensions) and not self._tests(dimensions[at], node):
             at += 1
         if at == len(dimensions):
             yield sides
@@ -63,7 +63,7 @@ class Region:
         for below, found in self.exits(dimensions[at], node).items():
             yield from self._boxes(at + 1, below, {**sides, dimensions[at].name: tuple(found)})
 
-    def _asks(self, dimension: Dimension, node: int) -> bool:
+    def _tests(self, dimension: Dimension, node: int) -> bool:
         return self.space.diagram.level(node) < dimension.level + dimension.levels
 
     def exits(self, dimension: Dimension, node: int) -> dict[int, list[Interval]]:
@@ -77,7 +77,7 @@ class Region:
         left: list[tuple[int, int, int]] = [(node, 0, 0)]
         while left:
             at, value, mask = left.pop()
-            if not self._asks(dimension, at):
+            if not self._tests(dimension, at):
                 if at != NOTHING:
                     found.setdefault(at, []).append((value, mask))
                 continue
