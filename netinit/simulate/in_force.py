@@ -251,7 +251,9 @@ class _ForceCheck:
         native = self._source == NFTABLES and passage.source in ("", NFTABLES) and passage.table in TABLES_OF_THE_KERNEL
         return not (native or is_ours(passage.rules[0]))
 
-    def _describe(self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region) -> Iterator[Difference]:
+    def _describe(
+        self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region
+    ) -> Iterator[Difference]:
         packet, _ = example_of(region)
         example = f"for example {format_packet(packet)}"
         if responsible is None:
