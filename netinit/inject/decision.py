@@ -14,7 +14,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from netinit.base.records import Record
-from netinit.base.tree import SHOWN, Tree, mapping, shown, strings
+from netinit.base.sanitize import MAX_TEXT_LENGTH
+from netinit.base.tree import Tree, mapping, shown, strings
 from netinit.inject.selectors import Selector
 
 __all__ = ["INJECT", "Decision", "DecisionStep", "Policy", "decide", "decide_manually", "ignored_namespaces"]
@@ -143,7 +144,7 @@ def _read_request(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[s
         if not value:
             return None, ()
         inject = value in {"y", "yes", "true", "on"}
-        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=DecisionStep.ANNOTATION), ()
+        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:MAX_TEXT_LENGTH]}"', step=DecisionStep.ANNOTATION), ()
     step = DecisionStep.LABEL if INJECT in labels else DecisionStep.ANNOTATION
     value = labels[INJECT] if INJECT in labels else annotations.get(INJECT, "")
     if value in {"true", "false"}:

@@ -27,7 +27,7 @@ from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
+from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, KernelRules, load_snapshot
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
@@ -150,7 +150,7 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 
 
 def _load_rulesets(
-    held: Places, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
+    held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
 ) -> dict[str, dict[Family, Ruleset]]:
     """Return the rulesets of each of these backends, with the contents of address sets."""
     marks = {family: _local_marks(family) for family in families}
