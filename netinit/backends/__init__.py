@@ -179,11 +179,7 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
     more = {"threshold": options.ipset_threshold} if with_sets else {}
     # Imported on use: libiptc alone takes tens of milliseconds.
     made: Backend = getattr(__import__(module, fromlist=[attribute]), attribute)(
-        comments=options.rule_comments,
-        families=families,
-        lock_timeout=options.lock_timeout,
-        own_files=not options.cni_mode,
-        **more,
+        comments=options.rule_comments, families=families, lock_timeout=options.lock_timeout, own_files=not options.cni_mode, **more
     )
     return made
 

@@ -132,9 +132,7 @@ def explain_other_route(step: str, family: int, table: int) -> ApplyError:
     """
     other = "" if table == AMBIENT_TABLE else f", or choose another with {Interception.flag('tproxy_table').label}"
     version = 4 if family == IPV4.number else 6
-    return ApplyError(
-        f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}"
-    )
+    return ApplyError(f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}")
 
 
 def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:

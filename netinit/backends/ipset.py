@@ -97,9 +97,7 @@ class SetsComparison(XtablesComparison):
 
     def resumable(self) -> bool:
         live = self.state.sets
-        asked = [
-            made for made in self.wanted if any(f"--match-set {made.name} " in text for _, __, text in _rules_of(self.state))
-        ]
+        asked = [made for made in self.wanted if any(f"--match-set {made.name} " in text for _, __, text in _rules_of(self.state))]
         return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
 
     def change(self, *, force: bool = False) -> SetsChange:

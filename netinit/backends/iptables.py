@@ -7,14 +7,7 @@ from abc import abstractmethod
 from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, filled
 from netinit.base.errors import ApplyError, NetinitError
 from netinit.base.net import FAMILIES, Family
-from netinit.rules.iptables.write import (
-    Listing,
-    miss_all,
-    render_listing,
-    render_restore,
-    show_listing,
-    write_plan,
-)
+from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
 from netinit.rules.model import Difference, Plan
 
 TYPE_CHECKING = False

@@ -87,9 +87,7 @@ class Tables:
             elif handle is None:
                 raise ApplyError(f"{where} belongs to no table")
             elif line == "COMMIT":
-                self._check(
-                    self._api.iptc_commit(handle), f"libiptc: the kernel refused the new rules of table {table}"
-                )
+                self._check(self._api.iptc_commit(handle), f"libiptc: the kernel refused the new rules of table {table}")
                 self._api.iptc_free(handle)
                 handle = None
             else:

@@ -109,9 +109,7 @@ class XtablesComparison(Comparison):
                 from netinit.rules.iptables.parse.quotation import quote_rule
 
                 place = f"{one.family.name} {table} {escape(chain)}"
-                raise ApplyError(
-                    f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first"
-                )
+                raise ApplyError(f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first")
             scripts[one.family.name] = write_transition({}, one.listing, one.owned)
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 

@@ -161,9 +161,7 @@ class NftablesBackend(Backend):
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
         own = tuple([one for one in chains if one.family == INET and one.table in tables])
-        return NftState(
-            tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables)
-        )
+        return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables))
 
     def commit(self, change: Change) -> None:
         if isinstance(change, NftChange) and change.parts:

@@ -70,9 +70,7 @@ def read_in_root(root: int, path: str) -> str:
         raise
     try:
         _refuse_others(posix.fstat(seen).st_mode)
-        descriptor = posix.open(
-            f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
-        )
+        descriptor = posix.open(f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK)
     finally:
         posix.close(seen)
     try:

@@ -29,9 +29,7 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
     found = []
     for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
         try:
-            numbers = [
-                one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name
-            ]
+            numbers = [one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name]
         except OSError:
             continue  # exited meanwhile, or not accessible
         notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]

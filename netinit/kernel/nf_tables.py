@@ -228,9 +228,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     made = TableDump(tables=read(NFT_MSG_GETTABLE), rules=tuple(rules), sets=sets, elements=tuple(elements))
     if not whole:
         return made
-    return made.replace(
-        chains=read(NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE)
-    )
+    return made.replace(chains=read(NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE))
 
 
 def _first(body: bytes) -> bytes:

@@ -134,9 +134,7 @@ class OpenPod:
         except OSError as error:
             raise NamespaceError(f"{name}: its root folder cannot be opened: {error.strerror}; {_OTHERWISE}") from None
         try:
-            return children.ask(
-                lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,)
-            )
+            return children.ask(lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,))
         except OSError as error:
             raise NamespaceError(f"{name} cannot be read: {error.strerror}; {_OTHERWISE}") from None
         finally:

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from netinit.backends import Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
-from netinit.base.errors import (
-    AS_BEFORE,
-    SIGNALS,
-    ApplyError,
-    BackendUnavailableError,
-    NetinitError,
-    ended_by,
-)
+from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
 from netinit.kernel import detect
@@ -138,11 +131,7 @@ def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
         return
     for warning in (*outcome.warnings, *_lint(outcome)):
         log.warn(warning)
-    log.info(
-        f"programmed by {outcome.backend}"
-        if outcome.changed
-        else f"rules are as planned ({outcome.backend}): nothing to do"
-    )
+    log.info(f"programmed by {outcome.backend}" if outcome.changed else f"rules are as planned ({outcome.backend}): nothing to do")
     for note in outcome.notes:
         log.info(note)
     for name, rules in outcome.rules.items():
@@ -189,9 +178,7 @@ def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
     return outcome.replace(warnings=outcome.warnings + found.warnings, notes=found.notes, unended=found.unended)
 
 
-def remove(
-    options: Options, *, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
-) -> Outcome:
+def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None) -> Outcome:
     """Delete every rule, route and address of ours or Istio's, whatever options and backend created them.
 
     Errors, `locked` and `signals` as for `apply`.
@@ -213,11 +200,7 @@ def remove(
             for backend, change in removals:
                 commit(run, backend, change)
             route(run, steps, machine)  # after the rules: otherwise packets they mark would be misrouted
-        return Outcome(
-            backend=", ".join([holder.backend.name for holder in holders]),
-            changed=bool(steps or holders),
-            rules={},
-        )
+        return Outcome(backend=", ".join([holder.backend.name for holder in holders]), changed=bool(steps or holders), rules={})
 
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
@@ -305,9 +288,7 @@ def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comp
         raise refuse_to_replace(leftovers + (comparison.differences if chosen.state.ours else ()))
 
 
-def _report(
-    chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]
-) -> tuple[Outcome, Comparison | None]:
+def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> tuple[Outcome, Comparison | None]:
     """Return the outcome of a successful run, even if listing the rules fails, and the plan compared with the live rules."""
     backend = chosen.backend
     rules: dict[str, str] = {}

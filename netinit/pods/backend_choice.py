@@ -29,9 +29,7 @@ class Observed(Record):
 class Survey:
     """The backends that hold rules here, and the candidates to try; each is loaded and read on demand."""
 
-    def __init__(
-        self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE
-    ) -> None:
+    def __init__(self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE) -> None:
         self._options = options
         self._families = families
         self._observed: dict[str, Observed] = {}

@@ -83,11 +83,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     places, settled = settle_beside(options)
     families = settled.kernel_families
     wanted = plan_for(settled.options) if given else None
-    warnings = [
-        *([warning] if warning else []),
-        *(settled.warnings if given else ()),
-        *(wanted.warnings if wanted else ()),
-    ]
+    warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
     snapshot = _read_snapshot()
     contents = ipset.read_contents()
     found: dict[str, InferredOptions] = {}
@@ -213,11 +209,7 @@ def _routing(families: tuple[Family, ...]) -> dict[int, int]:
 def _local_marks(family: Family) -> tuple[LocalMarks, int]:
     """Return the marks that policy rules route to this host, and the table of one of them."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
-    rules = [
-        rule
-        for rule in netlink.list_mark_rules(family.number)
-        if rule.plain and rule.table in tables
-    ]
+    rules = [rule for rule in netlink.list_mark_rules(family.number) if rule.plain and rule.table in tables]
     return frozenset((rule.mark, rule.mask) for rule in rules), rules[0].table if rules else 0
 
 

@@ -28,12 +28,7 @@ def refuse_to_replace(found: tuple[Difference, ...]) -> ApplyError:
     if len(found) > MAX_REPORTED:
         lines.append(f"  and {len(found) - MAX_REPORTED} more")
     return ApplyError(
-        "\n".join(
-            [
-                "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:",
-                *lines,
-            ]
-        )
+        "\n".join(["other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:", *lines])
     )
 
 
@@ -45,9 +40,7 @@ def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine
         from netinit.kernel.runtime_environment import advise
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
-        return BackendUnavailableError(
-            f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
-        )
+        return BackendUnavailableError(f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}")
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         from netinit.kernel.runtime_environment import advise
 

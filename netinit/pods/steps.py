@@ -105,6 +105,4 @@ def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> t
 
 
 def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
-    return run.do(
-        step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
-    )
+    return run.do(step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link))

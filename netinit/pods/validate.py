@@ -94,25 +94,12 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     if passthrough and may_become(proxy) and not (options.layout == CLASSIC and options.keep_local_loopback):
         what = f"uid {proxy} to {passthrough} port {port}"
         found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
-    application = next(
-        (uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None
-    )
+    application = next((uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
     excluded = lists_port(options.exclude_outbound_ports, port) or options.owner_groups != ALL
-    if (
-        application is not None
-        and options.outbound_cidrs == ALL
-        and not excluded
-        and not options.exclude_outbound_cidrs
-    ):
+    if application is not None and options.outbound_cidrs == ALL and not excluded and not options.exclude_outbound_cidrs:
         what = f"uid {application} to {OUTSIDE[family]} port {port}"
         found.append(
-            Proof(
-                family=family,
-                uid=application,
-                destination=(OUTSIDE[family], port),
-                port=options.outbound_port,
-                what=what,
-            )
+            Proof(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port, what=what)
         )
     return tuple(found)
 
@@ -120,9 +107,7 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
 def _own_address(family: Family) -> str:
     """A non-loopback address of this pod: the classic layout has no passthrough address for IPv6."""
     addresses = [address.address for address in netlink.list_addresses() if address.family == family.number]
-    return next(
-        (address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), ""
-    )
+    return next((address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), "")
 
 
 def may_become(uid: int) -> bool:
@@ -211,9 +196,7 @@ def _connect(probe: Proof, token: bytes, deadline: float) -> int:
             os.setresuid(probe.uid, probe.uid, probe.uid)
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
-            if (
-                probe.destination[0] == IPV6.passthrough_address
-            ):  # otherwise the kernel picks ::6, which is excluded, as source
+            if probe.destination[0] == IPV6.passthrough_address:  # otherwise the kernel picks ::6, which is excluded, as source
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)

@@ -59,9 +59,7 @@ def read_addresses(link: Netlink) -> tuple[HostAddress, ...]:
         attributes = attributes_of(body, _ADDRESS_SIZE)
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
         if kind == RTM_NEWADDR and packed:
-            found.append(
-                HostAddress(family=family, address=inet_ntop(family, packed), length=length, index=index, scope=scope)
-            )
+            found.append(HostAddress(family=family, address=inet_ntop(family, packed), length=length, index=index, scope=scope))
     return tuple(found)
 
 
@@ -92,9 +90,7 @@ def _dump_control(  # noqa: PLR0917 - what tcmsg has
         if got in (RTM_NEWQDISC, RTM_NEWTFILTER):
             _, at, handle, above, _ = unpack_from(_CONTROL, body)
             attributes = dict(_leniently(body))
-            found.append(
-                TrafficControl(what=what, index=at, kind=name(attributes.get(TCA_KIND, b"")), parent=above, handle=handle)
-            )
+            found.append(TrafficControl(what=what, index=at, kind=name(attributes.get(TCA_KIND, b"")), parent=above, handle=handle))
     return found
 
 

@@ -63,10 +63,7 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
             cgroups.remember(programs)
             return _examine_here(options, uids, gids, pod.warn_if_host(), text)
 
-        found = pod.run_inside(
-            act,
-            keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP),
-        )
+        found = pod.run_inside(act, keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP))
     return replace(found, findings=(*found.findings, *trouble))
 
 
@@ -80,9 +77,7 @@ def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Sympto
         return "", (Symptom(ERROR, "resolv.conf", str(error)),)
 
 
-def _examine_here(
-    options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str
-) -> Examination:
+def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str) -> Examination:
     settled = HERE.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)
@@ -165,9 +160,7 @@ def _explain_lack(
         rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
         for cause, concerned in (rooted or problems).items():  # if nothing can be programmed, nothing is captured
             more = (
-                f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})"
-                if concerned
-                else ""
+                f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})" if concerned else ""
             )
             remedy = _remedy(checked.backend, concerned) if cause in checked.of_kernel else ""
             found.append(Symptom(ERROR, checked.backend, f"{_on_one_line(cause)}{more}", remedy))

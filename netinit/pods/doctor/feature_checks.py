@@ -116,9 +116,7 @@ class FeatureChecks:
     def works(self, needed: dict[str, frozenset[str]]) -> bool:
         """Whether everything needed works, by family name."""
         return not self.failure and not any(
-            self.outcomes.get(family, {}).get(name, "was not tried")
-            for family, names in needed.items()
-            for name in names
+            self.outcomes.get(family, {}).get(name, "was not tried") for family, names in needed.items() for name in names
         )
 
     def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
@@ -172,8 +170,7 @@ def check_backends(
     """Run each backend's feature checks. Raises NamespaceError if no isolated namespace can be created."""
     found = attempt_all({name: partial(_check_backend, name, options, families) for name in names}, SECONDS)
     return tuple(
-        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome
-        for name, outcome in found.items()
+        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome for name, outcome in found.items()
     )
 
 
@@ -206,9 +203,7 @@ def _check_features(name: str, options: Options, family: Family) -> dict[str, Ex
 
 def _set_rule(family: Family) -> Rule:
     networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
-    return Rule(
-        matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,)
-    )
+    return Rule(matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,))
 
 
 def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> NetinitError | None:

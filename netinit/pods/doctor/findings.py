@@ -71,10 +71,7 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
 def find_locks() -> Iterator[Symptom]:
     """Yield the holders of locks that programming takes. Tries each lock briefly: /proc/locks hides other containers."""
     named = os.environ.get("XTABLES_LOCKFILE", "")
-    for path, what, severity in (
-        (named or XTABLES_LOCK, "legacy iptables", WARNING),
-        (OWN, "this network namespace", WARNING),
-    ):
+    for path, what, severity in ((named or XTABLES_LOCK, "legacy iptables", WARNING), (OWN, "this network namespace", WARNING)):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path == OWN else open_lock_file(path, make=False)
         except OSError as error:
@@ -253,6 +250,4 @@ def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
                 "use --dual-stack or --ipv6 on, or IPv4 servers alone",
             )  # fmt: skip
     if len(words) > MOST_SERVERS:
-        yield Symptom(
-            NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MOST_SERVERS}"
-        )
+        yield Symptom(NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MOST_SERVERS}")

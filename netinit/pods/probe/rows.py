@@ -290,9 +290,7 @@ def _describe_observed(ask: Ask, sighting: _Sighting) -> str:
     if sighting.target is None:
         return "dropped (connection tracking never saw it)"
     address, port = sighting.target
-    end = (
-        "" if sighting.accepted or ask.protocol == "udp" else ", no process listens" if sighting.arrived else ", no answer"
-    )
+    end = "" if sighting.accepted or ask.protocol == "udp" else ", no process listens" if sighting.arrived else ", no answer"
     if sighting.target != (ask.destination, ask.port):
         return f"sent to {_endpoint(ask.family, (address, port))}{end}"
     return f"kept its destination{', accepted' if sighting.accepted else end}"

@@ -28,9 +28,7 @@ class ProbeSocket:
     Raises OSError if the address is unreachable (no route); NamespaceError if it cannot switch to the user.
     """
 
-    def __init__(
-        self, family: Family, protocol: str, destination: str, port: int, *, uid: int, gid: int, source: str = ""
-    ) -> None:
+    def __init__(self, family: Family, protocol: str, destination: str, port: int, *, uid: int, gid: int, source: str = "") -> None:
         self._family = family
         self._destination, self._port = destination, port
         self.is_tcp = protocol == "tcp"
