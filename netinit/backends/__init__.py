@@ -142,12 +142,6 @@ class Backend(ABC):
     def observe(self) -> State:
         """Read the live rules. Raises BackendUnavailableError if the backend cannot work here, LockedError if it is locked."""
 
-    def prepare(self) -> None:
-        """Start in the background what a commit needs; call `release` if there will be no commit."""
-
-    def release(self) -> None:
-        """Stop what `prepare` started and no commit has used."""
-
     @abstractmethod
     def commit(self, change: Change) -> None:
         """Commit the change. After an error, part of it may be in the kernel: call `put_back`.

@@ -14,7 +14,6 @@ from netinit.base.errors import (
     NetinitError,
 )
 from netinit.base.net import IPV4
-from netinit.base.records import Record
 from netinit.kernel import read_text
 from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, Interception
@@ -22,48 +21,24 @@ from netinit.options import AMBIENT_TABLE, Interception
 # Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
 BUSY = "busy"  # temporarily in use
-IPTABLES, IPSET, LIBIPTC = "iptables", "ipset", "libiptc"
+IPTABLES, IPSET = "iptables", "ipset"
 WITHOUT_FEATURE = "the kernel lacks a feature"
 ON_THE_NODE = "on the node"
 
 
-class Saying(Record):
-    """An error text, the programs that print it with this meaning, and its cause."""
-
-    words: str
-    programs: tuple[str, ...]
-    cause: str
-
-
-def _sayings(cause: str, *words: str, by: tuple[str, ...]) -> tuple[Saying, ...]:
-    return tuple([Saying(words=one, programs=by, cause=cause) for one in words])
-
-
-SAYINGS = (  # the first match counts
-    *_sayings(IN_USE, "in use", by=(IPSET,)),
-    *_sayings(BUSY, "Resource temporarily unavailable", "Device or resource busy", by=(IPTABLES, LIBIPTC)),
-    *_sayings(PRIVILEGE, "Permission denied", "Operation not permitted", by=(IPTABLES, LIBIPTC)),
-    *_sayings(PRIVILEGE, "you must be root", by=(IPTABLES,)),
-    *_sayings(EITHER, "unable to initialize table", by=(IPTABLES,)),  # of iptables-legacy-restore, for every cause
-    *_sayings(
-        SUPPORT,
-        "Protocol not supported",
-        "Operation not supported",
-        "Protocol not available",
-        "No such file or directory",
-        "Address family not supported",
-        by=(IPTABLES,),
+CAUSES = {  # by program and its words; the first match counts
+    IPSET: ((IN_USE, ("in use",)),),
+    IPTABLES: (
+        (BUSY, ("Resource temporarily unavailable", "Device or resource busy")),
+        (PRIVILEGE, ("Permission denied", "Operation not permitted", "you must be root")),
+        (EITHER, ("unable to initialize table",)),  # of iptables-legacy-restore, for every cause
+        (SUPPORT, (
+            "Protocol not supported", "Operation not supported", "Protocol not available", "No such file or directory",
+            "Address family not supported", "do you need to insmod", "Table does not exist", "is incompatible, use 'nft' tool",
+            "No chain/target/match by that name", "Could not fetch rule set generation id",
+        )),
     ),
-    *_sayings(
-        SUPPORT,
-        "do you need to insmod",
-        "Table does not exist",
-        "is incompatible, use 'nft' tool",
-        "No chain/target/match by that name",
-        "Could not fetch rule set generation id",
-        by=(IPTABLES,),
-    ),
-)
+}  # fmt: skip
 # Causes by errno(3), when a table is opened or a transaction refused
 NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT, 11: BUSY, 16: BUSY}
 NUMBERS_OF_NF_TABLES = {**NUMBERS, 22: SUPPORT, 93: SUPPORT, 95: SUPPORT, 90: TOO_LARGE, 105: TOO_LARGE}
@@ -95,7 +70,7 @@ _OF_FAMILIES = ("fib", "reject")  # their modules are named nft_NAME_FAMILY
 
 def cause_of(program: str, said: str) -> str:
     """Return the cause of a program's message; REFUSED if the message is unknown: the kernel rejected the rules."""
-    return next((one.cause for one in SAYINGS if program in one.programs and one.words in said), REFUSED)
+    return next((cause for cause, words in CAUSES[program] if any(one in said for one in words)), REFUSED)
 
 
 def lacking(said: str) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from netinit.rules.model import OWNED_CHAINS, Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from netinit.base.net import Family
     from netinit.kernel.plain_namespace import KnownChain, Place
@@ -124,19 +125,8 @@ class SetsBackend(RestoreBackend):
     def _observe(self, families: tuple[Family, ...]) -> SetsState:
         state = super()._observe(families).detailed()
         sets = self._read_sets()
-        return SetsState(
-            ours=state.ours or bool(sets),
-            foreign=state.foreign,
-            notices=state.notices,
-            in_use=state.in_use,
-            of_nf_tables=state.of_nf_tables,
-            families=families,
-            held=state.held,
-            comments=state.comments,
-            sets=sets,
-            owner=owner_of_sets(self.variant),
-            threshold=self._threshold,
-        )
+        fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets)}
+        return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
     def commit(self, change: Change) -> None:
         _, preparation, kept = _parts(change)

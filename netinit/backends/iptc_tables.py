@@ -75,7 +75,7 @@ class Tables:
         os.dup2(self._warnings, 2)
         self._names, self._numbers = _read_protocols()
 
-    def execute(self, script: str) -> str:
+    def execute(self, script: str) -> None:
         """Run restore input, one commit for each table. ApplyError names the line; earlier tables are changed then."""
         handle: Any = None
         table = ""
@@ -94,7 +94,6 @@ class Tables:
                 self._change(line, handle, where)
         if handle is not None:
             raise ApplyError("libiptc: the input ends without COMMIT")
-        return ""
 
     def _open(self, name: str) -> Any:
         handle = self._api.iptc_init(name.encode())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import IPV4
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
+from netinit.kernel.netlink import INET
 from netinit.kernel.plain_namespace import KnownChain, Place
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.model import BUILTIN_CHAINS
@@ -22,13 +21,12 @@ def of_iptables(written: dict[Family, Written]) -> dict[Place, KnownChain]:
     """Those of iptables-nft."""
     known = {}
     for family, tables in written.items():
-        number = IPV4_TABLES if family is IPV4 else IPV6_TABLES
         for table, chains in tables.items():
             targets = [one.rule.target for chain in chains.values() for one in chain.rules]
             jumps = [target.chain for target in targets if isinstance(target, Jump)]
             uses = _count({name: len(chain.rules) for name, chain in chains.items()}, jumps)
             for name in chains:
-                known[number, table, name] = _known(table, name, uses[name])
+                known[family.number, table, name] = _known(table, name, uses[name])
     return known
 
 

@@ -32,12 +32,8 @@ class LegacyVariant(RestoreBackend):
         return self._lock
 
     def read(self, families: tuple[Family, ...]) -> Held:
-        if not any(detect.legacy_tables(family) != () for family in families):
-            return ()
-        from netinit.backends.kernel_comparison import read_legacy  # not on a first run
-
         try:
-            return read_legacy(families)
+            return self._read_legacy(families)
         except OSError as error:
             raise self._refusal(error) from None
 

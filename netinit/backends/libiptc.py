@@ -14,7 +14,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import NoReturn
+from functools import partial
+from operator import methodcaller
+from typing import Any, NoReturn
 
 from netinit.backends import Lock
 from netinit.backends.iptables import XtablesBackend
@@ -40,12 +42,8 @@ class LibiptcBackend(XtablesBackend):
     name = "libiptc"
 
     def read(self, families: tuple[Family, ...]) -> Held:
-        if not any(detect.legacy_tables(family) != () for family in families):
-            return ()
-        from netinit.backends.kernel_comparison import read_legacy  # not needed on a first run
-
         try:
-            return read_legacy(families)
+            return self._read_legacy(families)
         except OSError as error:
             from netinit.backends.errors import explain_number
 
@@ -60,7 +58,7 @@ class LibiptcBackend(XtablesBackend):
         if any("-j NFLOG " in script for script in scripts.values()):
             raise BackendUnavailableError("python-iptables cannot make NFLOG rules: leave --log-group out, or use another backend")
         with self.lock():
-            answers = _ask({family: _feeding(script) for family, script in scripts.items()})
+            answers = _ask({family: methodcaller("execute", script) for family, script in scripts.items()})
         return {family: answer for family, answer in answers.items() if isinstance(answer, NetinitError)}
 
     def lock(self) -> Lock:
@@ -74,24 +72,16 @@ if TYPE_CHECKING:
     from netinit.backends.iptc_tables import Tables
     from netinit.backends.kernel_comparison import Held
 
-    Job = Callable[[Tables], str]
 
+def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
+    """Return each job's result or NetinitError, from a child of its own; all run at the same time."""
 
-def _feeding(script: str) -> Job:
-    return lambda tables: tables.execute(script)
-
-
-def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
-    """Return each job's result or error, from a child of its own; all run at the same time."""
-
-    def serve(family: Family, job: Job, answer: children.Answer) -> str:
+    def serve(family: Family, job: Callable[[Tables], Any], answer: children.Answer) -> Any:
         warnings.simplefilter("ignore")  # a user of netinit can do nothing about python-iptables' warnings
         return job(_load(family, lambda text: answer.fail(ApplyError(text))))
 
-    calls: dict[Family, Callable[[children.Answer], str]] = {}
-    for family, job in jobs.items():
-        calls[family] = lambda answer, family=family, job=job: serve(family, job, answer)  # type: ignore[misc]
-    found: dict[Family, str | NetinitError] = {}
+    found: dict[Family, Any] = {}
+    calls = {family: partial(serve, family, job) for family, job in jobs.items()}
     for family, outcome in children.ask_all(calls, seconds=run.SECONDS, what="libiptc").items():
         if isinstance(outcome, ChildLostError):
             how = "was killed by signal 9" if outcome.late else outcome.how

@@ -17,9 +17,9 @@ from netinit.options import Options, Settled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from types import ModuleType
     from typing import TypeVar
 
-    from netinit.backends.routes import RouteNetlink
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChain, Place
 
@@ -42,7 +42,7 @@ class NamespaceLock(Lock):
 class Machine:
     """The machine and the namespace that this process is in; `link` lists and changes policy rules, routes and addresses."""
 
-    link: RouteNetlink = netlink
+    link: ModuleType = netlink
 
     def has_capability(self, number: int) -> bool:
         """Whether a capability (capabilities(7)) is effective."""

@@ -156,13 +156,8 @@ def apply(
             raise refuse_loopback(loopback)
         settled = machine.settle(options)
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
-        try:
-            survey.prepare()  # programs load their libraries while the plan is computed
-            plan = plan_for(settled.options)
-            task = Task(settled=settled, plan=plan, final=final, machine=machine, signals=signals)
-            outcome = _apply_first_that_works(task, survey)
-        finally:
-            survey.release()
+        task = Task(settled=settled, plan=plan_for(settled.options), final=final, machine=machine, signals=signals)
+        outcome = _apply_first_that_works(task, survey)
         return _look_for_older(outcome, options) if machine is HERE else outcome
 
 

@@ -38,7 +38,7 @@ class Survey:
         self._excused: set[str] = set()  # backends that could not read what another could
         for name in machine.occupied(options, thorough=thorough):
             # all read the same tables, but a backend without programs could not change them
-            for reader in sorted(readers(name), key=_lacks_programs):
+            for reader in sorted(readers(name), key=is_installed, reverse=True):
                 if self._look(reader):
                     break
                 self._excused.add(reader)
@@ -54,20 +54,6 @@ class Survey:
         """The backends that hold rules of ours."""
         first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
         return tuple([observed for observed in first.values() if observed.state.ours])
-
-    def prepare(self) -> None:
-        """Read with the first candidate and prepare it, if the namespace has no rules of ours yet."""
-        first = next(iter(self.candidates()), None)
-        if first is not None and not first.state.ours:
-            try:
-                first.backend.prepare()
-            except BackendUnavailableError:
-                first.backend.release()  # its commit will fail too and report the reason
-
-    def release(self) -> None:
-        """Release what was prepared and not used."""
-        for observed in self._observed.values():
-            observed.backend.release()
 
     def _first_reader(self, name: str) -> str:
         """Return the first backend that reads the same tables."""
@@ -105,10 +91,6 @@ class Survey:
             self._failures[name] = error
             return None
         return self._observed[name]
-
-
-def _lacks_programs(name: str) -> bool:
-    return not is_installed(name)
 
 
 def describe_leftover(observed: Observed) -> Difference:
