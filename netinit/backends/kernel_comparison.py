@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 MOST_RULES = 200_000  # rules of one family; comparing them takes some 20 s
 TOO_MANY = "remove those that are not needed"
-ATTEMPTS = 10  # attempts to read chains and rules of one generation
 NFTA_RULE_USERDATA = 7
 VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
 
@@ -158,13 +157,11 @@ def read_nft(families: tuple[Family, ...]) -> Held:
 
     Raises OSError; ParseError if there are too many.
     """
-    for _ in range(ATTEMPTS):
-        before = netlink.read_nft_generation()
+    def read() -> Held:
         chains = netlink.list_nft_chains()
-        found = tuple([_read_family(family, chains) for family in families])
-        if netlink.read_nft_generation() == before:
-            return found
-    raise OSError(netlink.EINTR, "nf_tables changes all the time")
+        return tuple([_read_family(family, chains) for family in families])
+
+    return netlink.read_unchanged(read)[1]
 
 
 def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
@@ -190,7 +187,9 @@ def _check_size(family: Family, rules: int) -> None:
 
 def _too_large(error: OSError) -> OSError | ParseError:
     """Return the error of a dump; if there were too many bytes, one with a remedy."""
-    return ParseError(f"the rules are more than {netlink.MOST_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
+    return (
+        ParseError(f"the rules are more than {netlink.MOST_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
+    )
 
 
 def read_legacy(families: tuple[Family, ...]) -> Held:

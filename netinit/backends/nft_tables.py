@@ -12,7 +12,7 @@ from _struct import unpack_from
 from netinit.backends.known_chains import of_own_tables
 from netinit.backends.nft_messages import delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.kernel import netlink
+from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import (
     EFBIG,
     INET,
@@ -23,19 +23,7 @@ from netinit.kernel.netlink import (
     read_attributes,
     read_name,
 )
-from netinit.kernel.nf_tables import (
-    NFT_MSG_NEWCHAIN,
-    NFT_MSG_NEWFLOWTABLE,
-    NFT_MSG_NEWOBJ,
-    NFT_MSG_NEWRULE,
-    NFT_MSG_NEWSET,
-    NFT_MSG_NEWSETELEM,
-    NFT_MSG_NEWTABLE,
-    NFTA_TABLE_USE,
-    Refusal,
-    TableDump,
-    dump_tables,
-)
+from netinit.kernel.nf_tables import Refusal, TableDump, dump_tables
 from netinit.kernel.plain_namespace import KnownChain
 from netinit.rules.expressions.building import EncodedSet
 from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
@@ -55,11 +43,17 @@ if TYPE_CHECKING:
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
 NLM_F_APPEND = 0x800
-# Attributes that a program sets, by kind of object; the kernel itself adds handles and use counts
-GIVEN = {
-    NFT_MSG_NEWTABLE: (1, 2, 6), NFT_MSG_NEWCHAIN: (1, 3, 4, 5, 7), NFT_MSG_NEWSET: (*range(1, 10), *range(11, 16), 17, 18),
-    NFT_MSG_NEWOBJ: (1, 2, 3, 4, 8), NFT_MSG_NEWFLOWTABLE: (1, 2, 3, 7), NFT_MSG_NEWSETELEM: (1, 2, 3), NFT_MSG_NEWRULE: (1, 2, 4, 7),
-}  # fmt: skip
+# The objects of a table, each after those that it needs: message, field of a TableDump, and the attributes that a program
+# sets; the kernel itself adds handles and use counts.
+OBJECTS = (
+    (nf_tables.NFT_MSG_NEWTABLE, "tables", (1, 2, 6)),
+    (nf_tables.NFT_MSG_NEWCHAIN, "chains", (1, 3, 4, 5, 7)),
+    (nf_tables.NFT_MSG_NEWSET, "sets", (*range(1, 10), *range(11, 16), 17, 18)),
+    (nf_tables.NFT_MSG_NEWOBJ, "objects", (1, 2, 3, 4, 8)),
+    (nf_tables.NFT_MSG_NEWFLOWTABLE, "flow_tables", (1, 2, 3, 7)),
+    (nf_tables.NFT_MSG_NEWSETELEM, "elements", (1, 2, 3)),
+    (nf_tables.NFT_MSG_NEWRULE, "rules", (1, 2, 4, 7)),
+)
 
 
 def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> tuple[Difference, ...]:
@@ -91,7 +85,7 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
     for body in dump.tables:
         found = read_attributes(body, 0)
         table = read_name(found[netlink.NFTA_TABLE_NAME])
-        if big(found[NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
+        if big(found[nf_tables.NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
             return False  # objects other than chains: named sets and the like
     live = {name: _arrange(dump, name, planned) for name, planned in steps.items()}
     return any(
@@ -197,25 +191,17 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
     if unread:
         raise ApplyError(f"the nft tables of before could not be read: {unread}")
     made = list(delete_tables(tables))
-    for kind, bodies in _objects(held) if held else ():
-        flags = NLM_F_CREATE | (NLM_F_APPEND if kind == NFT_MSG_NEWRULE else 0)
-        for number, body in enumerate(bodies, 1):
+    for kind, field, settable in OBJECTS if held else ():
+        flags = NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
+        for number, body in enumerate(getattr(held, field), 1):
             found = read_attributes(body, 0)
-            if kind == NFT_MSG_NEWSETELEM and not found.get(3):
+            if kind == nf_tables.NFT_MSG_NEWSETELEM and not found.get(3):
                 continue
-            given = b"".join([attribute(one, found[one]) for one in GIVEN[kind] if one in found])
-            if kind == NFT_MSG_NEWSET:
+            given = b"".join([attribute(one, found[one]) for one in settable if one in found])
+            if kind == nf_tables.NFT_MSG_NEWSET:
                 given += attribute(NFTA_SET_ID, number.to_bytes(4, "big"))
             made.append(((kind, flags, given), (read_name(found[1]), "", 0, None)))
     return tuple(made)
-
-
-def _objects(held: TableDump) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
-    """Return the objects of a table, each after those that it needs."""
-    return (
-        (NFT_MSG_NEWTABLE, held.tables), (NFT_MSG_NEWCHAIN, held.chains), (NFT_MSG_NEWSET, held.sets), (NFT_MSG_NEWOBJ, held.objects),
-        (NFT_MSG_NEWFLOWTABLE, held.flow_tables), (NFT_MSG_NEWSETELEM, held.elements), (NFT_MSG_NEWRULE, held.rules),
-    )  # fmt: skip
 
 
 def _list_tables(names: tuple[str, ...]) -> list[bytes]:

@@ -6,13 +6,20 @@ from _struct import pack, unpack
 
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, attribute, big, read_attributes, read_name
+from netinit.kernel.netlink import (
+    NETFILTER_SIZE,
+    NETLINK_NETFILTER,
+    NLA_F_NET_BYTEORDER,
+    attribute,
+    big,
+    read_attributes,
+    read_name,
+)
 
 OWNED = "netinit-"  # prefix of our sets
 CMD_LIST = 6 << 8 | 7
 ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 1, 2, 6, 7, 11, 24
 FLAG_LIST_HEADER = 4
-NET_BYTE_ORDER = 1 << 14
 PROTOCOLS = (7, 6)  # the first since Linux 4.20, which also reports ids
 
 
@@ -37,7 +44,7 @@ def list_address_sets() -> tuple[AddressSetHeader, ...]:
 
 def _dump(protocol: int) -> list[bytes]:
     body = pack("=BBH", 0, 0, 0) + attribute(ATTR_PROTOCOL, bytes((protocol,)))
-    body += attribute(ATTR_FLAGS | NET_BYTE_ORDER, pack(">I", FLAG_LIST_HEADER))
+    body += attribute(ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
     return [found for _, found in netlink.dump(NETLINK_NETFILTER, CMD_LIST, body)]
 
 

@@ -15,14 +15,7 @@ import posix
 from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import (
-    IPV4_TABLES,
-    IPV6_TABLES,
-    NFTA_CHAIN_NAME,
-    NFTA_CHAIN_TABLE,
-    NFTA_TABLE_NAME,
-    attribute,
-)
+from netinit.kernel.netlink import attribute
 from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELTABLE, NLM_F_NONREC, NfTables, name
 
 TYPE_CHECKING = False
@@ -45,7 +38,7 @@ def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart,
     """Return the iptables-nft tables with these names that contain `owned` chains; other tables are foreign."""
     tables: dict[tuple[int, str], list[netlink.NftChain]] = {}
     for chain in detect.nft_chains() or ():
-        if chain.family in (IPV4_TABLES, IPV6_TABLES) and chain.table in names:
+        if chain.family in (netlink.IPV4_TABLES, netlink.IPV6_TABLES) and chain.table in names:
             tables.setdefault((chain.family, chain.table), []).append(chain)
     found = []
     for (family, table), chains in tables.items():
@@ -68,10 +61,10 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
     """Delete in one transaction: everything, or nothing if any of it is in use."""
-    table = attribute(NFTA_CHAIN_TABLE, name(part.table))
-    messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(NFTA_CHAIN_NAME, name(chain))) for chain in chains]
+    table = attribute(netlink.NFTA_CHAIN_TABLE, name(part.table))
+    messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(netlink.NFTA_CHAIN_NAME, name(chain))) for chain in chains]
     if whole:
-        messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(NFTA_TABLE_NAME, name(part.table))))
+        messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(netlink.NFTA_TABLE_NAME, name(part.table))))
     try:
         with NfTables() as link:
             wrong = [one.number for one in link.commit(part.family, messages) if one.number not in (IN_USE, GONE)]

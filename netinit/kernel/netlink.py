@@ -15,8 +15,10 @@ from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
+    from collections.abc import Callable, Iterator
+    from typing import Self, TypeVar
+
+    Result = TypeVar("Result")
 
 AF_NETLINK, AF_UNSPEC = 16, 0
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
@@ -55,18 +57,19 @@ _ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
 
 EINTR, EFBIG = 4, 27
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
-DUMP_ATTEMPTS = 20
+DUMP_ATTEMPTS, READ_ATTEMPTS = 20, 10  # of one dump, and of several that must show the same generation
 RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
 MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 
 class InterfaceAddress(Record):
-    """An address of an interface: family (AF_INET or AF_INET6), text, prefix length and the interface's index."""
+    """An address of an interface: family (AF_INET or AF_INET6), text, prefix length, the interface's index and RT_SCOPE_*."""
 
     family: int
     address: str
     length: int
     index: int
+    scope: int = 0
 
 
 class PolicyRule(Record):
@@ -155,11 +158,6 @@ class Netlink:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         return found
 
-    def ask(self, kind: int, body: bytes) -> list[bytes]:
-        """Return the answers to a query about one object. Raises OSError."""
-        self._send(kind, NLM_F_REQUEST | NLM_F_ACK, body)
-        return [payload for _, payload in self._receive()]
-
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
         self._socket.send(message(kind, flags, body, self._sequence))
@@ -172,11 +170,7 @@ class Netlink:
                 self._truncated = True
                 self._size *= 2
                 return  # the remaining messages have this request's sequence number, so the next one ignores them
-            offset = 0
-            while offset + NLMSG_HEADER <= len(data):
-                length, kind, flags, sequence, _ = unpack_from("=IHHII", data, offset)
-                body = data[offset + NLMSG_HEADER : offset + length]
-                offset += max(NLMSG_HEADER, length + 3 & ~3)
+            for kind, body, flags, sequence in split_messages(data):
                 if sequence != self._sequence:
                     continue
                 self._interrupted |= bool(flags & NLM_F_DUMP_INTR)
@@ -188,15 +182,17 @@ class Netlink:
                 yield kind, body
 
 
-def list_addresses() -> tuple[InterfaceAddress, ...]:
+def list_addresses(link: Netlink | None = None) -> tuple[InterfaceAddress, ...]:
     """Return all addresses of the namespace in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
-        family, length, _, _, index = unpack_from(_ADDRESS, body)
+    request = RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)
+    for kind, body in link.dump(*request) if link else dump(NETLINK_ROUTE, *request):
+        family, length, _, scope, index = unpack_from(_ADDRESS, body)
         attributes = read_attributes(body, _ADDRESS_SIZE)
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
         if kind == RTM_NEWADDR and packed:
-            found.append(InterfaceAddress(family=family, address=inet_ntop(family, packed), length=length, index=index))
+            address = inet_ntop(family, packed)
+            found.append(InterfaceAddress(family=family, address=address, length=length, index=index, scope=scope))
     return tuple(found)
 
 
@@ -218,10 +214,10 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
             found.append(
                 PolicyRule(
                     family=family,
-                    priority=_number(attributes.get(FRA_PRIORITY)),
-                    mark=_number(attributes[FRA_FWMARK]),
-                    mask=_number(attributes.get(FRA_FWMASK), FULL_MASK),
-                    table=_number(attributes.get(FRA_TABLE), table),
+                    priority=native(attributes.get(FRA_PRIORITY)),
+                    mark=native(attributes[FRA_FWMARK]),
+                    mask=native(attributes.get(FRA_FWMASK), FULL_MASK),
+                    table=native(attributes.get(FRA_TABLE), table),
                     protocol=attributes.get(FRA_PROTOCOL, b"\0")[0],
                     plain=not (to or source or tos) and not set(attributes) - _PLAIN,
                 ),
@@ -249,10 +245,10 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
     for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
         got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
-        to_lo = _number(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
+        to_lo = native(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
         if kind == RTM_NEWROUTE and (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
-            plain = not set(attributes) - _PLAIN_ROUTE and _number(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
-            named = _number(attributes.get(RTA_TABLE), table)
+            plain = not set(attributes) - _PLAIN_ROUTE and native(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
+            named = native(attributes.get(RTA_TABLE), table)
             found.append(LocalRoute(family=family, table=named, protocol=protocol, plain=plain))
     return tuple(found)
 
@@ -296,10 +292,25 @@ def list_dormant_tables() -> tuple[tuple[int, str], ...]:
     return tuple(found)
 
 
-def read_nft_generation() -> bytes:
+def read_nft_generation() -> int:
     """Return the generation id of nf_tables in the namespace, which differs after each change. Raises OSError."""
     with Netlink(NETLINK_NETFILTER) as link:
-        return read_attributes(link.ask(NFT_MSG_GETGEN, pack(_NETFILTER, AF_UNSPEC, 0, 0))[0], NETFILTER_SIZE)[NFTA_GEN_ID]
+        ((_, body),) = link.request(NFT_MSG_GETGEN, 0, bytes(NETFILTER_SIZE))
+    return big(read_attributes(body, NETFILTER_SIZE)[NFTA_GEN_ID])
+
+
+def read_unchanged(read: Callable[[], Result]) -> tuple[int, Result]:
+    """Return what `read` reads of nf_tables while nothing changes there, and its generation id.
+
+    Raises OSError: EINTR if nf_tables keeps changing.
+    """
+    generation = read_nft_generation()
+    for _ in range(READ_ATTEMPTS):
+        found = read()
+        before, generation = generation, read_nft_generation()
+        if before == generation:
+            return generation, found
+    raise OSError(EINTR, "nf_tables changes all the time")
 
 
 def list_nft_rules(family: int) -> list[bytes]:
@@ -333,13 +344,18 @@ def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
     return pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, sequence, 0) + body + b"\0" * (-len(body) % 4)
 
 
-def split(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the received messages as (type, payload)."""
+def split_messages(data: bytes) -> Iterator[tuple[int, bytes, int, int]]:
+    """Yield the received messages as (type, payload, flags, sequence number)."""
     offset = 0
     while offset + NLMSG_HEADER <= len(data):
-        length, kind = unpack_from("=IH", data, offset)
-        yield kind, data[offset + NLMSG_HEADER : offset + length]
+        length, kind, flags, sequence = unpack_from("=IHHI", data, offset)
+        yield kind, data[offset + NLMSG_HEADER : offset + length], flags, sequence
         offset += max(NLMSG_HEADER, length + 3 & ~3)
+
+
+def split(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the received messages as (type, payload)."""
+    return [one[:2] for one in split_messages(data)]
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -359,27 +375,13 @@ def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
     return found
 
 
-def read_expressions(block: bytes) -> list[tuple[bytes, dict[int, bytes]]]:
-    """Return the expressions of an nf_tables rule: name and attributes of each."""
-    found = []
-    offset = 0
-    while offset + NLA_HEADER <= len(block):
-        length = unpack_from("=H", block, offset)[0]
-        if length < NLA_HEADER:
-            break
-        expression = read_attributes(block[offset + NLA_HEADER : offset + length], 0)
-        named = expression.get(NFTA_EXPR_NAME, b"").rstrip(b"\0")
-        found.append((named, read_attributes(expression.get(NFTA_EXPR_DATA, b""), 0)))
-        offset += length + 3 & ~3
-    return found
-
-
 def big(value: bytes | None) -> int:
     """Decode a number in network byte order, as nf_tables has them; 0 if missing."""
     return int.from_bytes(value or b"", "big")
 
 
-def _number(value: bytes | None, default: int = 0) -> int:
+def native(value: bytes | None, default: int = 0) -> int:
+    """Decode an unsigned number in the machine's byte order, as rtnetlink has them."""
     return unpack_from("=I", value)[0] if value else default
 
 

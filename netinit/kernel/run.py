@@ -1,8 +1,7 @@
 """Start programs; no other module does.
 
 Uses posix_spawn with memory files for input and output: nothing to poll, no pipe that fills up, no imports beyond
-builtins. Programs are started by path with a list of arguments, never through a shell. `prepare` starts one before its
-input is known, so that it loads its libraries meanwhile; that saves 2 ms of a pod's start.
+builtins. Programs are started by path with a list of arguments, never through a shell.
 
 Every program has a deadline and a leash: it holds the reading end of a pipe whose only writing end is in this process.
 When this process exits, for whatever reason, the kernel sends SIGKILL to the program (F_SETOWN and F_SETSIG of fcntl(2),
@@ -47,11 +46,10 @@ _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> des
 
 
 class Running(Record):
-    """A started program; `finish` waits for it, after `feed` if it was started by `prepare`."""
+    """A started program; `finish` waits for it."""
 
     program: str
     pid: int
-    input: int  # the writing end of a prepared program's pipe; -1: it has all its input
     output: int  # file descriptors of memory files
     errors: int
     leash: int  # closing it kills the program
@@ -99,7 +97,9 @@ def start(
         while data:
             data = data[posix.write(source, data) :]
         posix.lseek(source, 0, 0)
-        return _spawn(path, arguments, environment or {}, source).replace(**_time_for(stdin, waits))
+        seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
+        deadline = time.monotonic_ns() + int(seconds * 10**9)
+        return _spawn(path, arguments, environment or {}, source).replace(seconds=seconds, deadline=deadline)
     except OSError as error:
         raise _cannot_start(path, error) from None
     finally:
@@ -107,54 +107,26 @@ def start(
             posix.close(source)
 
 
-def prepare(path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, group: int = -1) -> Running:
-    """Start the program at `path`, which reads all its input before it acts; follow with `feed` or `kill`.
+def start_with_pipe(
+    path: str, arguments: Sequence[str], environment: Mapping[str, str], *, group: int
+) -> tuple[Running, int]:
+    """Start the program at `path` with a pipe as its input; return it, and the writing end, which the caller closes.
 
-    `group`: its process group; 0 creates a new one, -1 uses this process's.
+    `group`: its process group; 0 creates a new one. Raises BackendUnavailableError.
     """
-    reading = writing = -1
+    reading, writing = posix.pipe2(posix.O_CLOEXEC)
     try:
-        reading, writing = posix.pipe2(posix.O_CLOEXEC)
-        return _spawn(path, arguments, environment or {}, reading, group).replace(input=writing)
-    except (OSError, BackendUnavailableError) as error:
-        if writing >= 0:
-            posix.close(writing)
-        raise _cannot_start(path, error) if isinstance(error, OSError) else error from None
+        return _spawn(path, arguments, environment, reading, group), writing
+    except OSError as error:
+        posix.close(writing)
+        raise _cannot_start(path, error) from None
     finally:
-        if reading >= 0:
-            posix.close(reading)
+        posix.close(reading)
 
 
 def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Replace this process with the program; it keeps stdin, stdout, stderr and the variables in PASSED_ON. Raises OSError."""
     posix.execve(path, [path, *arguments], _make_environment(environment))
-
-
-def feed(running: Running, text: str) -> Running:
-    """Write all of a prepared program's input; kill the program if that fails."""
-    fed = running.replace(input=-1, **_time_for(text))
-    data = memoryview(text.encode())
-    posix.set_blocking(running.input, False)
-    poller = select.poll()
-    poller.register(running.input, select.POLLOUT)
-    try:
-        while data and poller.poll(max(0.0, (fed.deadline - time.monotonic_ns()) / 10**6)):
-            data = data[posix.write(running.input, data) :]
-    except BrokenPipeError:  # it has exited; its error output says why
-        data = data[:0]
-    except BaseException:
-        kill(running)
-        raise
-    if data:  # truncated input must not be taken for all of it
-        posix.kill(running.pid, _SIGKILL)
-    posix.close(running.input)
-    return fed
-
-
-def _time_for(text: str, waits: int = 0) -> dict[str, Any]:
-    """Return timeout and deadline of a program that starts to read its input now."""
-    seconds = SECONDS + waits / 10**9 + len(text) / INPUT_PER_SECOND
-    return {"seconds": seconds, "deadline": time.monotonic_ns() + int(seconds * 10**9)}
 
 
 def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
@@ -184,7 +156,7 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
     _at_work.add(pid)
     tie(opened[2], pid)
     posix.close(opened[2])
-    return Running(program=program, pid=pid, input=-1, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0)
+    return Running(program=program, pid=pid, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0)
 
 
 def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -229,15 +201,6 @@ def start_all(
 def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableError]:
     """Wait for every started program; errors of starting are passed through."""
     return [finish(one) if isinstance(one, Running) else one for one in begun]
-
-
-def kill(running: Running) -> None:
-    """Kill a program whose result is not needed, and close its descriptors."""
-    end(running.pid)
-    _at_work.discard(running.pid)
-    for descriptor in (running.input, running.leash, running.output, running.errors):
-        if descriptor >= 0:
-            posix.close(descriptor)
 
 
 def end_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
@@ -13,7 +14,6 @@ from netinit.base.errors import NetinitError
 from netinit.kernel import run
 
 MOST_BYTES = 64 << 20  # of all that it prints
-OF_ITS_OWN = 0  # a process group
 _PAUSE = 10**8  # nanoseconds between two reads of its output
 _ENDING = 10.0  # seconds that it may take to end
 _PIECE = 1 << 16
@@ -23,12 +23,12 @@ class Followed:
     """The program at `path`, as a context manager. Ctrl-C does not reach it; it ends on a byte or the end of its input."""
 
     def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._running = run.prepare(path, arguments, environment, OF_ITS_OWN)  # so that Ctrl-C reaches this process only
+        # In a process group of its own, so that Ctrl-C reaches this process only.
+        self._running, self._input = run.start_with_pipe(path, arguments, environment, group=0)
         self._process = os.pidfd_open(self._running.pid)
         self._read = 0
         self._rest = b""
         self._waiting: deque[bytes] = deque()
-        self._asked = False
         self.status = 0  # exit status and error output, after `finish`
         self.errors = ""
 
@@ -61,9 +61,11 @@ class Followed:
 
     def ask_to_end(self) -> None:
         """Ask the program to end; `lines` returns the rest of its output."""
-        if not self._asked:
-            self._asked = True
-            self._running = run.feed(self._running, "\n")
+        if self._input >= 0:
+            with contextlib.suppress(BrokenPipeError):  # it has ended
+                os.write(self._input, b"\n")
+            os.close(self._input)
+            self._input = -1
 
     def finish(self) -> None:
         """Ask the program to end and wait for it; kill it after the timeout."""

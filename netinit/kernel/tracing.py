@@ -19,16 +19,8 @@ from typing import Self
 
 from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
 from netinit.base.net import IPV4, Family
-from netinit.kernel import detect
+from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import (
-    NETFILTER_SIZE,
-    NETLINK_NETFILTER,
-    NFTA_RULE_CHAIN,
-    NFTA_RULE_HANDLE,
-    NFTA_RULE_TABLE,
-    NLM_F_ACK,
-    NLM_F_REQUEST,
-    NLMSG_ERROR,
     attribute,
     big,
     list_nft_chains,
@@ -240,14 +232,14 @@ def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
     """Map handles to rule numbers (from 1) for each table and chain of an nf_tables family. Raises OSError."""
     found: dict[tuple[str, str], dict[int, int]] = {}
     for body in list_nft_rules(family):
-        rule = read_attributes(body, NETFILTER_SIZE)
-        numbers = found.setdefault((read_name(rule[NFTA_RULE_TABLE]), read_name(rule[NFTA_RULE_CHAIN])), {})
-        numbers[big(rule[NFTA_RULE_HANDLE])] = len(numbers) + 1
+        rule = read_attributes(body, netlink.NETFILTER_SIZE)
+        numbers = found.setdefault((read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])), {})
+        numbers[big(rule[netlink.NFTA_RULE_HANDLE])] = len(numbers) + 1
     return found
 
 
 def _open_netlink() -> socket.socket:
-    held = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    held = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
     held.bind((0, 0))
     return held
@@ -262,11 +254,11 @@ def _bind(held: socket.socket, group: int) -> None:
 
 def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
     body = pack(">BBH", 0, 0, group) + attributes
-    held.send(message(NFULNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, body))
+    held.send(message(NFULNL_MSG_CONFIG, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK, body))
     held.settimeout(5.0)
     while True:
         for kind, answer in split(held.recv(RECEIVE_SIZE)):
-            if kind == NLMSG_ERROR:
+            if kind == netlink.NLMSG_ERROR:
                 if code := -unpack_from("=i", answer)[0]:
                     raise OSError(code, os.strerror(code))
                 held.settimeout(None)
@@ -274,7 +266,7 @@ def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
 
 
 def _read_report(body: bytes) -> Begun | MetOlder | None:
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     payload = attributes.get(NFULA_PAYLOAD, b"")
     if not payload:
         return None
@@ -296,7 +288,7 @@ def _read_report(body: bytes) -> Begun | MetOlder | None:
 
 
 def _read_trace(body: bytes) -> Met:
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     verdict = read_attributes(attributes.get(NFTA_TRACE_VERDICT, b""), 0)
     kind = big(attributes.get(NFTA_TRACE_TYPE))
     said = int.from_bytes(verdict.get(NFTA_VERDICT_CODE, b"\xff\xff\xff\xff"), "big", signed=True)

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     Read = TypeVar("Read")
 
 _SUBSYSTEM = 10 << 8
-GETTABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM, GETGEN, GETOBJ, GETFLOWTABLE = [
-    _SUBSYSTEM | message for message in (1, 4, 7, 10, 13, 16, 19, 23)
+GETTABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM, GETOBJ, GETFLOWTABLE = [
+    _SUBSYSTEM | message for message in (1, 4, 7, 10, 13, 19, 23)
 ]
-ATTEMPTS = 10
 MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
 MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as many as are read of a listing
 TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSUPP of kernels without flow tables or objects
@@ -40,27 +39,21 @@ def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = (
 
     With `family` what this family has; rules and sets with `tables` of these alone.
     """
-    with Netlink(NETLINK_NETFILTER) as link:
-        try:
-            generation = _generation(link)
-        except OSError as error:
-            if error.errno in WITHOUT_NF_TABLES:
-                return {}
-            raise
-        for _ in range(ATTEMPTS):
-            missed: list[Unknown] = []
-            found = _Dump(link, missed, family, tables).read()
-            after = _generation(link)
-            if after == generation:
-                unknown += missed
-                return {"generation": generation, **found}
-            generation = after
-    raise OSError(netlink.EINTR, "nf_tables changes all the time")
 
+    def dump() -> tuple[dict[str, Any], list[Unknown]]:
+        missed: list[Unknown] = []
+        with Netlink(NETLINK_NETFILTER) as link:
+            return _Dump(link, missed, family, tables).read(), missed
 
-def _generation(link: Netlink) -> int:
-    (answer,) = link.ask(GETGEN, pack("=BBH", 0, 0, 0))
-    return number(attributes_of(answer, NETFILTER_SIZE).get(1))  # NFTA_GEN_ID
+    try:
+        netlink.read_nft_generation()
+    except OSError as error:
+        if error.errno in WITHOUT_NF_TABLES:
+            return {}
+        raise
+    generation, (found, missed) = netlink.read_unchanged(dump)
+    unknown += missed
+    return {"generation": generation, **found}
 
 
 class _Dump:
@@ -82,7 +75,7 @@ class _Dump:
         return {
             "tables": tables,
             "chains": self._read(GETCHAIN, "chain", _read_chain),
-            "rules": tuple([rule for table in self._only or ("",) for rule in self._read(GETRULE, "rule", _read_rule, table=table)]),
+            "rules": sum([self._read(GETRULE, "rule", _read_rule, table=table) for table in self._only or ("",)], ()),
             "sets": tuple([self._fill(one) for one in sets if not self._only or one.table in self._only]),
             "objects": (
                 *self._read(GETOBJ, "object", _read_object, optional=True),

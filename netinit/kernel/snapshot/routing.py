@@ -9,12 +9,12 @@ from struct import pack, unpack_from
 from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import Hop, RoutingRule, TableRoute, Unknown
-from netinit.kernel.netlink import Netlink
+from netinit.kernel.netlink import Netlink, native
 
 RTM_NEWROUTE, RTM_GETROUTE, RTM_NEWRULE, RTM_GETRULE = 24, 26, 32, 34
 _HEADER, _SIZE = "=BBBBBBBBI", 12  # struct rtmsg, struct fib_rule_hdr
 FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW = 1, 2, 3, 4, 6, 10, 11
-FRA_SUPPRESS_IFGROUP, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_OIFNAME, FRA_PAD = 13, 14, 15, 16, 17, 18
+FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_OIFNAME, FRA_PAD = 14, 15, 16, 17, 18
 FRA_L3MDEV, FRA_UID_RANGE, FRA_PROTOCOL, FRA_IP_PROTO, FRA_SPORT_RANGE, FRA_DPORT_RANGE = 19, 20, 21, 22, 23, 24
 _KNOWN_OF_RULES = frozenset((
     FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK,
@@ -69,14 +69,14 @@ def _read(  # noqa: PLR0917 - a dump and its reader
 
 def _read_rule(body: bytes, found: dict[int, bytes]) -> RoutingRule:
     family, to_length, from_length, tos, table, _, _, action, flags = unpack_from(_HEADER, body)
-    mark = _native(found.get(FRA_FWMARK))
+    mark = native(found.get(FRA_FWMARK))
     return RoutingRule(
-        family=family, priority=_native(found.get(FRA_PRIORITY)), action=action, table=_native(found.get(FRA_TABLE), table),
+        family=family, priority=native(found.get(FRA_PRIORITY)), action=action, table=native(found.get(FRA_TABLE), table),
         source=_prefix(found.get(FRA_SRC), from_length), destination=_prefix(found.get(FRA_DST), to_length), tos=tos, mark=mark,
-        mask=_native(found.get(FRA_FWMASK), FULL_MASK if mark else 0),
+        mask=native(found.get(FRA_FWMASK), FULL_MASK if mark else 0),
         in_interface=name(found.get(FRA_IIFNAME, b"")), out_interface=name(found.get(FRA_OIFNAME, b"")),
         users=_pair(found.get(FRA_UID_RANGE), "=II"), is_inverted=bool(flags & FIB_RULE_INVERT),
-        is_l3mdev=bool(found.get(FRA_L3MDEV, b"\0")[0]), goes_to=_native(found.get(FRA_GOTO)),
+        is_l3mdev=bool(found.get(FRA_L3MDEV, b"\0")[0]), goes_to=native(found.get(FRA_GOTO)),
         suppresses_length=_signed(found.get(FRA_SUPPRESS_PREFIXLEN)), protocol=found.get(FRA_PROTOCOL, b"\0")[0],
         ip_protocol=found.get(FRA_IP_PROTO, b"\0")[0], source_ports=_pair(found.get(FRA_SPORT_RANGE), "=HH"),
         destination_ports=_pair(found.get(FRA_DPORT_RANGE), "=HH"), others=tuple(sorted(set(found) - _KNOWN_OF_RULES)),
@@ -89,13 +89,13 @@ def _read_route(body: bytes, found: dict[int, bytes]) -> TableRoute | None:
         return None
     hops = _read_hops(found[RTA_MULTIPATH]) if RTA_MULTIPATH in found else ()
     if RTA_OIF in found:
-        hops = (Hop(index=_native(found[RTA_OIF])), *hops)
+        hops = (Hop(index=native(found[RTA_OIF])), *hops)
     preferred = found.get(RTA_PREFSRC)
     return TableRoute(
-        family=family, table=_native(found.get(RTA_TABLE), table), kind=kind,
+        family=family, table=native(found.get(RTA_TABLE), table), kind=kind,
         destination=_prefix(found.get(RTA_DST), to_length) or (0, to_length),
         source=_prefix(found.get(RTA_SRC), from_length) or (0, from_length), tos=tos, scope=scope, protocol=protocol,
-        metric=_native(found.get(RTA_PRIORITY)), hops=hops, preferred_source=inet_ntop(family, preferred) if preferred else "",
+        metric=native(found.get(RTA_PRIORITY)), hops=hops, preferred_source=inet_ntop(family, preferred) if preferred else "",
         others=tuple(sorted(set(found) - _KNOWN_OF_ROUTES)),
     )  # fmt: skip
 
@@ -122,10 +122,6 @@ def _pair(value: bytes | None, form: str) -> tuple[int, int] | None:
         return None
     first, last = unpack_from(form, value)
     return first, last
-
-
-def _native(value: bytes | None, default: int = 0) -> int:
-    return unpack_from("=I", value)[0] if value else default
 
 
 def _signed(value: bytes | None) -> int:
