@@ -9,12 +9,11 @@ from __future__ import annotations
 import posix
 
 from netinit.backends import Lock
-from netinit.base.errors import BackendUnavailableError, LockedError
+from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
-from netinit.kernel.namespaces import take
+from netinit.kernel.namespaces import take_or_refuse
 
 NO_LOCK = "/dev/null"  # as a lock file it disables locking
 
@@ -61,10 +60,8 @@ class XtablesLock(Lock):
         if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # any process may keep it locked for ever
             posix.close(descriptor)
             return -1
-        if not take(descriptor, self._nanoseconds):
-            holders = describe_holders(descriptor)
-            posix.close(descriptor)
-            raise LockedError(f"{self._backend}: {path} is held by {holders}: wait for it, or raise --lock-timeout")
+        held = f"{self._backend}: {path} is held by"
+        take_or_refuse(descriptor, self._nanoseconds, held, ": wait for it, or raise --lock-timeout")
         if not run.is_sealed():  # the last change of a killed run must complete before the next run reads the rules
             posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         return descriptor

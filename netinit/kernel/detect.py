@@ -92,15 +92,13 @@ def has_address_sets() -> bool:
 
 def has_capability(number: int) -> bool:
     """Whether a capability (capabilities(7)) is effective in this process."""
-    for line in read_text("/proc/self/status").splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> number & 1)
-    return False
+    return bool(read_capabilities("CapEff") >> number & 1)
 
 
-def is_root() -> bool:
-    """Whether this process runs as root of its user namespace."""
-    return posix.geteuid() == 0
+def read_capabilities(which: str) -> int:
+    """Return a capability set of this process by its name in proc(5): CapPrm, CapEff, CapBnd; 0 if /proc does not show it."""
+    lines = [line.split() for line in read_text("/proc/self/status").splitlines() if line.startswith(which)]
+    return int(lines[0][1], 16) if lines else 0
 
 
 def find_program(variant: str, family: Family, action: str) -> str:

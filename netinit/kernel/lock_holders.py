@@ -6,6 +6,7 @@ import posix
 
 from netinit.base.sanitize import escape
 from netinit.kernel import read_text
+from netinit.kernel.processes import list_processes
 
 
 def describe_holders(descriptor: int) -> str:
@@ -27,7 +28,7 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
     """Return the processes that have the file open and locked, according to their fdinfo."""
     name = posix.readlink(f"/proc/self/fd/{descriptor}")
     found = []
-    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
+    for pid in [str(one) for one in list_processes() if one != posix.getpid()]:
         try:
             numbers = [one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name]
         except OSError:

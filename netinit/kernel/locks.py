@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import posix
 
-from netinit.base.errors import LockedError, NamespaceError
+from netinit.base.errors import NamespaceError
 from netinit.kernel import files
-from netinit.kernel.lock_holders import describe_holders
-from netinit.kernel.namespaces import take
+from netinit.kernel.namespaces import LATER, take_or_refuse
 
 XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's lock, unless XTABLES_LOCKFILE names another
 FOLDER = "/run/netinit"  # directory of this machine's locks of pods
@@ -26,10 +25,7 @@ def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
         return -1, ""
     while True:
         descriptor = files.open_lock_file(path)
-        if not take(descriptor, nanoseconds):
-            holders = describe_holders(descriptor)
-            posix.close(descriptor)
-            raise LockedError(f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout")
+        take_or_refuse(descriptor, nanoseconds, "the pod is being programmed by", LATER)
         try:
             if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
                 return descriptor, path

@@ -33,6 +33,7 @@ OWN = "/proc/self/ns/net"
 FIRST = 0xEFFFFFF9
 OF_THE_FIRST = "/proc/sys/net/core/netdev_max_backlog"
 POLL = 0.01  # seconds between two attempts to lock
+LATER = "; try again when it is done, or raise --lock-timeout"
 NETWORK, USER = 0x40000000, 0x10000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h: kinds of namespaces
 _OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self shows the main thread's
 
@@ -83,14 +84,7 @@ def lock(nanoseconds: int) -> int:
     run reads the rules. Raises LockedError after `nanoseconds`.
     """
     descriptor = posix.open(OWN, posix.O_RDONLY)
-    if not take(descriptor, nanoseconds):
-        from netinit.kernel.lock_holders import describe_holders  # only a run that timed out needs it
-
-        holders = describe_holders(descriptor)
-        posix.close(descriptor)
-        raise LockedError(
-            f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
-        )
+    take_or_refuse(descriptor, nanoseconds, "the network namespace is being programmed by", LATER)
     posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
     return descriptor
 
@@ -104,6 +98,17 @@ def take(descriptor: int, nanoseconds: int) -> bool:
             continue
         return True
     return False
+
+
+def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) -> None:
+    """Wait for the flock(2) lock of an open file. On a timeout close the file and raise LockedError: what, holders, remedy."""
+    if take(descriptor, nanoseconds):
+        return
+    from netinit.kernel.lock_holders import describe_holders  # only a run that timed out needs it
+
+    holders = describe_holders(descriptor)
+    posix.close(descriptor)
+    raise LockedError(f"{what} {holders}{remedy}")
 
 
 def attempts(nanoseconds: int) -> Iterator[None]:
@@ -163,7 +168,6 @@ def open_own() -> int:
 
 def _call(name: str, *arguments: int) -> str:
     """Call the C library's wrapper of a system call; return the kernel's error, empty on success."""
-    import ctypes  # Python 3.12 has os.setns and os.unshare; the import takes 2 ms, only where a namespace is entered
+    from netinit.kernel import libc  # Python 3.12 has os.setns and os.unshare
 
-    library = ctypes.CDLL(None, use_errno=True)
-    return posix.strerror(ctypes.get_errno()) if library[name](*arguments) else ""
+    return posix.strerror(libc.errno()) if libc.function(name)(*arguments) else ""

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 # linux/rtnetlink.h, if_link.h, pkt_sched.h
-RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE, RTM_GETQDISC = 18, 22, 26, 38
+RTM_GETLINK, RTM_GETQDISC = 18, 38
 IFLA_XDP, IFLA_XDP_ATTACHED, TCA_KIND = 43, 2, 1
-IFA_ADDRESS, IFA_LOCAL = 1, 2
-RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE = 1, 4, 9, 15
-RTN_UNICAST, RTN_LOCAL = 1, 2
+RTA_DST, RTA_MULTIPATH, RTN_UNICAST = 1, 9, 1
 SHORT_PREFIX = 8  # 0.0.0.0/1 and 128.0.0.0/1 are a default route, as OpenVPN makes one
 _LINK_SIZE, _ADDRESS_SIZE, _ROUTE_SIZE, _CONTROL_SIZE = 16, 8, 12, 20
 WITHOUT_FILTERS = (b"noqueue", b"noop", b"mq", b"pfifo_fast")  # qdiscs that accept no filter
@@ -100,10 +98,10 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
             if read_attributes(body, _CONTROL_SIZE).get(TCA_KIND, b"").rstrip(b"\0") not in WITHOUT_FILTERS:
                 return False
         own = set()
-        for _, body in link.dump(RTM_GETADDR, bytes(_ADDRESS_SIZE)):
+        for _, body in link.dump(netlink.RTM_GETADDR, bytes(_ADDRESS_SIZE)):
             found = read_attributes(body, _ADDRESS_SIZE)
-            own.add(found.get(IFA_LOCAL) or found.get(IFA_ADDRESS))
-        for _, body in link.dump(RTM_GETROUTE, bytes(_ROUTE_SIZE)):
+            own.add(found.get(netlink.IFA_LOCAL) or found.get(netlink.IFA_ADDRESS))
+        for _, body in link.dump(netlink.RTM_GETROUTE, bytes(_ROUTE_SIZE)):
             if not _is_plain_route(body, own, tables) or (excluded and _is_default(body, excluded)):
                 return False
     if not sure:
@@ -117,7 +115,7 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
 
 def _is_default(body: bytes, devices: Collection[str]) -> bool:
     """Whether a route to most of all addresses leads through one of these devices, or is a multipath route."""
-    device = read_attributes(body, _ROUTE_SIZE).get(RTA_OIF)
+    device = read_attributes(body, _ROUTE_SIZE).get(netlink.RTA_OIF)
     return body[1] < SHORT_PREFIX and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
 
 
@@ -125,13 +123,13 @@ def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collecti
     """Whether a route leads elsewhere, or to an address of this host."""
     family, length, _, _, table, _, _, kind, _ = unpack_from("=BBBBBBBBI", body)
     found = read_attributes(body, _ROUTE_SIZE)
-    to_loopback = found.get(RTA_OIF) == pack("=I", LOOPBACK_INDEX)
-    if not (kind == RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or RTA_MULTIPATH in found))):
+    to_loopback = found.get(netlink.RTA_OIF) == pack("=I", LOOPBACK_INDEX)
+    if not (kind == netlink.RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or RTA_MULTIPATH in found))):
         return True
     destination = found.get(RTA_DST, b"")
     first, shortest = _LOOPBACK.get(family, (b"", 0))
     return (
         (destination in own and length == _BITS.get(family))
         or (bool(first) and destination.startswith(first) and length >= shortest)
-        or unpack_from("=I", found.get(RTA_TABLE) or pack("=I", table))[0] in tables
+        or unpack_from("=I", found.get(netlink.RTA_TABLE) or pack("=I", table))[0] in tables
     )

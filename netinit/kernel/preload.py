@@ -12,7 +12,7 @@ import sys
 
 ROOMS = ("base", "options", "rules", "simulate", "kernel", "backends", "pods")
 # Imported inside functions; a test compares this list with the code.
-LAZY = ("bisect", "ctypes", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
+LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
 NOT_PRELOADED = ("netinit.backends.iptc_tables",)  # needs python-iptables, which only its own child can load
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others: for a directory on the path, and for the last one
 

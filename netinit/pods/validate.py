@@ -20,6 +20,7 @@ from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
 from netinit.kernel.sockets import original_destination
+from netinit.kernel.switch_user import become
 from netinit.options import CLASSIC, Options
 from netinit.options.kinds import ALL
 
@@ -191,9 +192,7 @@ def _connect(probe: Proof, token: bytes, deadline: float) -> int:
     """In the child: switch to the user and send the token; return 0 or the errno."""
     try:
         if probe.uid != os.geteuid():
-            os.setgroups([])
-            os.setresgid(probe.uid, probe.uid, probe.uid)
-            os.setresuid(probe.uid, probe.uid, probe.uid)
+            become(probe.uid, probe.uid)
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if probe.destination[0] == IPV6.passthrough_address:  # otherwise the kernel picks ::6, which is excluded, as source

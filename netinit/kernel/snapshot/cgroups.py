@@ -13,6 +13,7 @@ from __future__ import annotations
 import posix
 
 from netinit.base.snapshot import AttachedProgram, Unknown
+from netinit.kernel.processes import list_processes, namespace_of
 from netinit.kernel.snapshot import bpf
 
 __all__ = ["of_folder", "of_processes", "read", "remember"]
@@ -60,11 +61,11 @@ def of_processes(namespace: tuple[int, int]) -> Found:
 
     A process that has only entered it, as this one may have, does not count: its cgroup is not the pod's.
     """
-    is_own = _namespace_of("self") == namespace
-    entered = is_own and _namespace_of(str(posix.getppid())) not in (None, namespace)
+    is_own = namespace_of("self") == namespace
+    entered = is_own and namespace_of(posix.getppid()) not in (None, namespace)
     paths: dict[str, None] = {}
-    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit()]:
-        if not (entered and int(pid) == posix.getpid()) and _namespace_of(pid) == namespace:
+    for pid in list_processes():
+        if not (entered and pid == posix.getpid()) and namespace_of(pid) == namespace:
             path = _cgroup_of(pid, namespace)
             if path:
                 paths[path] = None
@@ -108,15 +109,7 @@ def _forbidden(reason: str) -> Unknown:
     return Unknown(place=PLACE, reason=reason, is_forbidden=True)
 
 
-def _namespace_of(process: str) -> tuple[int, int] | None:
-    try:
-        status = posix.stat(f"/proc/{process}/ns/net")
-    except OSError:  # it has ended, or this process may not know
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _cgroup_of(pid: str, namespace: tuple[int, int]) -> str:
+def _cgroup_of(pid: int, namespace: tuple[int, int]) -> str:
     """Return a process's cgroup of version 2, if the process is still in the namespace; else an empty text.
 
     A kernel thread's or a reused process id's file is not read: all is looked up from one open folder of the process.

@@ -14,7 +14,7 @@ from netinit.base.netlink_attributes import (
     write_attribute,
 )
 from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
-from netinit.kernel import netlink
+from netinit.kernel import netlink, nf_tables
 from netinit.kernel.detect import WITHOUT_NF_TABLES
 from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
 
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
     Read = TypeVar("Read")
 
-_SUBSYSTEM = 10 << 8
-GETTABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM, GETOBJ, GETFLOWTABLE = [
-    _SUBSYSTEM | message for message in (1, 4, 7, 10, 13, 19, 23)
-]
-MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
-MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as many as are read of a listing
 TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSUPP of kernels without flow tables or objects
 
 
@@ -64,22 +58,22 @@ class _Dump:
         self._unknown = unknown
         self._family = family
         self._only = only
-        self._element_bytes = MOST_ELEMENT_BYTES
+        self._element_bytes = nf_tables.MOST_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
         """The fields of a Snapshot."""
-        tables = self._read(GETTABLE, "table", _read_table)
+        tables = self._read(netlink.NFT_MSG_GETTABLE, "table", _read_table)
         if not tables:
             return {}
-        sets = self._read(GETSET, "set", _read_set)
+        sets = self._read(nf_tables.NFT_MSG_GETSET, "set", _read_set)
         return {
             "tables": tables,
-            "chains": self._read(GETCHAIN, "chain", _read_chain),
-            "rules": sum([self._read(GETRULE, "rule", _read_rule, table=table) for table in self._only or ("",)], ()),
+            "chains": self._read(netlink.NFT_MSG_GETCHAIN, "chain", _read_chain),
+            "rules": sum([self._read(netlink.NFT_MSG_GETRULE, "rule", _read_rule, table=table) for table in self._only or ("",)], ()),
             "sets": tuple([self._fill(one) for one in sets if not self._only or one.table in self._only]),
             "objects": (
-                *self._read(GETOBJ, "object", _read_object, optional=True),
-                *self._read(GETFLOWTABLE, "flow table", _read_flowtable, optional=True),
+                *self._read(nf_tables.NFT_MSG_GETOBJ, "object", _read_object, optional=True),
+                *self._read(nf_tables.NFT_MSG_GETFLOWTABLE, "flow table", _read_flowtable, optional=True),
             ),
         }
 
@@ -90,7 +84,7 @@ class _Dump:
         if table:
             body += write_attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
         try:
-            messages = self._link.dump(kind, body, MOST_BYTES)
+            messages = self._link.dump(kind, body, nf_tables.MOST_BYTES)
         except OSError as error:
             if not optional or error.errno not in NOT_SUPPORTED:
                 raise
@@ -111,7 +105,7 @@ class _Dump:
         place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
         try:
             # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
-            messages = netlink.dump(NETLINK_NETFILTER, GETSETELEM, body, self._element_bytes)
+            messages = netlink.dump(NETLINK_NETFILTER, nf_tables.NFT_MSG_GETSETELEM, body, self._element_bytes)
         except OSError as error:
             if error.errno not in TOO_BIG:
                 raise

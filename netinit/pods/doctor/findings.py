@@ -51,7 +51,7 @@ def remedy_for_privileges() -> str:
 def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
     """Yield missing privileges. Only legacy iptables needs NET_RAW, so it matters if a backend is `lacking`."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
-        who = "root, but without NET_ADMIN" if detect.is_root() else f"uid {os.geteuid()} without NET_ADMIN"
+        who = "root, but without NET_ADMIN" if os.geteuid() == 0 else f"uid {os.geteuid()} without NET_ADMIN"
         yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_NET_RAW):
         severity = WARNING if lacking else NOTE
