@@ -1,4 +1,4 @@
-"""Known error messages of iptables, nft, ipset, libiptc and the kernel: cause and remedy. Loaded only after a failure.
+"""Messages of iptables, nft, ipset, libiptc and the kernel: cause and remedy. Loaded only after a failure.
 
 The programs run in the C locale, so messages are those of their sources and of strerror(3).
 """
@@ -69,18 +69,18 @@ _OF_FAMILIES = ("fib", "reject")  # their modules are named nft_NAME_FAMILY
 
 
 def cause_of(program: str, said: str) -> str:
-    """Return the cause of a program's message; REFUSED if the message is unknown: the kernel rejected the rules."""
+    """Return the cause of a program's message; REFUSED if it is unknown."""
     return next((cause for cause, words in CAUSES[program] if any(one in said for one in words)), REFUSED)
 
 
 def lacking(said: str) -> tuple[str, ...]:
-    """Return the modules of extensions that libxtables did not find in the kernel, from its warnings."""
+    """Return the modules of extensions that libxtables, by its warnings, did not find in the kernel."""
     names = [part.split()[0] for part in said.split(_EXTENSION)[1:] if _MISSING in part]
     return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in names]))
 
 
 def condense(said: str) -> str:
-    """Return the message without these warnings, reduced to the first failed line; unchanged if nothing would be left."""
+    """Return the message without these warnings and reduced to the first failed line, if anything is left."""
     first, *warnings = said.split(f"Warning: {_EXTENSION}")
     words = " ".join([first, *[part.partition(_MISSING)[2] for part in warnings]]).split()
     head, *failed = " ".join(words).split(" line ")
@@ -101,19 +101,16 @@ def _modules_of_iptables(said: str, modules: str) -> str:
 
 
 def explain_other_route(step: str, family: int, table: int) -> ApplyError:
-    """Return the error for a default route that the kernel refused because the table has another one.
-
-    Marked packets would take the other route.
-    """
+    """Return the error for a table that has another default route, which marked packets would take."""
     other = "" if table == AMBIENT_TABLE else f", or choose another with {Interception.flag('tproxy_table').label}"
     version = 4 if family == IPV4.number else 6
     return ApplyError(f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}")
 
 
 def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
-    """Return the error for a failed iptables-restore or -save from its output; `message` starts it. `modules`: a key of MODULES.
+    """Return the error for the output of a failed iptables-restore or -save; `message` starts it.
 
-    `locked`: its exit status says that the lock could not be acquired. `privileged`: this process has NET_ADMIN.
+    `modules`: a key of MODULES. `locked`: the lock could not be acquired. `privileged`: this process has NET_ADMIN.
     """
     cause = cause_of(IPTABLES, said)
     if locked:
@@ -132,8 +129,7 @@ def explain_iptables(said: str, message: str, modules: str, *, locked: bool, pri
 def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> NetinitError:
     """Return the error for an errno of nf_tables; `message` starts it.
 
-    `asked`: what was refused, an expression's name or a chain's type. `old_kernel`: says that the kernel is too old, else
-    empty.
+    `asked`: the refused expression's name or chain's type. `old_kernel`: says that the kernel is too old, or is empty.
     """
     cause = NUMBERS_OF_NF_TABLES.get(number, REFUSED)
     if cause == BUSY:
@@ -154,8 +150,7 @@ def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> Netin
 def explain_number(number: int, message: str, *, opening: bool, modules: str, said: str = "") -> NetinitError:
     """Return the error for an errno of libiptc; `message` starts it.
 
-    `opening`: a table was being opened, for which the node may have to load `modules`. `said`: what libxtables printed
-    meanwhile.
+    `opening`: a table was being opened, for which the node may have to load `modules`. `said`: what libxtables printed.
     """
     cause = NUMBERS.get(number, REFUSED)
     if cause == BUSY:
@@ -170,7 +165,7 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str, sa
 
 
 def explain_owners(script: str) -> str:
-    """Return a hint about users and groups in refused rules that this user namespace does not map; else empty.
+    """Return a hint about users and groups in refused rules that this user namespace does not map, or "".
 
     The kernel accepts a rule only if both ends of its range are mapped (xt_owner).
     """

@@ -76,7 +76,7 @@ class Tables:
         self._names, self._numbers = _read_protocols()
 
     def execute(self, script: str) -> None:
-        """Run restore input, one commit for each table. ApplyError names the line; earlier tables are changed then."""
+        """Run restore input, one commit for each table. Raises ApplyError with the line; earlier tables are changed then."""
         handle: Any = None
         table = ""
         for number, line in enumerate(script.splitlines(), 1):
@@ -250,7 +250,7 @@ class Tables:
         return self._checked(rule.rule, text, handle, where)
 
     def _checked(self, entry: Any, text: str, handle: Any, where: str) -> Any:
-        """Return the entry after checking that it lists as the requested rule: python-iptables loses what some extensions need."""
+        """Return the entry if it lists as the requested rule: python-iptables loses what some extensions need."""
         pointer = ctypes.cast(entry, ctypes.POINTER(self._entry_type))
         made = self._spell(pointer, handle)
         if made != text and normalise(made, self._family) != normalise(text, self._family):
@@ -292,13 +292,13 @@ class Tables:
 
 
 def _finish(extension: Any) -> None:
-    """Let a match or target validate its options before another one of its kind overwrites the shared state."""
+    """Let an extension validate its options before another one overwrites the shared state."""
     if extension is not None:
         extension._final_check()  # noqa: SLF001 - the public one reads every option back and sets it again
 
 
 def _split_options(words: list[Word]) -> Iterator[tuple[bool, str, list[str]]]:
-    """Yield the options of a rule with their values and whether `!` precedes them."""
+    """Yield a rule's options: whether `!` precedes them, name, values."""
     at = 0
     while at < len(words):
         negated = words[at].text == "!" and not words[at].quoted
@@ -343,7 +343,7 @@ def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
 
 
 def _protocol_number(text: str) -> int:
-    """Return a protocol's number from its name in /etc/protocols, or from a number."""
+    """Return a protocol's number from its name or number."""
     search = ip4tc._libc.getprotobyname  # noqa: SLF001
     search.restype = ctypes.POINTER(_Protocol)
     found = search(text.encode())
@@ -353,7 +353,7 @@ def _protocol_number(text: str) -> int:
 
 
 def _protocol_name(number: int) -> str:
-    """Return a protocol's name in /etc/protocols, if it has one."""
+    """Return a protocol's name, empty if it has none."""
     search = ip4tc._libc.getprotobynumber  # noqa: SLF001
     search.restype = ctypes.POINTER(_Protocol)
     found = search(number)

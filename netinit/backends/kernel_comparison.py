@@ -1,7 +1,7 @@
-"""Compare the kernel's iptables rules with a plan by netlink or getsockopt(2), without starting a program.
+"""Compare the kernel's iptables rules with a plan without starting a program.
 
-Most restarts of an init container have nothing to do: then the bytes equal those that the programs make from the plan. If
-they differ, because of another release or a modification, the rules are decoded and compared one by one.
+At most restarts nothing is to be done: the bytes equal those that the programs make from the plan. If they differ, the
+rules are decoded and compared one by one.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class HeldFamily(Record):
         return made
 
     def decode(self) -> Listing:
-        """Decode the tables to iptables syntax. Raises ParseError if the kernel's bytes are not understood."""
+        """Decode the tables to iptables syntax. Raises ParseError."""
         raise NotImplementedError
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
-        """Whether the rules are exactly the plan's, byte for byte as iptables programs them."""
+        """Whether the rules are the plan's, byte for byte as iptables programs them."""
         raise NotImplementedError
 
     @property
@@ -153,10 +153,7 @@ if TYPE_CHECKING:
 
 
 def read_nft(families: tuple[Family, ...]) -> Held:
-    """Read the rules of iptables-nft, chains and rules from one generation of nf_tables.
-
-    Raises OSError; ParseError if there are too many.
-    """
+    """Read the rules of iptables-nft from one generation of nf_tables. Raises OSError; ParseError if there are too many."""
     def read() -> Held:
         chains = netlink.list_nft_chains()
         return tuple([_read_family(family, chains) for family in families])
@@ -186,7 +183,7 @@ def _check_size(family: Family, rules: int) -> None:
 
 
 def _too_large(error: OSError) -> OSError | ParseError:
-    """Return the error of a dump; if there were too many bytes, one with a remedy."""
+    """Return a dump's error, with a remedy if there were too many bytes."""
     return (
         ParseError(f"the rules are more than {netlink.MOST_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
     )
@@ -195,8 +192,7 @@ def _too_large(error: OSError) -> OSError | ParseError:
 def read_legacy(families: tuple[Family, ...]) -> Held:
     """Read the rules of legacy iptables. Raises OSError; ParseError if there are too many or one is not understood.
 
-    Reading a table creates it, so only existing tables are read; all if the kernel does not list their names to this
-    user.
+    Reading a table creates it, so only existing ones are read; all if the kernel does not list their names to this user.
     """
     found = []
     for family in families:

@@ -1,4 +1,4 @@
-"""The chains of a plan as nf_tables has them once they are programmed: how often each is used, and where it is hooked in."""
+"""The chains of a plan as nf_tables holds them once they are programmed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def of_iptables(written: dict[Family, Written]) -> dict[Place, KnownChain]:
-    """Those of iptables-nft."""
+    """Return the chains of iptables-nft."""
     known = {}
     for family, tables in written.items():
         for table, chains in tables.items():
@@ -31,7 +31,7 @@ def of_iptables(written: dict[Family, Written]) -> dict[Place, KnownChain]:
 
 
 def of_own_tables(tables: dict[str, nft.Steps]) -> dict[Place, KnownChain]:
-    """Those of nft tables of our own."""
+    """Return the chains of our nft tables."""
     known = {}
     for table, chains in tables.items():
         targets = [step.target for _, steps in chains.values() for step in steps]
@@ -43,7 +43,7 @@ def of_own_tables(tables: dict[str, nft.Steps]) -> dict[Place, KnownChain]:
 
 
 def _count(rules: dict[str, int], jumps: Iterable[str]) -> dict[str, int]:
-    """Rules in each chain and jumps to it."""
+    """Add the jumps to each chain to the number of its rules."""
     for name in jumps:
         rules[name] += 1
     return rules

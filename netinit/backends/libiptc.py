@@ -1,10 +1,9 @@
-"""The backend without external programs: python-iptables in child processes, for legacy iptables.
+"""The backend without programs: python-iptables in child processes, for legacy iptables.
 
-libiptc and libxtables keep one address family in global variables, and importing them takes tens of milliseconds, so each
-family gets a forked child, both at the same time. A crash in the libraries is an error of its family only. The children
-call libiptc directly: python-iptables' own classes open every table to find a chain (which registers it in the kernel),
-write IPv6 interface masks with one bit per letter, and read foreign rules with the size of this host's extension instead
-of the rule's own.
+libiptc and libxtables keep one address family in global variables, so each family has a child, whose crash is an error of
+that family only. The children call libiptc directly: python-iptables' own classes open every table to find a chain (which
+creates it), write IPv6 interface masks with one bit per letter, and read foreign rules with the size of this host's
+extension.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ class LibiptcBackend(XtablesBackend):
             raise explain_number(error.errno or 0, said, opening=True, modules="ip_tables") from None
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commit each family's input. Raises LockedError if another process holds iptables-legacy's lock, which libiptc ignores.
+        """Commit each family's input. Raises LockedError if iptables-legacy's lock, which libiptc ignores, is held.
 
-        BackendUnavailableError for NFLOG: creating such a rule crashes python-iptables.
+        BackendUnavailableError for NFLOG: such a rule crashes python-iptables.
         """
         if any("-j NFLOG " in script for script in scripts.values()):
             raise BackendUnavailableError("python-iptables cannot make NFLOG rules: leave --log-group out, or use another backend")
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
 
 
 def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
-    """Return each job's result or NetinitError, from a child of its own; all run at the same time."""
+    """Return each job's result or NetinitError; each runs in a child, all at once."""
 
     def serve(family: Family, job: Callable[[Tables], Any], answer: children.Answer) -> Any:
         warnings.simplefilter("ignore")  # a user of netinit can do nothing about python-iptables' warnings
@@ -94,7 +93,7 @@ def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
 
 
 def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
-    """Load the libraries for one family. BackendUnavailableError says what is missing or incompatible."""
+    """Load the libraries for one family. Raises BackendUnavailableError that says what is missing or incompatible."""
     try:
         _find_packages()
         _shorten_import()
@@ -115,10 +114,10 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
 
 
 def _checked(tables: Tables) -> Tables:
-    """Return the tables; raise BackendUnavailableError if python-iptables finds an extension's first option but not the second.
+    """Return the tables; raise BackendUnavailableError if python-iptables misreads this libxtables.
 
-    Releases of libxtables with different sizes of an option's record share the name libxtables.so.12. Without both
-    capabilities the library cannot query extensions, and prints that; opening the first table reports what is missing.
+    Releases with option records of different sizes share the name libxtables.so.12; then an extension's second option is
+    not found. Without both capabilities extensions cannot be queried; opening a table reports that.
     """
     if not (detect.has_capability(detect.CAP_NET_ADMIN) and detect.has_capability(detect.CAP_NET_RAW)):
         return tables
@@ -129,7 +128,7 @@ def _checked(tables: Tables) -> Tables:
 
 
 def _find_packages() -> None:
-    """Make installed packages importable, even if the interpreter was started with -S."""
+    """Make installed packages importable if the interpreter was started with -S."""
     if "site" not in sys.modules:
         import site
 
@@ -137,7 +136,7 @@ def _find_packages() -> None:
 
 
 def _shorten_import() -> None:
-    """Save two thirds of python-iptables' import time: setuptools, gcc and ld, which search for its own library."""
+    """Save two thirds of python-iptables' import time: it runs setuptools, gcc and ld to find its own library."""
     for name in set(os.environ) - {name.decode() for name in run.PASSED_ON}:
         del os.environ[name]  # XTABLES_LIBDIR and the like choose which libraries are loaded; other variables are not passed on
     try:
@@ -154,8 +153,8 @@ def _shorten_import() -> None:
 def _find_without_programs() -> str:
     """Keep python-iptables from running ldconfig a dozen times; return the directory of extensions.
 
-    ldconfig takes as long as everything else, and other processes could trace it (netinit.kernel.run). The loader finds
-    the libraries by name; extensions are next to libxtables. Raises OSError if one of them is not installed.
+    ldconfig takes as long as everything else, and could be traced by others (netinit.kernel.memfd_exec). Raises OSError if
+    a library is missing.
     """
     import ctypes.util  # imports what starts programs
 

@@ -1,7 +1,4 @@
-"""Listings beside a plan, in the dialect of iptables, and the input that leads from one to the other.
-
-Loaded only where something is listed: most pods' first run finds nothing.
-"""
+"""Compare listed rules with a plan, in iptables' syntax, and write the input that changes them. Not loaded on a first run."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class FamilyState(Record):
-    """One family of a plan beside what is live."""
+    """One family: the plan and the live rules."""
 
     family: Family
     written: Written
@@ -44,7 +41,7 @@ class FamilyState(Record):
 
 
 class XtablesComparison(Comparison):
-    """The listings beside the plan as written, family by family. `written` is the plan where it is written differently."""
+    """The listings compared with the plan by family. `written`: the plan to write, if another."""
 
     def __init__(
         self, plan: Plan, state: State, listings: dict[Family, Listing], *, comments: bool, written: Plan | None = None
@@ -71,7 +68,7 @@ class XtablesComparison(Comparison):
         return self.count_chains() if self.is_first or not self.differences else None
 
     def count_chains(self) -> dict[Place, KnownChain]:
-        """The plan's chains once the rules are as planned."""
+        """Return the plan's chains as nf_tables holds them afterwards."""
         from netinit.backends.known_chains import of_iptables
 
         return of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
@@ -115,7 +112,7 @@ class XtablesComparison(Comparison):
 
 
 def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:
-    """Whether rules of ours are listed, and whether foreign ones are."""
+    """Return whether rules of ours, and whether foreign ones, are listed."""
     by_family = _pair(EMPTY_PLAN, listings, comments=False)
     return (
         any(one.owned or any(holds_ours(table) for table in one.listing.values()) for one in by_family),
@@ -126,7 +123,7 @@ def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:
 def write_return(
     now: XtablesComparison, before: XtablesComparison, families: tuple[Family, ...]
 ) -> tuple[dict[Family, str], list[str]]:
-    """What brings these families from what they are now to what they were, and the places of rules that are lost."""
+    """Return the input that restores these families from `now` to `before`, and the places of rules that are lost."""
     olds = {one.family: one for one in before.by_family}
     scripts = {}
     lost: list[str] = []

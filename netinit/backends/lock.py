@@ -1,7 +1,6 @@
-"""The lock of iptables-legacy, shared by all programs on a file system; a run holds it from before its first commit.
+"""The lock of iptables-legacy, which a run holds from before its first change until its end.
 
-The run acquires it before any change and keeps it until everything is done or rolled back; its own programs get another
-lock file, since flock(2) would block them too.
+Its own programs get another lock file, since flock(2) would block them too.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ NO_LOCK = "/dev/null"  # as a lock file it disables locking
 class XtablesLock(Lock):
     """The lock as a reentrant context manager; the outermost exit releases it.
 
-    Does nothing if no lock file is possible (a read-only root) or if it is not for this namespace (the host's files).
-    Raises BackendUnavailableError if the path is no suitable file, LockedError with the holders after `nanoseconds`.
+    Does nothing if a lock file is impossible (a read-only root) or not for this namespace (the host's files). Raises
+    BackendUnavailableError for an unsuitable file, LockedError with the holders after `nanoseconds`.
     """
 
     def __init__(self, backend: str, nanoseconds: int, *, own_files: bool) -> None:

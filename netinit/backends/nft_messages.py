@@ -1,7 +1,4 @@
-"""Encode a plan's tables as nf_tables messages, in nft's order and with its attributes.
-
-Each message has a place, with which the kernel's errors are reported: see `Part`.
-"""
+"""Encode a plan's tables as nf_tables messages, in nft's order and with its attributes; see `Part`."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def delete_tables(names: Iterable[str]) -> Iterator[Part]:
 
 
 def write_tables(tables: dict[str, Steps], *, comments: bool) -> Iterator[Part]:
-    """Yield new tables with their chains, then the rules, each after the sets that it uses."""
+    """Yield new tables with their chains, then the rules, each after its sets."""
     for table, chains in tables.items():
         named = attribute(netlink.NFTA_TABLE_NAME, name(table))
         yield (

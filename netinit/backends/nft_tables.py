@@ -1,7 +1,6 @@
-"""Our existing nft tables: compare them with the plan, save and restore them, list them, and explain the kernel's errors.
+"""Our existing nft tables: compare, save, restore and list them, and explain the kernel's errors.
 
-Loaded only if such tables exist or something failed: most pods' first run finds none. Tables that cannot be read are
-reported and replaced as a whole.
+Not loaded on a successful first run. Tables that cannot be read are reported and replaced as a whole.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ OBJECTS = (
 
 
 def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> tuple[Difference, ...]:
-    """Return the differences between tables and plan; a table that cannot be read is one. Raises BackendUnavailableError."""
+    """Return the differences between tables and plan. Raises BackendUnavailableError."""
     if _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
         return ()
     snapshot, unread = _read_snapshot(tables)
@@ -69,7 +68,7 @@ def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], c
 
 
 def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
-    """Whether the chains are the plan's, each with the right hook, and no policy drops."""
+    """Whether the chains are the plan's, with their hooks, and no policy drops."""
     return all(one.accepts for one in chains) and of_own_tables(steps) == {
         (one.family, one.table, one.name): KnownChain(uses=one.uses, hook=one.hook, kind=one.kind, priority=one.priority)
         for one in chains
@@ -77,7 +76,7 @@ def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
 
 
 def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
-    """Whether the tables contain exactly the plan's rules, byte for byte as this backend or a release of nft programs them."""
+    """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft writes them."""
     try:
         dump = dump_tables(INET, tables, whole=False)
     except OSError:  # the next read reports it
@@ -118,7 +117,7 @@ def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTab
 
 
 def _split(elements: bytes) -> Iterator[bytes]:
-    """Yield the elements of a list, each with its header."""
+    """Yield a list's elements with their headers."""
     at = 0
     while at + netlink.NLA_HEADER <= len(elements):
         length = max(netlink.NLA_HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
@@ -127,7 +126,7 @@ def _split(elements: bytes) -> Iterator[bytes]:
 
 
 def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
-    """Return the decoded tables, and why they could not be read. Raises BackendUnavailableError."""
+    """Return the decoded tables, and why they could not be read."""
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.snapshot import nf_tables_dump
 
@@ -142,7 +141,7 @@ def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
 
 
 def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> tuple[Difference, ...]:
-    """Return differences for tables that cannot be read, so that they are replaced."""
+    """Return differences that replace tables that cannot be read."""
     rule = f"the whole table, which cannot be read safely: {unread}"
     found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in tables]
     return (*found, *miss_all([name for name in steps if name not in tables]))
@@ -174,7 +173,7 @@ def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
-    """Dump the tables with everything in them, or say why that failed; the change continues in either case."""
+    """Dump the tables with everything in them, or return why that failed."""
     try:
         return dump_tables(INET, tables, whole=True), ""
     except OSError as error:
@@ -219,7 +218,7 @@ def _handles(tables: Collection[bytes]) -> dict[bytes, bytes | None]:
 
 
 def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
-    """Return the error of a refused transaction, naming the refused rule; nothing was changed."""
+    """Return the error of a refused transaction, naming the rule."""
     place, asked = "the transaction", ""
     if refusal.message >= 0:
         (_, _, attributes), (table, chain, number, step) = parts[refusal.message]
@@ -247,7 +246,7 @@ def _explain(number: int, message: str, asked: str) -> NetinitError:
 
 
 def _expression_at(attributes: bytes, offset: int) -> str:
-    """Return the name of the expression at this offset of a rule; empty if there is none."""
+    """Return the name of the expression at an offset of a rule, or ""."""
     if not 0 <= offset <= len(attributes) - netlink.NLA_HEADER:
         return ""
     length = unpack_from("=H", attributes, offset)[0]

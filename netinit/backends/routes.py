@@ -1,7 +1,7 @@
 """Policy rules, routes and the loopback address that TPROXY and IPv6 need in addition to rules.
 
-Objects created here have a protocol number of our own (like those of routing daemons in /etc/iproute2/rt_protos), so they
-are recognised whatever options created them. Those of Istio have protocol `boot` and are recognised by their values.
+Ours have a protocol number of our own (as routing daemons have, /etc/iproute2/rt_protos). Istio's have protocol `boot` and
+are recognised by their values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RouteChange(Record):
 
 
 class Made(Record):
-    """The result of a step: whether it changed anything, and messages for the operator."""
+    """A step's result: whether it changed anything, and a warning."""
 
     changed: bool
     warning: str = ""
@@ -51,9 +51,8 @@ def steps_towards(
 ) -> tuple[RouteChange, ...]:
     """Return the steps that add what the plan needs and delete what is ours but not in the plan.
 
-    An identical route, rule or address that already exists and is foreign is reused and left in place. `hints` is the
-    plan whose marks identify Istio's objects, if that is not `plan`. The address comes last, because attributes that
-    another program gave it cannot be restored.
+    An identical foreign object is reused and left in place. `hints`: the plan whose marks identify Istio's objects, if
+    another. The address is deleted last: attributes that another program gave it cannot be restored.
     """
     wanted: list[Thing] = [_rule(rule) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
@@ -75,7 +74,7 @@ def make(steps: tuple[RouteChange, ...]) -> tuple[str, ...]:
 def make_one(step: RouteChange, link: ModuleType = netlink) -> Made:
     """Apply a change; return a warning if it failed but is not needed everywhere.
 
-    Raises ApplyError with the object that the kernel refused, BackendUnavailableError if a privilege is missing.
+    Raises ApplyError with the refused object, BusyError, BackendUnavailableError if a privilege is missing.
     """
     try:
         _make(step, link)
@@ -97,7 +96,7 @@ def make_one(step: RouteChange, link: ModuleType = netlink) -> Made:
 
 
 def undo(step: RouteChange, made: Made, link: ModuleType = netlink) -> None:
-    """Undo a change; an object that is already deleted or already exists is fine. Raises ApplyError."""
+    """Undo a change, unless that is done already. Raises ApplyError."""
     if not made.changed:
         return
     try:
@@ -138,7 +137,7 @@ def _rule(rule: IpRule) -> PolicyRule:
 
 
 def _effect(thing: Thing) -> tuple[object, ...]:
-    """Return what the object does, which is equal for two that differ in protocol number or priority only."""
+    """Return what the object does, equal for two that differ in protocol number or priority only."""
     if isinstance(thing, PolicyRule):
         return thing.family, thing.mark, thing.mask, thing.table, thing.plain
     return (thing.family, thing.table) if isinstance(thing, LocalRoute) else (thing,)

@@ -1,4 +1,4 @@
-"""List the address sets of a namespace (ipset(8)), without their elements (linux/netfilter/ipset/ip_set.h)."""
+"""List address sets (ipset(8)) without their elements: linux/netfilter/ipset/ip_set.h."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROTOCOLS = (7, 6)  # the first since Linux 4.20, which also reports ids
 
 
 class AddressSetHeader(Record):
-    """A set's name, number of elements, and the id that rules use; -1 if the kernel does not report it."""
+    """A set's name, number of elements and id, which rules use; -1 if the kernel does not report it."""
 
     name: str
     size: int
@@ -56,7 +56,7 @@ def _read(body: bytes) -> AddressSetHeader:
 
 
 def loaded_sets() -> tuple[AddressSetHeader, ...]:
-    """Return all sets; empty if the kernel has not loaded ipset (a query would load it) or does not answer."""
+    """Return all sets; empty if ipset is not loaded (a query would load it) or does not answer."""
     try:
         return list_address_sets() if detect.has_address_sets() else ()
     except OSError:
@@ -64,7 +64,7 @@ def loaded_sets() -> tuple[AddressSetHeader, ...]:
 
 
 def owned_sets() -> dict[str, int]:
-    """Return our sets with the number of their elements. A name with characters that we do not use is foreign."""
+    """Return our sets with their sizes. A name with characters that netinit does not use is foreign."""
     return {one.name: one.size for one in loaded_sets() if one.name.startswith(OWNED) and _is_plain(one.name)}
 
 

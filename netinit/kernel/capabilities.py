@@ -1,4 +1,4 @@
-"""Capabilities (capabilities(7)): read those of this process, and drop them for good before foreign data is read."""
+"""Drop capabilities (capabilities(7)) of this process for good, before it reads foreign data."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _PR_SET_DUMPABLE = 4
 
 
 def may_gain() -> bool:
-    """Whether exec may give this process more privileges; False with allowPrivilegeEscalation: false."""
+    """Whether exec may give more privileges; False with allowPrivilegeEscalation: false."""
     return "NoNewPrivs:\t1" not in read_text("/proc/self/status")
 
 
 def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> None:
-    """Limit this process and its programs to NET_ADMIN, NET_RAW and the capabilities in `keep`, as far as it has them.
+    """Limit this process and its programs for good to NET_ADMIN, NET_RAW and those in `keep`, as far as it has them.
 
-    Permanent: a program started by root or with set-user-ID gets no more either. Without CAP_SETPCAP root cannot limit
-    the programs it starts; this process's own capabilities are dropped all the same.
+    Without CAP_SETPCAP a program started by root gets all capabilities back; this process does not. Raises OSError.
     """
     from netinit.kernel import libc
 
@@ -45,12 +44,12 @@ def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> 
 
 
 def give_up() -> None:
-    """Drop every capability of this process and its programs, for good."""
+    """Drop every capability of this process and its programs for good."""
     confine(wanted=())
 
 
 def hide() -> None:
-    """Forbid tracing this process and reading its descriptors without privileges over the whole machine (PR_SET_DUMPABLE)."""
+    """Forbid unprivileged processes to trace this one or read its descriptors (PR_SET_DUMPABLE of prctl(2))."""
     from netinit.kernel import libc
 
     libc.function("prctl")(_PR_SET_DUMPABLE, 0, 0, 0, 0)

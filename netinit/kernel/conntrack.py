@@ -1,8 +1,7 @@
-"""Read connection tracking live: entries and events, and where connections were redirected.
+"""Read connection tracking: entries, events and translated destinations (linux/netfilter/nfnetlink_conntrack.h).
 
-The kernel reports each new connection (linux/netfilter/nfnetlink_conntrack.h) with two tuples: of its first packet, and
-of the expected replies. If the second is not the mirror image of the first, it shows the translated destination. This
-needs neither a socket nor a listener.
+An entry has two tuples: of the first packet and of the expected replies. If they are not mirror images, NAT has translated
+the connection.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ class Event:
 
     @property
     def translated(self) -> bool:
-        """Whether NAT has changed the destination: replies come from another address."""
+        """Whether NAT has changed the connection's destination."""
         protocol, source, source_port, destination, destination_port = self.original
         return self.reply != (protocol, destination, destination_port, source, source_port)
 
 
 class Watch:
-    """Receives events of this network namespace. Needs NET_ADMIN: OSError (EPERM) without it."""
+    """Events of this network namespace. Raises OSError: EPERM without NET_ADMIN."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
@@ -73,7 +72,7 @@ class Watch:
         self._socket.close()
 
     def read(self, seconds: float) -> Iterator[Event]:
-        """Yield the next events; none if none arrives within `seconds`."""
+        """Yield the next events; none if none arrives in `seconds`."""
         self._socket.settimeout(seconds)
         try:
             data = self._socket.recv(RECEIVE_SIZE)
@@ -85,9 +84,9 @@ class Watch:
 
 
 def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destination: tuple[bytes, int]) -> Event | None:
-    """Return the conntrack entry for a connection from source to destination (packed addresses, ports).
+    """Return the entry for a connection between two ends (packed address, port); None if the default zone has none.
 
-    None if there is none in the default zone. Raises OSError if the kernel does not answer.
+    Raises OSError if the kernel does not answer.
     """
     family = socket.AF_INET if len(source[0]) == 4 else socket.AF_INET6  # noqa: PLR2004 - bytes of IPv4
     kinds = (CTA_IP_V4_SRC, CTA_IP_V4_DST) if family == socket.AF_INET else (CTA_IP_V6_SRC, CTA_IP_V6_DST)
@@ -139,13 +138,12 @@ def forget(event: Event) -> None:
 
 
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
-    """Return the body of a request about an entry: its original tuple, and its zone if any."""
+    """Return the body of a request about an entry: its original tuple and zone."""
     handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, attributes[ORIGINAL])
     return handle + attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else handle
 
 
 def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:
-    """Decode one direction of a connection; None for a protocol without ports."""
     parts = read_attributes(data or b"", 0)
     ends, protocol = [read_attributes(parts.get(kind, b""), 0) for kind in (CTA_TUPLE_IP, CTA_TUPLE_PROTO)]
     kinds = ((CTA_IP_V4_SRC, CTA_IP_V6_SRC), (CTA_IP_V4_DST, CTA_IP_V6_DST))

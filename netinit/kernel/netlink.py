@@ -1,7 +1,7 @@
 """A small netlink client: addresses, policy rules and routes (rtnetlink(7)), nf_tables chains and address sets.
 
-An init container needs ten messages; pyroute2 has them all, but takes 140 ms to import, ten times as long as the whole
-job. Attributes and messages are those of linux/rtnetlink.h, fib_rules.h, netfilter/nf_tables.h and ipset/ip_set.h.
+pyroute2 takes 140 ms to import, ten times as long as an init container's whole job. Messages and attributes are those of
+linux/rtnetlink.h, fib_rules.h and netfilter/nf_tables.h.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 
 class InterfaceAddress(Record):
-    """An address of an interface: family (AF_INET or AF_INET6), text, prefix length, the interface's index and RT_SCOPE_*."""
+    """An address: family (AF_INET, AF_INET6), text, prefix length, the interface's index and RT_SCOPE_*."""
 
     family: int
     address: str
@@ -73,7 +73,7 @@ class InterfaceAddress(Record):
 
 
 class PolicyRule(Record):
-    """A policy rule (ip rule) that looks up `table` for packets with `mark`; `protocol` is its origin."""
+    """A policy rule (ip rule) that looks up `table` for packets with `mark`; `protocol` says who made it."""
 
     family: int
     priority: int
@@ -85,7 +85,7 @@ class PolicyRule(Record):
 
 
 class LocalRoute(Record):
-    """A default route in `table` that delivers every address to this host through the loopback device."""
+    """A default route in `table` that delivers every address to this host, through `lo`."""
 
     family: int
     table: int
@@ -96,7 +96,7 @@ class LocalRoute(Record):
 class NftChain(Record):
     """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
 
-    `uses`: the number of its rules and of jumps to it, which the kernel reports without listing rules.
+    `uses`: its rules and the jumps to it, which the kernel counts.
     """
 
     family: int
@@ -112,7 +112,7 @@ class NftChain(Record):
 
 
 class Netlink:
-    """A netlink socket of this network namespace; methods raise OSError with the kernel's errors."""
+    """A netlink socket of this network namespace; methods raise the kernel's errors as OSError."""
 
     def __init__(self, protocol: int) -> None:
         self._socket = socket(AF_NETLINK, SOCK_RAW, protocol)
@@ -131,10 +131,9 @@ class Netlink:
         self._socket.close()
 
     def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
-        """Return every object of a kind as (message type, payload); repeat if something changed meanwhile.
+        """Return every object of a kind as (message type, payload); repeat if something changed meanwhile (NLM_F_DUMP_INTR).
 
-        NLM_F_DUMP_INTR signals that parts may be missing. Raises OSError: EINTR if it keeps changing, EFBIG above `most`
-        bytes.
+        Raises OSError: EINTR if it keeps changing, EFBIG above `most` bytes.
         """
         for _ in range(DUMP_ATTEMPTS):
             self._interrupted = self._truncated = False
@@ -150,7 +149,7 @@ class Netlink:
         raise OSError(EINTR, posix.strerror(EINTR))
 
     def request(self, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
-        """Send a change or query and wait for the kernel's acknowledgement; return other messages as (message type, payload)."""
+        """Send a change or query and wait for its acknowledgement; return other messages as (message type, payload)."""
         self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
         self._truncated = False
         found = [*self._receive()]
@@ -163,7 +162,7 @@ class Netlink:
         self._socket.send(message(kind, flags, body, self._sequence))
 
     def _receive(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the messages of an answer up to its end; after a truncated one the next receive has a larger buffer."""
+        """Yield the messages of an answer; after a truncated one the next receive has a larger buffer."""
         while True:
             data, _, how, _ = self._socket.recvmsg(self._size)
             if how & MSG_TRUNC:
@@ -183,7 +182,7 @@ class Netlink:
 
 
 def list_addresses(link: Netlink | None = None) -> tuple[InterfaceAddress, ...]:
-    """Return all addresses of the namespace in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
+    """Return all addresses in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
     found = []
     request = RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)
     for kind, body in link.dump(*request) if link else dump(NETLINK_ROUTE, *request):
@@ -205,7 +204,7 @@ def change_loopback_address(address: str, *, add: bool) -> None:
 
 
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
-    """Return the policy rules of a family that match a firewall mark and look up a table."""
+    """Return a family's policy rules that match a firewall mark and look up a table."""
     found = []
     for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
         got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
@@ -226,9 +225,9 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
 
 
 def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
-    """Add a policy rule, or delete exactly this one.
+    """Add a policy rule, or delete it.
 
-    Priority 0: the kernel chooses it when adding, as for `ip rule add`, and any matches when deleting.
+    Priority 0: when adding the kernel chooses it, when deleting any matches.
     """
     body = _rule_header(rule.family, action=FR_ACT_TO_TBL)
     for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
@@ -240,7 +239,7 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 
 
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
-    """Return the default routes of a family that deliver to this host, in any table."""
+    """Return a family's default routes that deliver to this host, in any table."""
     found = []
     for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
         got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
@@ -262,7 +261,7 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
 
 
 def list_nft_chains() -> tuple[NftChain, ...]:
-    """Return all nf_tables chains in the namespace. Raises OSError without NET_ADMIN or without kernel support."""
+    """Return all nf_tables chains. Raises OSError without NET_ADMIN or nf_tables."""
     found = []
     for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
@@ -283,7 +282,7 @@ def list_nft_chains() -> tuple[NftChain, ...]:
 
 
 def list_dormant_tables() -> tuple[tuple[int, str], ...]:
-    """Return family and name of nf_tables tables with the dormant flag. Raises OSError as `list_nft_chains` does."""
+    """Return family and name of dormant nf_tables tables. Raises OSError without NET_ADMIN or nf_tables."""
     found = []
     for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETTABLE, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
@@ -293,14 +292,14 @@ def list_dormant_tables() -> tuple[tuple[int, str], ...]:
 
 
 def read_nft_generation() -> int:
-    """Return the generation id of nf_tables in the namespace, which differs after each change. Raises OSError."""
+    """Return the generation id of nf_tables, which differs after each change. Raises OSError."""
     with Netlink(NETLINK_NETFILTER) as link:
         ((_, body),) = link.request(NFT_MSG_GETGEN, 0, bytes(NETFILTER_SIZE))
     return big(read_attributes(body, NETFILTER_SIZE)[NFTA_GEN_ID])
 
 
 def read_unchanged(read: Callable[[], Result]) -> tuple[int, Result]:
-    """Return what `read` reads of nf_tables while nothing changes there, and its generation id.
+    """Return the generation of nf_tables and what `read` returns while it stays the same.
 
     Raises OSError: EINTR if nf_tables keeps changing.
     """
@@ -314,12 +313,12 @@ def read_unchanged(read: Callable[[], Result]) -> tuple[int, Result]:
 
 
 def list_nft_rules(family: int) -> list[bytes]:
-    """Return all rules of an nf_tables family: attributes after a header of four bytes, see nf_tables.h. Raises OSError."""
+    """Return all rules of an nf_tables family: four bytes of header, then attributes. Raises OSError."""
     return [body for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
 def dump(protocol: int, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
-    """Return every object of a kind, using a new socket: see Netlink.dump. Raises OSError."""
+    """Return every object of a kind through a new socket: see `Netlink.dump`. Raises OSError."""
     with Netlink(protocol) as link:
         return link.dump(kind, body, most)
 
@@ -330,12 +329,12 @@ def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
 
 
 def _rule_header(family: int, action: int = 0) -> bytes:
-    """Return a struct fib_rule_hdr: family, lengths of destination and source, tos, table, two reserved, action, flags."""
+    """Return a struct fib_rule_hdr."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, 0, 0, action, 0)
 
 
 def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
-    """Return a struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
+    """Return a struct rtmsg."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
 
 
@@ -364,7 +363,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
-    """Return the attributes of a message from an offset on, by type; the last of several with the same type."""
+    """Return the attributes from an offset on, by type; the last one if there are several of a type."""
     found = {}
     while offset + NLA_HEADER <= len(body):
         length, kind = unpack_from("=HH", body, offset)
@@ -376,12 +375,12 @@ def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
 
 
 def big(value: bytes | None) -> int:
-    """Decode a number in network byte order, as nf_tables has them; 0 if missing."""
+    """Decode a number in network byte order, as in nf_tables; 0 if missing."""
     return int.from_bytes(value or b"", "big")
 
 
 def native(value: bytes | None, default: int = 0) -> int:
-    """Decode an unsigned number in the machine's byte order, as rtnetlink has them."""
+    """Decode an unsigned number in the machine's byte order, as in rtnetlink."""
     return unpack_from("=I", value)[0] if value else default
 
 

@@ -1,4 +1,4 @@
-"""nf_tables over netlink (linux/netfilter/nf_tables.h): changes as one transaction, and dumps of tables."""
+"""Change nf_tables over netlink, each change one transaction, and dump tables (linux/netfilter/nf_tables.h)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, the
 
 
 class Refusal(Record):
-    """The kernel's error in a transaction: the index of the message, and the offset in its attributes, if known."""
+    """The kernel's error in a transaction: index of the message, and offset in its attributes if known."""
 
     number: int  # errno(3)
     message: int  # -1: the transaction itself
@@ -52,11 +52,7 @@ class Refusal(Record):
 
 
 class TableDump(Record):
-    """Tables as the kernel dumps them: the attributes of each object, in its order.
-
-    `others`: whether there are objects that no plan has (named sets and maps, counters, flow tables); if they were not
-    read, their lists are empty.
-    """
+    """Tables as the kernel dumps them: the attributes of each object, in its order."""
 
     tables: tuple[bytes, ...]
     rules: tuple[bytes, ...]
@@ -76,7 +72,7 @@ class NfTables(Netlink):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
 
     def commit(self, family: int, messages: Sequence[Message], *, check: bool = False) -> tuple[Refusal, ...]:
-        """Commit all changes to a family, or none; return the errors. With `check`, only validate them.
+        """Commit all changes to a family, or none; return the errors. `check`: only validate them.
 
         Raises OSError: EMSGSIZE if they are too large for the socket.
         """
@@ -100,7 +96,7 @@ class NfTables(Netlink):
         return tuple([one for one in answers if one.number])
 
     def _make_room(self, size: int) -> None:
-        """Enlarge the socket's send buffer: a transaction must be sent in one piece."""
+        """Enlarge the send buffer: a transaction is sent in one piece."""
         try:
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
         except PermissionError:  # in a pod's user namespace: limited to net.core.wmem_max
@@ -111,7 +107,7 @@ class NfTables(Netlink):
         return netlink.message(kind, netlink.NLM_F_REQUEST | flags, body, self._sequence)
 
     def _answers(self, first: int) -> list[Refusal]:
-        """Return the kernel's errors, available as soon as sending returns; `first` is the sequence number of the first message."""
+        """Return the kernel's errors, which arrive before sending returns; `first`: the first message's sequence number."""
         found: list[Refusal] = []
         while True:
             try:
@@ -122,7 +118,7 @@ class NfTables(Netlink):
 
 
 def _read_answer(body: bytes, first: int) -> Refusal:
-    """Read a struct nlmsgerr with the header of the failed message, and attributes."""
+    """Read a struct nlmsgerr, the failed message's header and attributes."""
     sequence = unpack_from("=I", body, 4 + 8)[0]
     more = read_attributes(body, 4 + netlink.NLMSG_HEADER)
     headers = netlink.NLMSG_HEADER + netlink.NETFILTER_SIZE
@@ -132,13 +128,13 @@ def _read_answer(body: bytes, first: int) -> Refusal:
 
 
 def commit(family: int, messages: Sequence[Message]) -> None:
-    """Commit all of these changes or none. Raises OSError with the first error."""
+    """Commit all changes or none. Raises OSError with the first error."""
     with NfTables() as link:
         raise_first(link.commit(family, messages))
 
 
 def raise_first(refusals: Iterable[Refusal]) -> None:
-    """Raise OSError with the first error, if there is one."""
+    """Raise OSError with the first error, if any."""
     for one in refusals:
         raise OSError(one.number, posix.strerror(one.number))
 
@@ -155,9 +151,9 @@ def name(text: str) -> bytes:
 
 
 def dump_tables(family: int, names: Collection[str], *, whole: bool) -> TableDump:
-    """Dump these tables of a family: tables, rules and sets; with `whole`, everything else in them too.
+    """Dump tables of a family with rules and sets; `whole`: with everything else in them too.
 
-    Raises OSError: EFBIG if they are larger than the limit, EINTR if they keep changing.
+    Raises OSError: EFBIG above the limits, EINTR if they keep changing.
     """
     wanted = {name(one) for one in names}
     with Netlink(netlink.NETLINK_NETFILTER) as link:
@@ -168,7 +164,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     head = pack("=BBH", family, 0, 0)
 
     def read(kind: int) -> tuple[bytes, ...]:
-        """Return all objects of a kind in these tables; the table's name is each one's first attribute."""
+        """Return all objects of a kind in these tables; the first attribute is the table's name."""
         try:
             found = [body[netlink.NETFILTER_SIZE:] for _, body in link.dump(kind, head, MOST_BYTES)]
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The pods of a node, by their processes."""
+"""Processes that /proc shows, by network namespace and by socket."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def namespace_of(process: int | str) -> tuple[int, int] | None:
 
 
 def find_pods() -> tuple[tuple[int, str], ...]:
-    """A process of each network namespace that is neither this one's nor process 1's: (process id, its command's name).
+    """Return the oldest process (id, command) of each network namespace but this process's and process 1's.
 
-    A namespace is named by its oldest process. Those that this process may not look into are left out.
+    Namespaces that this process may not inspect are left out.
     """
     seen = {namespace_of("self"), namespace_of("1")}
     found = []
@@ -41,9 +41,9 @@ def find_pods() -> tuple[tuple[int, str], ...]:
 
 
 def find_groups(inodes: frozenset[int]) -> dict[int, int]:
-    """The group that owns each of these sockets of this network namespace, by the processes that have them open.
+    """Return the group of each of these sockets of this network namespace, from the processes that have them open.
 
-    Sockets of processes that this one does not see, or may not look into, are left out.
+    Sockets of processes that are hidden or may not be inspected are left out.
     """
     found: dict[int, int] = {}
     own = namespace_of("self")
@@ -64,6 +64,6 @@ def find_groups(inodes: frozenset[int]) -> dict[int, int]:
 
 
 def _group_of(pid: int) -> int:
-    """The group that sockets of a process get (its fsgid, see proc_pid_status(5)); -1 where it is gone."""
+    """Return the group that a process's sockets get (its fsgid, proc_pid_status(5)); -1 if it has ended."""
     lines = [line.split() for line in read_text(f"/proc/{pid}/status").splitlines() if line.startswith("Gid:")]
     return int(lines[0][4]) if lines and len(lines[0]) > 4 else -1  # noqa: PLR2004 - its last column

@@ -1,7 +1,4 @@
-"""Where the process runs: in a pod's container, another container, or for a person on a host; and advice for each.
-
-Used only to write a remedy.
-"""
+"""Where the process runs (a pod's container, another container, a host), for the remedy in error messages."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ def find_situation() -> str:
 
 
 def advise(*capabilities: str, reading: bool = False) -> str:
-    """Return how to give this process these capabilities; follows a semicolon or a colon.
+    """Return how to give this process these capabilities, as the end of a message.
 
-    `reading`: the command only reads a pod, for which a debug container is more likely than an init container.
+    `reading`: the command only reads a pod, so a debug container is likelier than an init container.
     """
     root = posix.geteuid() == 0
     names = ", ".join(capabilities)

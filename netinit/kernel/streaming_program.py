@@ -1,4 +1,4 @@
-"""Run a program until it is asked to end: read its lines as they come; closing its standard input ends it."""
+"""Run a program whose output lines are read as they come, until it is asked to end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIECE = 1 << 16
 
 
 class Followed:
-    """The program at `path`, as a context manager. Ctrl-C does not reach it; it ends on a byte or the end of its input."""
+    """The program at `path`, as a context manager. Ctrl-C does not reach it; a byte or the end of its input ends it."""
 
     def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         # In a process group of its own, so that Ctrl-C reaches this process only.
@@ -39,10 +39,7 @@ class Followed:
         self.finish()
 
     def lines(self) -> Iterator[str]:
-        """Yield lines as the program prints them, until it ends. Raises NetinitError if there are too many.
-
-        A second call continues with the lines not yet returned.
-        """
+        """Yield lines until the program ends; a second call continues. Raises NetinitError above MAX_BYTES."""
         ended = False
         while self._waiting or not ended:
             while self._waiting:
@@ -60,7 +57,7 @@ class Followed:
                 self._rest = b""
 
     def ask_to_end(self) -> None:
-        """Ask the program to end; `lines` returns the rest of its output."""
+        """Ask the program to end; `lines` yields the rest of its output."""
         if self._input >= 0:
             with contextlib.suppress(BrokenPipeError):  # it has ended
                 os.write(self._input, b"\n")
@@ -68,7 +65,7 @@ class Followed:
             self._input = -1
 
     def finish(self) -> None:
-        """Ask the program to end and wait for it; kill it after the timeout."""
+        """Ask the program to end and wait; after 10 s kill it."""
         if self._process < 0:
             return
         self.ask_to_end()

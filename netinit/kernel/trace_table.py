@@ -1,9 +1,8 @@
-"""The nf_tables table with which the kernel traces packets of one connection: create, recognise and delete it.
+"""The nf_tables table that makes the kernel trace packets of one connection; it decides nothing about packets.
 
-It makes no decision about packets. One rule, before all others, marks the first packets of the connection for the
-kernel's trace and reports their sender; chains after all others show where a packet's path ends. The table is owned by
-the socket that created it (NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h, Linux 5.12): the kernel deletes it when the
-socket is closed, however the process ends. On kernels without owners, the next run deletes what is left.
+One rule, before all others, marks the connection's first packets for tracing and reports their sender; chains after all
+others show where a path ends. The kernel deletes the table when the socket that owns it is closed (NFT_TABLE_F_OWNER, Linux
+5.12). Before 5.12, the next run deletes a leftover.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NO_OWNERS = (22, 95)  # EINVAL, EOPNOTSUPP: errors of kernels that do not know t
 
 
 class Wanted(Record):
-    """Which packets to trace: those of new connections to a port. None: any."""
+    """The packets to trace: of new connections to a port. None matches anything."""
 
     family: Family
     protocol: str
@@ -50,10 +49,10 @@ class Wanted(Record):
 
 
 class TraceTable:
-    """The table, created by a socket that stays open. Raises OSError with the kernel's errors."""
+    """The table, with its socket. Raises OSError."""
 
     def __init__(self, wanted: Wanted, *, group: int, rate: int, loggers: tuple[str, ...] = ()) -> None:
-        """Report at most `rate` packets a second to an NFLOG `group`; `loggers` are names to store in the table."""
+        """Report at most `rate` packets a second to the NFLOG `group`; store the names in `loggers` in the table."""
         self._link = NfTables()
         messages = [*_make_chains(wanted, loggers), _rule(wanted, group, rate)]
         try:
@@ -78,7 +77,7 @@ class TraceTable:
 
 
 def remove_leftover() -> tuple[str, ...]:
-    """Delete the table of a killed run; return the loggers stored in it. Raises OSError: EPERM if that run is alive."""
+    """Delete the table of a killed run; return the loggers stored in it. Raises OSError: EPERM while that run is alive."""
     loggers = tuple([
         chain.name.removeprefix(f"{_LOGGER}-")
         for chain in list_nft_chains()
@@ -90,7 +89,7 @@ def remove_leftover() -> tuple[str, ...]:
 
 
 def is_harmless() -> bool:
-    """Whether the table of this name makes no decision, like ours; False for a foreign table with its name."""
+    """Whether the table of this name decides nothing; False for a foreign one that does."""
     try:
         chains = [chain for chain in list_nft_chains() if (chain.family, chain.table) == (netlink.INET, TABLE)]
         rules = [read_attributes(body, netlink.NETFILTER_SIZE) for body in list_nft_rules(netlink.INET)]
@@ -104,7 +103,6 @@ def is_harmless() -> bool:
 
 
 def _only_looks(expressions: bytes) -> bool:
-    """Whether a rule only compares, marks for tracing and reports."""
     for _, element in split_attributes(expressions):
         parts = read_attributes(element, 0)
         named, data = parts.get(netlink.NFTA_EXPR_NAME, b"").rstrip(b"\0"), read_attributes(parts.get(netlink.NFTA_EXPR_DATA, b""), 0)
@@ -118,12 +116,11 @@ def _only_looks(expressions: bytes) -> bool:
 
 
 def _commit(link: NfTables, messages: list[tuple[int, int, bytes]]) -> None:
-    """Send all of these messages as one transaction. Raises OSError with the first error."""
     raise_first(link.commit(netlink.INET, messages))
 
 
 def _delete(link: NfTables) -> None:
-    """Delete the table, if it exists. Raises OSError."""
+    """Delete the table, if it exists."""
     try:
         _commit(link, [(nf_tables.NFT_MSG_DELTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(TABLE)))])
     except OSError as error:
@@ -152,7 +149,6 @@ def _chain(chain: str, hook: int | None, priority: int) -> tuple[int, int, bytes
 
 
 def _rule(wanted: Wanted, group: int, rate: int) -> tuple[int, int, bytes]:
-    """Return the rule that marks and reports the packets to trace, up to the rate."""
     protocol = {"tcp": 6, "udp": 17}[wanted.protocol]
     parts = _meta_is("nfproto", bytes((wanted.family.number,))) + _meta_is("l4proto", bytes((protocol,)))
     source, destination, size = (12, 16, 4) if wanted.family is IPV4 else (8, 24, 16)

@@ -1,8 +1,8 @@
-"""Read the kernel's own trace of packets on their path through the rules, live, in this network namespace.
+"""Read the kernel's trace of packets in this network namespace.
 
-nf_tables reports each rule that a traced packet reaches (NFT_MSG_TRACE of linux/netfilter/nf_tables.h), including those
-of iptables-nft. Legacy iptables reports them as texts through its family's logger (net/ipv4/netfilter/ip_tables.c,
-trace_packet), which nfnetlink_log delivers. The sender of a packet is reported separately, through an NFLOG group.
+nf_tables, and with it iptables-nft, reports each rule that a traced packet reaches (NFT_MSG_TRACE of
+linux/netfilter/nf_tables.h); legacy iptables reports them as texts (trace_packet of net/ipv4/netfilter/ip_tables.c), which
+nfnetlink_log delivers. An NFLOG group reports each packet's sender.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _LOGGER = "nfnetlink_log"
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The headers of a packet; `sequence` is TCP's number, or the length of a datagram."""
+    """The headers of a packet; `sequence` is TCP's sequence number or a datagram's length."""
 
     protocol: int
     source: int
@@ -72,13 +72,13 @@ class Headers:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """The fields that do not change when the packet's addresses are translated."""
+        """The fields that NAT of addresses does not change."""
         return (self.protocol, self.source_port, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A packet whose trace starts here: its sender, if a socket sends it, its mark and device index."""
+    """A packet whose trace starts: its sender if a socket sends it, its mark and device index."""
 
     headers: Headers
     uid: int | None
@@ -89,10 +89,9 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A rule of nf_tables that a packet reached (by its handle), or with `policy` the end of a base chain.
+    """A rule of nf_tables that a packet reached (by handle), or with `policy` the end of a base chain.
 
-    `headers` are the current ones, reported once for each base chain. `code` is the verdict (linux/netfilter.h,
-    nf_tables.h).
+    `headers` are reported once for each base chain. `code`: the verdict (linux/netfilter.h, nf_tables.h).
     """
 
     packet: int  # the kernel's id of the packet, which is reused
@@ -109,7 +108,7 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class MetOlder:
-    """A rule of legacy iptables that a packet reached, by its number from 1; one more than the last is the chain's end."""
+    """A rule of legacy iptables that a packet reached, by its number from 1; after the last rule, the chain's end."""
 
     headers: Headers
     hook: str
@@ -122,13 +121,13 @@ Event = Begun | Met | MetOlder
 
 
 def require_admin() -> None:
-    """Raise BackendUnavailableError if this process may not trace."""
+    """Raise BackendUnavailableError without NET_ADMIN."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         raise BackendUnavailableError(f"packets cannot be traced: NET_ADMIN is missing: {advise('NET_ADMIN')}")
 
 
 class Tracer:
-    """Traces packets, as a context manager. Raises LockedError if another process traces here; BackendUnavailableError."""
+    """Traces packets, as a context manager. Raises LockedError while another process traces here; BackendUnavailableError."""
 
     def __init__(self, wanted: Wanted, *, rate: int, older: bool) -> None:
         self.lost = False  # some events did not fit into the buffer
@@ -150,7 +149,7 @@ class Tracer:
         self.close()
 
     def close(self) -> None:
-        """Stop tracing and restore what was changed for it."""
+        """Stop tracing and restore the logger."""
         try:
             if self._table:
                 table, self._table = self._table, None
@@ -246,7 +245,7 @@ def _open_netlink() -> socket.socket:
 
 
 def _bind(held: socket.socket, group: int) -> None:
-    """Bind the socket to an NFLOG group, with immediate delivery of a packet's first bytes. Raises OSError: EBUSY if it is taken."""
+    """Bind the socket to an NFLOG group that reports each packet's first bytes at once. Raises OSError: EBUSY if taken."""
     _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
     mode = pack(">IBB", MOST_OF_A_PACKET, COPY_PACKET, 0)
     _configure(held, group, attribute(NFULA_CFG_MODE, mode) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1)))
@@ -308,7 +307,7 @@ def _read_trace(body: bytes) -> Met:
 
 
 def read_headers(network: bytes, transport: bytes) -> Headers | None:
-    """Read the headers of a TCP segment or UDP datagram; None for anything else, or if truncated."""
+    """Read the headers of a TCP segment or UDP datagram; None for anything else."""
     if len(network) < 20 or len(transport) < 8:  # noqa: PLR2004 - the shortest of both
         return None
     if network[0] >> 4 == 4:  # noqa: PLR2004
@@ -325,7 +324,7 @@ def read_headers(network: bytes, transport: bytes) -> Headers | None:
 
 
 def _read_logger(family: Family) -> tuple[str, ...]:
-    """Return the family's logger, prefixed with the family's number, so that it can be restored."""
+    """Return the family's number and logger, as `_restore_loggers` takes them."""
     number = 2 if family is IPV4 else 10
     return (f"{number}-{(_LOGGERS / str(number)).read_text(encoding='ascii').strip()}",)
 
@@ -350,7 +349,6 @@ def _remove_leftover() -> None:
 
 
 def _restore_loggers(loggers: tuple[str, ...]) -> None:
-    """Restore the saved loggers; invalid entries are ignored."""
     for remembered in loggers:
         found = re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", remembered)
         if found:

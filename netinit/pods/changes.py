@@ -19,10 +19,10 @@ _SLICE = 1.0  # seconds between checks that the pod still exists: the sockets ke
 
 
 class Changes:
-    """Watches the namespace that the options name (default: this process's), as a context manager. Raises NamespaceError.
+    """Watches the namespace that the options name (default: this process's), as a context manager.
 
     Call `begin_look` before each read and `wait` after it: any change after `begin_look` ends the wait. `connections`: so
-    does one that is opened or ends.
+    does a connection that opens or ends. Raises NamespaceError.
     """
 
     def __init__(self, options: Options, *, connections: bool = False) -> None:
@@ -50,7 +50,7 @@ class Changes:
         notifications.close(self._sockets)
 
     def begin_look(self) -> None:
-        """Discard the changes so far; the read that follows includes them."""
+        """Discard the changes so far, which the following read includes."""
         notifications.drain(self._sockets)
 
     def wait(self) -> None:

@@ -13,7 +13,7 @@ from netinit.rules.model import EMPTY_PLAN
 
 
 class Removal(Record):
-    """What a removal would delete: rules by place, as listed, and routes and addresses as arguments of ip(8)."""
+    """What a removal deletes: rules by place, routes and addresses as arguments of ip(8)."""
 
     rules: dict[str, tuple[str, ...]]
     routes: tuple[str, ...]
@@ -21,7 +21,7 @@ class Removal(Record):
 
 
 def find_removal(options: Options, machine: Machine = HERE) -> Removal:
-    """Return what `remove` would delete in the namespace that the options name; changes nothing. Raises its errors."""
+    """Return what `remove` would delete in the namespace that the options name. Raises its errors."""
     return machine.inside(options, lambda meant, warning: _find_removal_here(meant, warning, machine))
 
 

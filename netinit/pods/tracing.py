@@ -1,4 +1,4 @@
-"""Follow real packets of a pod through the rules with the kernel's trace, from outside or inside; leaves the pod unchanged."""
+"""Follow real packets of a pod through the rules with the kernel's trace; leaves the pod unchanged."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: 
 def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float, holding: tuple[int, ...] = ()) -> Result:
     """Run `work` in the namespace that the options name, with options for that namespace and the signals to handle.
 
-    From outside, a child runs it as the pod's root and handles this process's signals. Raises NamespaceError for the
-    machine's own namespace, unless the options allow it; the errors of `OpenPod`.
+    From outside, a child runs it as the pod's root. Raises the errors of `OpenPod`; NamespaceError for the machine's own
+    namespace, unless the options allow it.
     """
     here = options.replace(pid=0, netns="")
     signals = Signals()
@@ -79,7 +79,7 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
 
 
 def list_rules() -> Handles:
-    """Return the nf_tables rules, except the trace's own, by the handles that trace events use.
+    """Return the nf_tables rules by the handles of trace events, without the trace's own.
 
     Raises OSError, BackendUnavailableError.
     """
@@ -117,7 +117,7 @@ class Follower:
         self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 
     def read(self, seconds: float) -> list[TracedPacket]:
-        """Return the packets that reach the end of their path within this time."""
+        """Return the packets whose path ends within this time."""
         for event in self._tracer.read(seconds):
             if isinstance(event, Begun):
                 if len(self._packets) < MOST_AT_ONCE:
@@ -185,7 +185,7 @@ class Follower:
         return backends.IPTABLES_NFT if event.table in TABLES_OF_THE_KERNEL else ""
 
     def _name(self, event: Met) -> tuple[str, str]:
-        """Return table and chain by the model's names; foreign ones by nft's."""
+        """Return table and chain by the model's names, foreign ones by nft's."""
         if self._source(event) == backends.NFTABLES:
             return model_table(event.table), model_name(event.chain)
         if self._source(event):

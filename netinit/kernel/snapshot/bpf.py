@@ -1,4 +1,4 @@
-"""Read BPF programs attached to this network namespace and its devices, with bpf(2), BPF_PROG_QUERY (linux/bpf.h)."""
+"""Read BPF programs attached to this network namespace and its devices (BPF_PROG_QUERY of bpf(2))."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedPro
 
 
 def has_any(devices: Collection[int]) -> bool:
-    """Whether any program is attached to this namespace or to one of its devices, given by index. Raises OSError.
+    """Whether any program is attached to this namespace or to a device, given by index. Raises OSError.
 
-    False if this process may not query: most containers may not, and then cannot attach one either.
+    False if this process may not query: most containers may not, and cannot attach any either.
     """
     descriptor = posix.open(NAMESPACE, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
@@ -98,10 +98,7 @@ def name_of(number: int) -> str:
 
 
 def query(target: int, kind: int, flags: int = 0) -> tuple[int, ...]:
-    """Return the programs at one attachment point; empty if the kernel lacks it. Raises OSError.
-
-    union bpf_attr.query: target, type, two flags, a pointer and a count.
-    """
+    """Return the programs at one attachment point; empty if the kernel lacks it. Raises OSError."""
     numbers, request = libc.buffer(4 * MOST_PROGRAMS), libc.buffer(ATTRIBUTE_SIZE)
     pack_into("=IIIIQI", request, 0, target, kind, flags, 0, libc.address_of(numbers), MOST_PROGRAMS)
     try:

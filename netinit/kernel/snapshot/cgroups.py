@@ -1,11 +1,8 @@
-"""Read BPF programs attached to the cgroups (version 2) that the processes of a network namespace belong to.
+"""Read BPF programs attached to the cgroups (version 2) of a network namespace's processes.
 
-Such a program runs for every process below its cgroup, whatever the namespace: it may replace the destination of
-connect(2) or sendmsg(2), drop or rewrite packets, or set socket options such as the mark, all without nf_tables seeing it.
-
-Which cgroups a pod has is known outside of it only: /proc/PID/cgroup of the processes in its namespace, or the folder that
-the kubelet named after the pod. So they are read before a pod is entered (`remember`), with the privileges that the names
-of programs need, and the snapshot taken inside includes them.
+Such a program may redirect connect(2) and sendmsg(2), drop or rewrite packets or set marks, unseen by nf_tables. A pod's
+cgroups are known outside of it only: from /proc/PID/cgroup, or by the folder that the kubelet named after the pod. So they
+are read before a pod is entered and then remembered for snapshots.
 """
 
 from __future__ import annotations
@@ -43,13 +40,13 @@ _remembered: list[Found] = []
 
 
 def remember(found: Found) -> None:
-    """Let snapshots of this process, which enters one pod for good, include these programs; the first ones stay."""
+    """Include these programs in all snapshots of this process, which enters one pod; the first call counts."""
     if not _remembered:
         _remembered.append(found)
 
 
 def read(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
-    """Return what is remembered, else the programs of this namespace's own processes."""
+    """Return the remembered programs, else those of this namespace's processes."""
     own = posix.stat(bpf.NAMESPACE)
     programs, unread = _remembered[0] if _remembered else of_processes((own.st_dev, own.st_ino))
     unknown += [one for one in unread if one not in unknown]  # that bpf(2) is refused is said once
@@ -57,9 +54,9 @@ def read(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
 
 
 def of_processes(namespace: tuple[int, int]) -> Found:
-    """Return the programs that act on the processes in a network namespace, given by device and inode number.
+    """Return the programs for the processes in a network namespace, given by device and inode number.
 
-    A process that has only entered it, as this one may have, does not count: its cgroup is not the pod's.
+    A process that has entered it from outside, as this one may have, does not count.
     """
     is_own = namespace_of("self") == namespace
     entered = is_own and namespace_of(posix.getppid()) not in (None, namespace)
@@ -84,7 +81,7 @@ def of_processes(namespace: tuple[int, int]) -> Found:
 
 
 def of_folder(folder: str, path: str) -> Found:
-    """Return the programs of a pod's cgroup, and of those below it; the node's cgroup file system is mounted at `folder`."""
+    """Return the programs of a pod's cgroup and those below it, in the cgroup file system mounted at `folder`."""
     paths = {path: None}
     waiting = [path]
     while waiting and len(paths) <= MOST_CGROUPS:
@@ -110,10 +107,7 @@ def _forbidden(reason: str) -> Unknown:
 
 
 def _cgroup_of(pid: int, namespace: tuple[int, int]) -> str:
-    """Return a process's cgroup of version 2, if the process is still in the namespace; else an empty text.
-
-    A kernel thread's or a reused process id's file is not read: all is looked up from one open folder of the process.
-    """
+    """Return a process's cgroup (version 2) if it is in the namespace, else ""; safe against reuse of the process id."""
     try:
         folder = posix.open(f"/proc/{pid}", _FOLDER)
     except OSError:
@@ -136,7 +130,7 @@ def _cgroup_of(pid: int, namespace: tuple[int, int]) -> str:
 
 
 def _find_mount() -> str | None:
-    """Return where the whole hierarchy of version 2, as this process's cgroup namespace shows it, is mounted."""
+    """Return where the whole hierarchy of version 2 is mounted."""
     with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123 - pathlib is not needed here
         for line in file:
             fields, _, kind = line.partition(b" - ")
@@ -159,7 +153,7 @@ def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found:
 
 
 class _Cgroups:
-    """The programs of several cgroups of one hierarchy, each with the topmost place where it is attached."""
+    """The programs of several cgroups, each with the topmost cgroup where it is attached."""
 
     def __init__(self, mount: str, *, top_is_shared: bool) -> None:
         self._mount = mount
@@ -169,7 +163,7 @@ class _Cgroups:
         self.unknown: dict[Unknown, None] = {}
 
     def read(self, path: str) -> None:
-        """Add the programs that act on this cgroup."""
+        """Add the programs of this cgroup."""
         for kind, label in KINDS.items():
             try:
                 numbers = self._query(path, kind, EFFECTIVE)
@@ -205,6 +199,6 @@ class _Cgroups:
 
 
 def _and_above(path: str) -> list[str]:
-    """Return a cgroup's path and those above it, the nearest first."""
+    """Return a cgroup's path and those above it, nearest first."""
     words = [word for word in path.split("/") if word]
     return ["/" + "/".join(words[:count]) for count in range(len(words), -1, -1)]

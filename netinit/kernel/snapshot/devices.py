@@ -1,4 +1,4 @@
-"""Devices, their addresses, and what tc(8) attaches to them, over rtnetlink(7)."""
+"""Read devices, addresses and traffic control (tc(8)) over rtnetlink(7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
 
 
 def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Device, ...]:
-    """All devices, in the order of their numbers. OSError."""
+    """Return all devices by index. Raises OSError."""
     found = []
     for kind, body in link.dump(RTM_GETLINK, pack(_LINK, 0, 0, 0, 0, 0, 0), MOST_BYTES):
         if kind != RTM_NEWLINK:
@@ -46,7 +46,7 @@ def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Device, ...]:
 
 
 def read_addresses(link: Netlink) -> tuple[HostAddress, ...]:
-    """All addresses, in the kernel's order. OSError."""
+    """Return all addresses in the kernel's order. Raises OSError."""
     return tuple([
         HostAddress(family=one.family, address=one.address, length=one.length, index=one.index, scope=one.scope)
         for one in netlink.list_addresses(link)
@@ -54,7 +54,7 @@ def read_addresses(link: Netlink) -> tuple[HostAddress, ...]:
 
 
 def read_traffic_control(link: Netlink, links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[TrafficControl, ...]:
-    """The queueing disciplines, and the filters of those that can have some. OSError."""
+    """Return the queueing disciplines and their filters. Raises OSError."""
     disciplines = _dump_control(link, RTM_GETQDISC, "qdisc", 0, 0, unknown)
     known = {one.index for one in links}
     found = list(disciplines)

@@ -1,7 +1,7 @@
-"""The older interface's tables, each as the one piece that the kernel hands out (linux/netfilter_ipv4/ip_tables.h, ipv6 alike).
+"""Read the tables of legacy iptables with getsockopt(2) (linux/netfilter_ipv4/ip_tables.h, netfilter_ipv6 alike).
 
-Asking for a table by name creates it, so only names in /proc/net/ip_tables_names are asked for. Python's getsockopt hands no
-request over and reads at most 1,024 bytes: the C library's own is called, and only where a table exists.
+Reading a table creates it, so only names in /proc/net/ip_tables_names are read. Python's getsockopt cannot send a request
+and reads at most 1,024 bytes, so the C library's is called.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EAGAIN, EFBIG = 11, 27
 
 
 def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
-    """All tables of both families. OSError."""
+    """Return all tables of both families. Raises OSError."""
     from netinit.base.snapshot import Unknown  # not where a second `apply` counts rules
 
     found = []
@@ -45,7 +45,7 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
 
 
 def read_table(family: Family, table: str) -> LegacyTable:
-    """One table, read again where it changes meanwhile. OSError: EFBIG where it is larger than MOST_BYTES."""
+    """Return one table; read again if it changes meanwhile. Raises OSError: EFBIG above MAX_BYTES."""
     from netinit.base.snapshot import LegacyTable
 
     for _ in range(ATTEMPTS):
@@ -63,10 +63,10 @@ def read_table(family: Family, table: str) -> LegacyTable:
 
 
 def holds_rules(family: Family, table: str) -> bool:
-    """Whether a table that exists decides about anything: it has a rule, or a policy that does not accept. OSError.
+    """Whether an existing table has a rule, or a policy that does not accept. Raises OSError.
 
-    Each built-in chain ends with an entry for its policy, each other one has an entry with its name and one that returns, and an
-    entry ends the table (struct ipt_entry, struct ip6t_entry).
+    A built-in chain ends with an entry for its policy, any other has one with its name and one that returns, and one entry
+    ends the table (struct ipt_entry, ip6t_entry).
     """
     info, entries = read_bytes(family, table)
     hooks = unpack_from("=I", info, HOOKS_AT)[0]
@@ -84,7 +84,7 @@ def holds_rules(family: Family, table: str) -> bool:
 
 
 def read_bytes(family: Family, table: str) -> tuple[bytes, bytes]:
-    """Return a table as the kernel has it: struct ipt_getinfo and the entries. Raises OSError."""
+    """Return struct ipt_getinfo and the entries of a table. Raises OSError."""
     from netinit.kernel import libc  # the socket module hands no request over in getsockopt(2)
 
     getsockopt = libc.function("getsockopt")

@@ -1,4 +1,4 @@
-"""nf_tables of all families, dumped over netlink (linux/netfilter/nf_tables.h)."""
+"""Read nf_tables of all families over netlink (linux/netfilter/nf_tables.h)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSU
 
 
 def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a Snapshot that nf_tables fills; all empty on a kernel without it. OSError.
+    """Return the fields of a Snapshot that nf_tables fills; empty on a kernel without it. Raises OSError.
 
-    With `family` what this family has; rules and sets with `tables` of these alone.
+    `family`: only this one; `tables`: only their rules and sets.
     """
 
     def dump() -> tuple[dict[str, Any], list[Unknown]]:
@@ -51,8 +51,6 @@ def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = (
 
 
 class _Dump:
-    """One pass over all objects."""
-
     def __init__(self, link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> None:
         self._link = link
         self._unknown = unknown
@@ -61,7 +59,7 @@ class _Dump:
         self._element_bytes = nf_tables.MOST_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
-        """The fields of a Snapshot."""
+        """Return the fields of a Snapshot."""
         tables = self._read(netlink.NFT_MSG_GETTABLE, "table", _read_table)
         if not tables:
             return {}
@@ -98,7 +96,7 @@ class _Dump:
         return tuple(found)
 
     def _fill(self, one: NftSet) -> NftSet:
-        """The set with its elements, as far as the bound allows."""
+        """Return the set with its elements, up to the limit."""
         body = pack("=BBH", one.family, 0, 0)
         for kind, text in ((1, one.table), (2, one.name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
             body += write_attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")

@@ -1,4 +1,4 @@
-"""Policy rules and the routes of all tables, over rtnetlink(7) (linux/fib_rules.h, linux/rtnetlink.h)."""
+"""Read policy rules and the routes of all tables over rtnetlink(7)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ MOST_BYTES = 1 << 26  # some 500,000 routes
 
 
 def read_rules(link: Netlink, unknown: list[Unknown]) -> tuple[RoutingRule, ...]:
-    """The policy rules of both families, in the order in which the kernel asks them. OSError."""
+    """Return the policy rules of both families in the kernel's order. Raises OSError."""
     return tuple(_read(link, RTM_GETRULE, RTM_NEWRULE, "policy rule", _read_rule, unknown))
 
 
 def read_routes(link: Netlink, unknown: list[Unknown]) -> tuple[TableRoute, ...]:
-    """The routes of all tables. OSError."""
+    """Return the routes of all tables. Raises OSError."""
     return tuple(_read(link, RTM_GETROUTE, RTM_NEWROUTE, "route", _read_route, unknown))
 
 
@@ -101,7 +101,7 @@ def _read_route(body: bytes, found: dict[int, bytes]) -> TableRoute | None:
 
 
 def _read_hops(data: bytes) -> tuple[Hop, ...]:
-    """The ways of a multipath route: struct rtnexthop each, with attributes that are not needed."""
+    """Return the next hops of a multipath route (struct rtnexthop)."""
     hops = []
     offset = 0
     while offset < len(data):

@@ -1,4 +1,4 @@
-"""The sysctls that decide where packets go (Documentation/networking/ip-sysctl.rst), read from /proc/sys/net."""
+"""Read the sysctls that decide where packets go (Documentation/networking/ip-sysctl.rst)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_DEVICES = 64  # whose own settings are read; a pod has three
 
 
 def read(devices: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The settings that the kernel has, by path."""
+    """Return the settings that the kernel has, by path."""
     paths = [*OF_NAMESPACE]
     for device in ("all", *devices[:MOST_DEVICES]):
         paths += [path.format(device) for path in OF_DEVICES]

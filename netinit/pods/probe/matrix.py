@@ -1,4 +1,4 @@
-"""Choose the connections to probe for these options: for each kind of rule, one that matches and one that does not."""
+"""Choose the connections to probe: for each kind of rule, one that matches and one that does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUTBOUND, INBOUND = "outbound", "inbound"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A connection to make: its user and destination. Inbound ones come from the temporary peer."""
+    """A connection to make; inbound ones come from the peer."""
 
     direction: str
     family: Family
@@ -37,14 +37,14 @@ class Ask:
 
 
 def plan_outbound(options: Options, family: Family, own: str) -> tuple[Ask, ...]:
-    """Return the connections made in the pod; `own` is its address, empty if it has none."""
+    """Return the connections to make in the pod; `own` is its address, empty if it has none."""
     return tuple(_outbound(options, family, own))
 
 
 def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
-    """Return the connections from the peer to `own`; `listening` are the ports that programs here listen on.
+    """Return the connections from the peer to `own`, given the ports that programs listen on.
 
-    Prefers a captured port without a listener: with TPROXY only that shows whether the proxy was reached.
+    Prefers captured ports without a listener: with TPROXY only those show whether the proxy was reached.
     """
     if options.inbound_mode == NONE:
         return ()
@@ -106,7 +106,7 @@ def _choose_application(options: Options) -> int:
 
 
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
-    """Yield connections within the pod: through lo, and inbound again."""
+    """Yield connections within the pod."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
     port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))
