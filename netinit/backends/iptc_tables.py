@@ -23,7 +23,7 @@ from netinit.rules.iptables.parse import Word, normalise, split_words
 VIA_IN, VIA_OUT, FROM, TO, FRAGMENT, PROTOCOL = 0x01, 0x02, 0x08, 0x10, 0x20, 0x40  # ip_tables.h: what is negated
 VERDICTS = ("", "ACCEPT", "DROP", "QUEUE", "RETURN")
 INTERFACE_BYTES = 16
-MOST_WARNINGS = 1 << 16  # bytes
+MAX_WARNING_BYTES = 1 << 16  # that are searched for causes: some 600 lines
 UNSUPPORTED = " [unsupported revision]"
 
 
@@ -105,7 +105,7 @@ class Tables:
         code = ip4tc._get_errno_loc()[0]  # noqa: SLF001 - libiptc explains errno by what was called last
         said = f"{what}: {self._api.iptc_strerror(code).decode()}"
         modules = "ip_tables" if self._family is IPV4 else "ip6_tables"
-        warned = os.pread(self._warnings, MOST_WARNINGS, 0).decode("utf-8", "replace")
+        warned = os.pread(self._warnings, MAX_WARNING_BYTES, 0).decode("utf-8", "replace")
         return explain_number(code, said, opening=opening, modules=modules, said=warned)
 
     def _check(self, done: int, what: str) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Place = tuple[str, str]  # table, chain
 
-MOST_RULES = 200_000  # rules of one family; comparing them takes some 20 s
+MAX_RULES = 200_000  # rules of one family; comparing them takes some 20 s
 TOO_MANY = "remove those that are not needed"
 NFTA_RULE_USERDATA = 7
 VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
@@ -178,14 +178,14 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
 
 
 def _check_size(family: Family, rules: int) -> None:
-    if rules > MOST_RULES:
-        raise ParseError(f"{family.name} has {rules:,} rules, and more than {MOST_RULES:,} are not read; {TOO_MANY}")
+    if rules > MAX_RULES:
+        raise ParseError(f"{family.name} has {rules:,} rules, and more than {MAX_RULES:,} are not read; {TOO_MANY}")
 
 
 def _too_large(error: OSError) -> OSError | ParseError:
     """Return a dump's error, with a remedy if there were too many bytes."""
     return (
-        ParseError(f"the rules are more than {netlink.MOST_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
+        ParseError(f"the rules are more than {netlink.MAX_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
     )
 
 

@@ -26,7 +26,7 @@ NFTA_RULE_USERDATA = 7
 NLM_F_APPEND = 0x800
 NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_SET_KEYBYTEORDER = 0, 0  # libnftnl/udata.h
 HOST_ORDER, NETWORK_ORDER = 1, 2  # nft's numbers of byte orders
-MOST_OF_A_LIST = 60_000  # bytes of elements in one message: an attribute's length has 16 bits
+MAX_LIST_BYTES = 60_000  # bytes of elements in one message: an attribute's length has 16 bits
 
 
 def delete_tables(names: Iterable[str]) -> Iterator[Part]:
@@ -87,7 +87,7 @@ def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
     body = head + attribute(3, be32(one.flags)) + attribute(4, be32(one.key_type)) + attribute(5, be32(one.key_length))
     body += attribute(10, number) + attribute(13, _note(NFTNL_UDATA_SET_KEYBYTEORDER, pack("=I", order)))
     yield nf_tables.NFT_MSG_NEWSET, netlink.NLM_F_CREATE, body + attribute(9, attribute(1, be32(len(one.elements))))
-    each = MOST_OF_A_LIST // max([len(element) for element in one.elements])
+    each = MAX_LIST_BYTES // max([len(element) for element in one.elements])
     for start in range(0, len(one.elements), each):
         elements = attribute(3, b"".join(one.elements[start : start + each]))
         yield nf_tables.NFT_MSG_NEWSETELEM, netlink.NLM_F_CREATE, head + elements + attribute(4, number)

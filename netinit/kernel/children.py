@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
     Key = TypeVar("Key")
 
-MOST_BYTES = 1 << 28  # of an answer
+MAX_BYTES = 1 << 28  # of an answer, as of a netlink dump: rules are what answers hold most of
 _STDERR = 2
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
@@ -116,8 +116,8 @@ class Child:
 
     def _expected(self) -> int:
         size = int.from_bytes(self._received[:_HEADER], "little") if len(self._received) >= _HEADER else 0
-        if size > MOST_BYTES:
-            raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
+        if size > MAX_BYTES:
+            raise ChildLostError(f"{self._what}: the process that did it answered more than {MAX_BYTES >> 20} MB")
         return _HEADER + size
 
     def poll(self) -> int | None:

@@ -11,7 +11,7 @@ from _struct import pack
 
 from netinit.base.errors import NamespaceError
 
-MOST = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred
+MAX_FILE_BYTES = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred
 _KINDS = {
     0o010000: "a FIFO", 0o020000: "a device", 0o040000: "a folder", 0o060000: "a device", 0o120000: "a symbolic link",
     0o140000: "a socket",
@@ -73,11 +73,11 @@ def read_in_root(root: int, path: str) -> str:
     finally:
         posix.close(seen)
     try:
-        data = posix.read(descriptor, MOST + 1)
+        data = posix.read(descriptor, MAX_FILE_BYTES + 1)
     finally:
         posix.close(descriptor)
-    if len(data) > MOST:
-        raise UnsuitableFileError(f"it is longer than {MOST} bytes")
+    if len(data) > MAX_FILE_BYTES:
+        raise UnsuitableFileError(f"it is longer than {MAX_FILE_BYTES} bytes")
     return data.decode("utf-8", "replace")
 
 

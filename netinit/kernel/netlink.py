@@ -59,7 +59,7 @@ EINTR, EFBIG = 4, 27
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 DUMP_ATTEMPTS, READ_ATTEMPTS = 20, 10  # of one dump, and of several that must show the same generation
 RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
-MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
+MAX_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 
 class InterfaceAddress(Record):
@@ -130,7 +130,7 @@ class Netlink:
         """Close the socket; the kernel deletes what it owns."""
         self._socket.close()
 
-    def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
+    def dump(self, kind: int, body: bytes, most: int = MAX_BYTES) -> list[tuple[int, bytes]]:
         """Return every object of a kind as (message type, payload); repeat if something changed meanwhile (NLM_F_DUMP_INTR).
 
         Raises OSError: EINTR if it keeps changing, EFBIG above `most` bytes.
@@ -317,7 +317,7 @@ def list_nft_rules(family: int) -> list[bytes]:
     return [body for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
-def dump(protocol: int, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
+def dump(protocol: int, kind: int, body: bytes, most: int = MAX_BYTES) -> list[tuple[int, bytes]]:
     """Return every object of a kind through a new socket: see `Netlink.dump`. Raises OSError."""
     with Netlink(protocol) as link:
         return link.dump(kind, body, most)

@@ -38,8 +38,8 @@ SO_SNDBUF, SO_SNDBUFFORCE = 7, 32
 EINVAL, EOPNOTSUPP = 22, 95
 RECEIVE_SIZE = 1 << 16
 SMALL = 1 << 16  # bytes that any socket accepts at once; net.core.wmem_default is at least twice this
-MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
-MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, the same limit as for listings
+MAX_BYTES = 1 << 26  # of one dump: some 150,000 rules
+MAX_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, the same limit as for listings
 
 
 class Refusal(Record):
@@ -166,7 +166,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     def read(kind: int) -> tuple[bytes, ...]:
         """Return all objects of a kind in these tables; the first attribute is the table's name."""
         try:
-            found = [body[netlink.NETFILTER_SIZE:] for _, body in link.dump(kind, head, MOST_BYTES)]
+            found = [body[netlink.NETFILTER_SIZE:] for _, body in link.dump(kind, head, MAX_BYTES)]
         except OSError as error:
             if kind in (NFT_MSG_GETOBJ, NFT_MSG_GETFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # older kernels
                 return ()
@@ -176,11 +176,11 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     rules = [
         body[netlink.NETFILTER_SIZE:]
         for one in names
-        for _, body in link.dump(netlink.NFT_MSG_GETRULE, head + attribute(netlink.NFTA_TABLE_NAME, one), MOST_BYTES)
+        for _, body in link.dump(netlink.NFT_MSG_GETRULE, head + attribute(netlink.NFTA_TABLE_NAME, one), MAX_BYTES)
     ]
     sets = read(NFT_MSG_GETSET)
     elements: list[bytes] = []
-    left = MOST_ELEMENT_BYTES
+    left = MAX_ELEMENT_BYTES
     for one in sets:
         found = read_attributes(one, 0)
         which = attribute(1, found[1]) + attribute(2, found[2])  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET

@@ -14,7 +14,7 @@ import errno
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["BOTH", "CHANGES", "CONNECTIONS", "MOST_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
+__all__ = ["BOTH", "CHANGES", "CONNECTIONS", "MAX_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
 
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
@@ -26,8 +26,8 @@ BOTH = {**CHANGES, _NETFILTER: (*CHANGES[_NETFILTER], *_CONNECTIONS)}
 _OPTIONAL = {_XFRM: (errno.EPROTONOSUPPORT, errno.ENOENT), _ROUTE: (errno.EINVAL,)}  # no IPsec; a group newer than the kernel
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _ROOM = 1  # buffer size in bytes: the kernel raises it to its minimum (2 KiB), and accepts one message of any length
-_MOST_MESSAGES = 64  # messages per drain: a socket that is still readable wakes its owner again
-MOST_SOCKETS = len(CHANGES)
+_MAX_MESSAGES = 64  # messages per drain: a socket that is still readable wakes its owner again
+MAX_SOCKETS = len(CHANGES)
 
 
 def subscribe(wanted: Mapping[int, Sequence[int]] = CHANGES) -> list[socket.socket]:
@@ -70,7 +70,7 @@ def drain(sockets: Iterable[socket.socket]) -> int:
 
 def _drain(one: socket.socket) -> bool:
     dropped = False
-    for _ in range(_MOST_MESSAGES):
+    for _ in range(_MAX_MESSAGES):
         try:
             one.recv(1)
         except BlockingIOError:
@@ -97,5 +97,5 @@ def send_sockets(channel: int, sockets: list[socket.socket]) -> None:
 
 def receive_sockets(channel: socket.socket) -> list[socket.socket]:
     """Receive the sockets of `send_sockets`. Raises OSError if there are none yet."""
-    _, descriptors, _, _ = socket.recv_fds(channel, 1, MOST_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+    _, descriptors, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
     return [socket.socket(fileno=one) for one in descriptors]

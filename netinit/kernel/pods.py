@@ -29,7 +29,7 @@ NAMED = "/run/netns"
 SECONDS = 300.0
 # Limits for this child and each program it starts, whatever the size of the pod's rules. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
-MOST_OUTPUT = 1 << 28  # bytes that a program may print
+MAX_OUTPUT = 1 << 28  # bytes that a program may print
 _SECONDS_TO_READ = 10.0  # one small file, perhaps on a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
@@ -200,7 +200,7 @@ class OpenPod:
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """Enter the namespace for good with only the capabilities and memory needed inside; run `action`."""
         preload.load()
-        children.limit(MEMORY, MOST_OUTPUT)
+        children.limit(MEMORY, MAX_OUTPUT)
         namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
             detect.open_table_names()  # they may belong to a user that the pod's user namespace does not map

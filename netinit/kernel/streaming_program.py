@@ -13,7 +13,7 @@ from typing import Self
 from netinit.base.errors import NetinitError
 from netinit.kernel import run
 
-MOST_BYTES = 64 << 20  # of all that it prints
+MAX_BYTES = 64 << 20  # of all that it prints
 _PAUSE = 10**8  # nanoseconds between two reads of its output
 _ENDING = 10.0  # seconds that it may take to end
 _PIECE = 1 << 16
@@ -49,8 +49,8 @@ class Followed:
                 self._read += len(data)
                 *whole, self._rest = (self._rest + data).split(b"\n")
                 self._waiting.extend(whole)
-                if self._read > MOST_BYTES:
-                    limit = f"{self._running.program} printed more than {MOST_BYTES >> 20} MiB"
+                if self._read > MAX_BYTES:
+                    limit = f"{self._running.program} printed more than {MAX_BYTES >> 20} MiB"
                     raise NetinitError(f"{limit}: ask for less, or less often")
             if ended and self._rest:
                 self._waiting.append(self._rest)

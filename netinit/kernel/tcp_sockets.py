@@ -24,7 +24,7 @@ _TRANSPARENT = 0x20  # in the first byte of struct inet_diag_sockopt
 # first two family and state
 _ID, _ID_SIZE, _MESSAGE_SIZE = 4, 48, 72
 _MAPPED = b"\0" * 10 + b"\xff" * 2  # the prefix of an IPv4 address on an IPv6 socket
-MOST_BYTES = 1 << 26  # of a dump: some 500,000 sockets
+MAX_BYTES = 1 << 26  # of a dump: some 500,000 sockets
 
 
 class TcpSocket(Record):
@@ -54,7 +54,7 @@ def list_tcp() -> tuple[TcpSocket, ...]:
     with Netlink(NETLINK_SOCK_DIAG) as link:
         for family in (AF_INET, AF_INET6):
             try:
-                parts = link.dump(SOCK_DIAG_BY_FAMILY, pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES), MOST_BYTES)
+                parts = link.dump(SOCK_DIAG_BY_FAMILY, pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES), MAX_BYTES)
             except OSError as error:
                 if family == AF_INET or error.errno != ENOENT:  # a kernel without IPv6
                     raise

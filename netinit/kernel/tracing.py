@@ -50,7 +50,7 @@ NFTA_VERDICT_CODE, NFTA_VERDICT_CHAIN = 1, 2
 RULE, POLICY = 3, 1  # enum nft_trace_types
 NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-MOST_OF_A_PACKET = 128  # bytes reported of each packet
+MAX_PACKET_BYTES = 128  # reported of each packet: its headers
 BUFFER, RECEIVE_SIZE = 1 << 22, 1 << 16
 TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN was checked before
 ENOBUFS = 105
@@ -247,7 +247,7 @@ def _open_netlink() -> socket.socket:
 def _bind(held: socket.socket, group: int) -> None:
     """Bind the socket to an NFLOG group that reports each packet's first bytes at once. Raises OSError: EBUSY if taken."""
     _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
-    mode = pack(">IBB", MOST_OF_A_PACKET, COPY_PACKET, 0)
+    mode = pack(">IBB", MAX_PACKET_BYTES, COPY_PACKET, 0)
     _configure(held, group, attribute(NFULA_CFG_MODE, mode) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1)))
 
 

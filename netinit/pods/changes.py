@@ -14,7 +14,7 @@ from netinit.kernel.pods import OpenPod
 from netinit.options import Options
 
 _SETTLE = 0.05  # seconds from a notification to the end of `wait`: programs change several rules in a row
-_MOST_PAUSE = 2.0  # seconds to wait at most, in a pod that changes constantly
+_MAX_PAUSE = 2.0  # seconds to wait at most, in a pod that changes constantly
 _SLICE = 1.0  # seconds between checks that the pod still exists: the sockets keep its namespace alive
 
 
@@ -59,7 +59,7 @@ class Changes:
         for one in self._sockets:
             poller.register(one, select.POLLIN)
         at_once = bool(poller.poll(0))
-        self._pause = min(_MOST_PAUSE, 2 * self._pause) if at_once else _SETTLE
+        self._pause = min(_MAX_PAUSE, 2 * self._pause) if at_once else _SETTLE
         while not poller.poll(_SLICE * 1000):
             if self._path and _identity(self._path) != self._identity:
                 raise NamespaceError(f"{self._path}: the pod is gone")

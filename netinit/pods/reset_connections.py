@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from netinit.pods.older_connections import Findings, OlderConnection
     from netinit.rules.model import Plan
 
-MOST_JUDGED = 4096  # connections: simulating them takes two seconds if every destination differs
+MAX_JUDGED = 4096  # connections: simulating them takes two seconds if every destination differs
 _LOOPBACK_OF_IPV6 = b"\0" * 15 + b"\1"
 
 
@@ -58,8 +58,8 @@ def find_bypassing(options: Options, plan: Plan) -> tuple[tuple[OlderConnection,
 
     sockets = list_tcp()
     suspects = [one for one in sockets if may_bypass(one, options)]
-    unjudged = max(len(suspects) - MOST_JUDGED, 0)
-    suspects = suspects[:MOST_JUDGED]
+    unjudged = max(len(suspects) - MAX_JUDGED, 0)
+    suspects = suspects[:MAX_JUDGED]
     if options.inbound_mode == TPROXY:
         known = find_groups(frozenset(one.inode for one in suspects if one.uid == 0))
         suspects = [one for one in suspects if one.uid or one.inode in known]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netinit.rules.model import Difference, Plan
     from netinit.simulate.in_force import Departures
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 STAY = "the rules are programmed and stay"
 NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
 
@@ -74,5 +74,5 @@ def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference
 
 
 def _name(what: str, found: Sequence[Difference]) -> str:
-    more = [f"  and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
-    return "\n".join([what, *[f"  {one.describe()}" for one in found[:MOST_NAMED]], *more])
+    more = [f"  and {len(found) - MAX_NAMED} more"] if len(found) > MAX_NAMED else []
+    return "\n".join([what, *[f"  {one.describe()}" for one in found[:MAX_NAMED]], *more])

@@ -43,8 +43,8 @@ Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and cha
 
 SLICE = 0.1  # seconds until a signal is handled
 QUIET = 0.5  # seconds without an event after which a packet counts as lost
-MOST_AT_ONCE = 64  # packets followed at the same time
-MOST_ENCOUNTERS = 10_000  # events of one packet
+MAX_PACKETS = 64  # followed at the same time: more than the default rate of the trace
+MAX_HITS = 10_000  # events of one packet
 _BESIDE = 120.0  # seconds that the child may take in addition to waiting
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
 _FAMILY_NAMES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
@@ -120,7 +120,7 @@ class Follower:
         """Return the packets whose path ends within this time."""
         for event in self._tracer.read(seconds):
             if isinstance(event, Begun):
-                if len(self._packets) < MOST_AT_ONCE:
+                if len(self._packets) < MAX_PACKETS:
                     self._packets[event.headers.key] = _Followed(event, self._wanted.inbound, heard=time.monotonic())
             elif isinstance(event, MetOlder):
                 if found := self._packets.get(event.headers.key):
@@ -152,7 +152,7 @@ class Follower:
             return
         if event.code == NF_DROP and (event.handle or event.policy):
             found.fate = DROPPED
-        if event.handle and len(found.met) < MOST_ENCOUNTERS:
+        if event.handle and len(found.met) < MAX_HITS:
             self._meet_rule(found, event)
         elif event.policy and event.code == NF_DROP:
             found.met.append(ObservedHit(found.hook, *self._name(event), 0, None, "the policy drops it"))
@@ -196,7 +196,7 @@ class Follower:
         found.heard = time.monotonic()
         ruleset = self._rulesets.get(IPTABLES_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
-        if loaded and len(found.older) < MOST_ENCOUNTERS:
+        if loaded and len(found.older) < MAX_HITS:
             found.older.append(ObservedHit(event.hook, event.table, event.chain, event.number, loaded, source=IPTABLES_LEGACY))
 
     def _finish(self, found: _Followed) -> TracedPacket:

@@ -67,7 +67,7 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
     if unjudged:
         yield Difference(
             kind=BYPASSING, where="IPv4 and IPv6", rule=f"{unjudged} more connections",
-            purpose=f"whether they go past the proxy is unknown: at most {reset_connections.MOST_JUDGED} are judged",
+            purpose=f"whether they go past the proxy is unknown: at most {reset_connections.MAX_JUDGED} are judged",
             origin="open connections",
         )  # fmt: skip
 

@@ -24,8 +24,8 @@ KINDS = {
 }  # fmt: skip
 EFFECTIVE = 1  # BPF_F_QUERY_EFFECTIVE: with those of the cgroups above
 FIRST_OF_PROCESSES, FIRST_OF_CGROUPS = 0xEFFFFFFC, 0xEFFFFFFB  # PROC_PID_INIT_INO, PROC_CGROUP_INIT_INO of linux/proc_ns.h
-MOST_CGROUPS = 1024  # 80 ms; a pod has one for each container, and one for itself
-MOST_OF_A_FILE = 1 << 16
+MAX_CGROUPS = 1024  # 80 ms; a pod has one for each container, and one for itself
+MAX_FILE_BYTES = 1 << 16  # of /proc/PID/cgroup: one line for each hierarchy, with paths of 4 KiB at most
 PLACE = "BPF programs"
 GONE = (2, 3, 19)  # ENOENT, ESRCH, ENODEV: the process or the cgroup has ended
 _FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -84,7 +84,7 @@ def of_folder(folder: str, path: str) -> Found:
     """Return the programs of a pod's cgroup and those below it, in the cgroup file system mounted at `folder`."""
     paths = {path: None}
     waiting = [path]
-    while waiting and len(paths) <= MOST_CGROUPS:
+    while waiting and len(paths) <= MAX_CGROUPS:
         above = waiting.pop()
         try:
             descriptor = posix.open(folder + above, _FOLDER)
@@ -116,7 +116,7 @@ def _cgroup_of(pid: int, namespace: tuple[int, int]) -> str:
         status = posix.stat("ns/net", dir_fd=folder)
         descriptor = posix.open("cgroup", posix.O_RDONLY | posix.O_CLOEXEC, dir_fd=folder)
         try:
-            data = posix.read(descriptor, MOST_OF_A_FILE)
+            data = posix.read(descriptor, MAX_FILE_BYTES)
         finally:
             posix.close(descriptor)
     except OSError:
@@ -145,10 +145,10 @@ def _find_mount() -> str | None:
 
 def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found:
     cgroups = _Cgroups(mount, top_is_shared=top_is_shared)
-    for path in sorted(paths)[:MOST_CGROUPS]:
+    for path in sorted(paths)[:MAX_CGROUPS]:
         cgroups.read(path)
-    if len([*paths]) > MOST_CGROUPS:
-        cgroups.unknown[Unknown(place=PLACE, reason=f"the pod has more than {MOST_CGROUPS} cgroups")] = None
+    if len([*paths]) > MAX_CGROUPS:
+        cgroups.unknown[Unknown(place=PLACE, reason=f"the pod has more than {MAX_CGROUPS} cgroups")] = None
     return tuple(cgroups.programs), tuple(cgroups.unknown)
 
 

@@ -19,14 +19,14 @@ IFLA_XDP_PROG_ID, TCA_KIND = 4, 1
 CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold filters for what comes in, and what goes out
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # TC_H_MIN_INGRESS and TC_H_MIN_EGRESS of ffff:
 WITHOUT_HANDLES = ("noqueue", "noop", "mq", "pfifo_fast")  # default qdiscs: no filter can be attached
-MOST_BYTES = 1 << 24
+MAX_BYTES = 1 << 24  # of a dump: some 10,000 devices
 NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
 
 
 def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Device, ...]:
     """Return all devices by index. Raises OSError."""
     found = []
-    for kind, body in link.dump(RTM_GETLINK, pack(_LINK, 0, 0, 0, 0, 0, 0), MOST_BYTES):
+    for kind, body in link.dump(RTM_GETLINK, pack(_LINK, 0, 0, 0, 0, 0, 0), MAX_BYTES):
         if kind != RTM_NEWLINK:
             continue
         _, _, _, index, flags, _ = unpack_from(_LINK, body)
@@ -70,7 +70,7 @@ def _dump_control(  # noqa: PLR0917 - what tcmsg has
     link: Netlink, kind: int, what: str, index: int, parent: int, unknown: list[Unknown]
 ) -> list[TrafficControl]:
     try:
-        messages = link.dump(kind, pack(_CONTROL, 0, index, 0, parent, 0), MOST_BYTES)
+        messages = link.dump(kind, pack(_CONTROL, 0, index, 0, parent, 0), MAX_BYTES)
     except OSError as error:
         if error.errno not in NOT_SUPPORTED:
             unknown.append(Unknown(place=f"tc {what}s of device {index}", reason=posix.strerror(error.errno or 0)))

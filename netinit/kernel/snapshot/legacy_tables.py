@@ -21,11 +21,11 @@ RAW_PROTOCOL = 255  # IPPROTO_RAW
 GET_INFO, GET_ENTRIES = 64, 65  # IPT_SO_GET_INFO, IPT_SO_GET_ENTRIES; IP6T's are the same
 INFO_SIZE, ENTRIES_HEADER = 84, 40  # struct ipt_getinfo; struct ipt_get_entries before its entries
 LEVELS = {4: 0, 6: 41}  # IPPROTO_IP, IPPROTO_IPV6
-HOOKS_AT, POLICIES_AT, MOST_HOOKS = 32, 56, 5  # in struct ipt_getinfo: valid_hooks, underflow
+HOOKS_AT, POLICIES_AT, HOOKS = 32, 56, 5  # in struct ipt_getinfo: valid_hooks, underflow
 TARGET_AT = {4: 88, 6: 140}  # target_offset in struct ipt_entry, behind struct ipt_ip and nfcache, and in struct ip6t_entry
 VERDICT_AT, ACCEPTS = 32, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
 NAMES_CHAIN = b"ERROR\0"  # the target of the entry before a chain, and of a table's last one
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26  # of a table: more than the 200,000 rules that are compared
 ATTEMPTS = 20
 EAGAIN, EFBIG = 11, 27
 
@@ -70,7 +70,7 @@ def holds_rules(family: Family, table: str) -> bool:
     """
     info, entries = read_bytes(family, table)
     hooks = unpack_from("=I", info, HOOKS_AT)[0]
-    policies = [unpack_from("=I", info, POLICIES_AT + 4 * hook)[0] for hook in range(MOST_HOOKS) if hooks >> hook & 1]
+    policies = [unpack_from("=I", info, POLICIES_AT + 4 * hook)[0] for hook in range(HOOKS) if hooks >> hook & 1]
     offsets = TARGET_AT[family.version]
     named = at = count = 0
     while at < len(entries):
@@ -100,7 +100,7 @@ def read_bytes(family: Family, table: str) -> tuple[bytes, bytes]:
     try:
         info = ask(asking.fileno(), GET_INFO, INFO_SIZE, pack("=32s", table.encode()))
         size = unpack_from("=I", info, INFO_SIZE - 4)[0]
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         entries = ask(asking.fileno(), GET_ENTRIES, ENTRIES_HEADER + size, pack("=32sI", table.encode(), size))
     finally:

@@ -56,7 +56,7 @@ class _Dump:
         self._unknown = unknown
         self._family = family
         self._only = only
-        self._element_bytes = nf_tables.MOST_ELEMENT_BYTES
+        self._element_bytes = nf_tables.MAX_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
         """Return the fields of a Snapshot."""
@@ -82,7 +82,7 @@ class _Dump:
         if table:
             body += write_attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
         try:
-            messages = self._link.dump(kind, body, nf_tables.MOST_BYTES)
+            messages = self._link.dump(kind, body, nf_tables.MAX_BYTES)
         except OSError as error:
             if not optional or error.errno not in NOT_SUPPORTED:
                 raise

@@ -28,7 +28,7 @@ _KNOWN_OF_ROUTES = frozenset((
     RTA_TABLE, RTA_VIA, RTA_PREF, RTA_NH_ID,
 ))  # fmt: skip
 RTM_F_CLONED = 0x200
-MOST_BYTES = 1 << 26  # some 500,000 routes
+MAX_BYTES = 1 << 26  # some 500,000 routes
 
 
 def read_rules(link: Netlink, unknown: list[Unknown]) -> tuple[RoutingRule, ...]:
@@ -53,7 +53,7 @@ def _read(  # noqa: PLR0917 - a dump and its reader
     link: Netlink, kind: int, wanted: int, what: str, reader: Callable[[bytes, dict[int, bytes]], Read | None], unknown: list[Unknown]
 ) -> Iterator[Read]:
     for family in FAMILIES:
-        for got, body in link.dump(kind, pack(_HEADER, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MOST_BYTES):
+        for got, body in link.dump(kind, pack(_HEADER, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MAX_BYTES):
             if got != wanted or not body or body[0] != family.number:  # a kernel without IPv6 answers with all families
                 continue
             try:

@@ -19,7 +19,7 @@ from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 
-MOST_NAMED = 4
+MAX_NAMED = 4
 MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
 
 
@@ -160,7 +160,7 @@ def _explain_lack(
         rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
         for cause, concerned in (rooted or problems).items():  # if nothing can be programmed, nothing is captured
             more = (
-                f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})" if concerned else ""
+                f" ({', '.join(concerned[:MAX_NAMED])}{' and more' if len(concerned) > MAX_NAMED else ''})" if concerned else ""
             )
             remedy = _remedy(checked.backend, concerned) if cause in checked.of_kernel else ""
             found.append(Symptom(ERROR, checked.backend, f"{_on_one_line(cause)}{more}", remedy))

@@ -27,7 +27,7 @@ IN_A_CLUSTER = (
     " use the CNI plugin), OpenShift needs an SCC that allows it"
 )
 STRICT = 1  # of rp_filter: the reverse path must use the same interface
-MOST_SERVERS = 3  # MAXNS of resolv.h
+MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
 
@@ -249,5 +249,5 @@ def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
                 f"nameserver {address} is IPv6, which is not captured: queries to it bypass the proxy",
                 "use --dual-stack or --ipv6 on, or IPv4 servers alone",
             )  # fmt: skip
-    if len(words) > MOST_SERVERS:
-        yield Symptom(NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MOST_SERVERS}")
+    if len(words) > MAX_SERVERS:
+        yield Symptom(NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MAX_SERVERS}")

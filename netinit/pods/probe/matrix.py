@@ -16,7 +16,7 @@ LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 CANDIDATE_PORTS = (8080, 9080, 18080, 28080, 38080)
 APPLICATIONS = (1000, 65534, 4242)
 DNS = 53
-MOST = 3  # probes for each list
+MAX_OF_A_LIST = 3  # probes for each list
 OUTBOUND, INBOUND = "outbound", "inbound"
 
 
@@ -51,9 +51,9 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
     ports = [port for port in CANDIDATE_PORTS if not lists_port(options.exclude_inbound_ports, port) and port not in listening][:1]
     if options.inbound_ports != ALL:
         named = [bounds_of(port)[0] for port in options.inbound_ports if not isinstance(port, str)]
-        ports = sorted(named, key=lambda port: port in listening)[:MOST] + ports
+        ports = sorted(named, key=lambda port: port in listening)[:MAX_OF_A_LIST] + ports
     wanted = [(port, "a port") for port in ports]
-    wanted += [(bounds_of(port)[0], "an excluded port") for port in options.exclude_inbound_ports[:MOST]]
+    wanted += [(bounds_of(port)[0], "an excluded port") for port in options.exclude_inbound_ports[:MAX_OF_A_LIST]]
     if options.layout != CLASSIC and options.tunnel_port:
         wanted += [(options.tunnel_port, "the tunnel's port")]
     return tuple(
@@ -77,11 +77,11 @@ def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
         yield ask(("proxy's uid", options.proxy_uids[0], app), "an address outside", outside, port)
         yield ask(("proxy's gid", app, options.proxy_gids[0]), "an address outside", outside, port)
     groups = options.owner_groups if isinstance(options.owner_groups, tuple) else ()
-    for gid in (*groups[:MOST], *options.exclude_owner_groups[:MOST]):
+    for gid in (*groups[:MAX_OF_A_LIST], *options.exclude_owner_groups[:MAX_OF_A_LIST]):
         yield ask((f"app in group {gid}", app, gid), "an address outside", outside, port)
-    for listed in options.exclude_outbound_ports[:MOST]:
+    for listed in options.exclude_outbound_ports[:MAX_OF_A_LIST]:
         yield ask(anybody, "an excluded port", outside, bounds_of(listed)[0])
-    for listed in options.outbound_ports[:MOST]:
+    for listed in options.outbound_ports[:MAX_OF_A_LIST]:
         yield ask(anybody, "an included port", outside, bounds_of(listed)[0])
     for network in _of_family(options.exclude_outbound_cidrs, family):
         yield ask(anybody, "an excluded network", _host_in(network), port)
@@ -119,7 +119,7 @@ def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator
 
 
 def _of_family(networks: tuple[Network, ...], family: Family) -> tuple[Network, ...]:
-    return tuple(network for network in networks if network.family is family)[:MOST]
+    return tuple(network for network in networks if network.family is family)[:MAX_OF_A_LIST]
 
 
 def _host_in(network: Network) -> str:

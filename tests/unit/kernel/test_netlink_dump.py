@@ -76,7 +76,7 @@ def test_a_dump_that_is_too_large_is_an_error():
 
 
 def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(monkeypatch):
-    chains = [NftChain(family=2, table="nat", name=name, hooked=False, uses=kernel_comparison.MOST_RULES // 2) for name in ("A", "B")]
+    chains = [NftChain(family=2, table="nat", name=name, hooked=False, uses=kernel_comparison.MAX_RULES // 2) for name in ("A", "B")]
     monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: 1)
     monkeypatch.setattr(kernel_comparison.netlink, "list_nft_rules", lambda _: [])
     monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", lambda: tuple(chains))
