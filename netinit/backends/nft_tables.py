@@ -12,16 +12,7 @@ from netinit.backends.known_chains import of_own_tables
 from netinit.backends.nft_messages import delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.kernel import netlink, nf_tables
-from netinit.kernel.netlink import (
-    EFBIG,
-    INET,
-    NFT_MSG_GETTABLE,
-    NLM_F_CREATE,
-    attribute,
-    big,
-    read_attributes,
-    read_name,
-)
+from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, TableDump, dump_tables
 from netinit.kernel.plain_namespace import KnownChain
 from netinit.rules.expressions.building import EncodedSet
@@ -78,7 +69,7 @@ def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
 def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
     """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft writes them."""
     try:
-        dump = dump_tables(INET, tables, whole=False)
+        dump = dump_tables(netlink.INET, tables, whole=False)
     except OSError:  # the next read reports it
         return False
     for body in dump.tables:
@@ -132,9 +123,9 @@ def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
 
     unknown: list[Unknown] = []
     try:
-        snapshot = Snapshot(**nf_tables_dump.read(unknown, family=INET, tables=tables))
+        snapshot = Snapshot(**nf_tables_dump.read(unknown, family=netlink.INET, tables=tables))
     except OSError as error:
-        if error.errno != EFBIG:
+        if error.errno != netlink.EFBIG:
             raise BackendUnavailableError(f"the kernel does not list its rules: {posix.strerror(error.errno or 0)}") from None
         return Snapshot(), "they are too long"
     return snapshot, "; ".join([f"{one.place}: {one.reason}" for one in unknown])
@@ -175,7 +166,7 @@ def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
     """Dump the tables with everything in them, or return why that failed."""
     try:
-        return dump_tables(INET, tables, whole=True), ""
+        return dump_tables(netlink.INET, tables, whole=True), ""
     except OSError as error:
         return None, posix.strerror(error.errno or 0)
 
@@ -191,7 +182,7 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
         raise ApplyError(f"the nft tables of before could not be read: {unread}")
     made = list(delete_tables(tables))
     for kind, field, settable in OBJECTS if held else ():
-        flags = NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
+        flags = netlink.NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
         for number, body in enumerate(getattr(held, field), 1):
             found = read_attributes(body, 0)
             if kind == nf_tables.NFT_MSG_NEWSETELEM and not found.get(3):
@@ -204,7 +195,7 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
 
 
 def _list_tables(names: tuple[str, ...]) -> list[bytes]:
-    bodies = [body for _, body in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETTABLE, bytes((INET, 0, 0, 0)))]
+    bodies = [body for _, body in netlink.dump(netlink.NETLINK_NETFILTER, netlink.NFT_MSG_GETTABLE, bytes((netlink.INET, 0, 0, 0)))]
     return [body[netlink.NETFILTER_SIZE :] for body in bodies if read_name(read_attributes(body, netlink.NETFILTER_SIZE)[1]) in names]
 
 

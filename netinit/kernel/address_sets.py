@@ -6,15 +6,7 @@ from _struct import pack, unpack
 
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import (
-    NETFILTER_SIZE,
-    NETLINK_NETFILTER,
-    NLA_F_NET_BYTEORDER,
-    attribute,
-    big,
-    read_attributes,
-    read_name,
-)
+from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 
 OWNED = "netinit-"  # prefix of our sets
 CMD_LIST = 6 << 8 | 7
@@ -44,12 +36,12 @@ def list_address_sets() -> tuple[AddressSetHeader, ...]:
 
 def _dump(protocol: int) -> list[bytes]:
     body = pack("=BBH", 0, 0, 0) + attribute(ATTR_PROTOCOL, bytes((protocol,)))
-    body += attribute(ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
-    return [found for _, found in netlink.dump(NETLINK_NETFILTER, CMD_LIST, body)]
+    body += attribute(ATTR_FLAGS | netlink.NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
+    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, CMD_LIST, body)]
 
 
 def _read(body: bytes) -> AddressSetHeader:
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     size = big(read_attributes(attributes.get(ATTR_DATA, b""), 0).get(ATTR_ELEMENTS))
     number = unpack(">H", attributes[ATTR_INDEX])[0] if ATTR_INDEX in attributes else -1
     return AddressSetHeader(name=read_name(attributes[ATTR_SETNAME]), size=size, number=number)

@@ -99,7 +99,7 @@ class Child:
         Raises ChildLostError if it timed out, was killed or exited without an answer; ChildError for a bug of netinit.
         """
         while len(self._received) < self._expected():
-            if not self._wait():
+            if not run.await_input(self._answer, self._deadline):
                 raise ChildLostError(
                     f"{self._what}: it was not done within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
                     late=True,
@@ -137,9 +137,6 @@ class Child:
             pid, self.pid = self.pid, 0
             self._close()  # the leash first: it also kills a child that has changed its user id
             run.end(pid)
-
-    def _wait(self) -> bool:
-        return run.await_input(self._answer, self._deadline)
 
     def _explain_end(self) -> ChildLostError:
         status = run.wait(self.pid, self._deadline)
@@ -316,20 +313,16 @@ def _without_groups(action: Callable[[Answer], object]) -> Callable[[Answer], ob
     """
 
     def act(answer: Answer) -> object:
-        _drop_groups()
+        try:
+            posix.setgroups([])
+        except OSError as error:
+            if set(posix.getgroups()) - {posix.getegid()}:
+                raise NamespaceError(
+                    f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
+                ) from None
         return action(answer)
 
     return act
-
-
-def _drop_groups() -> None:
-    try:
-        posix.setgroups([])
-    except OSError as error:
-        if set(posix.getgroups()) - {posix.getegid()}:
-            raise NamespaceError(
-                f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
-            ) from None
 
 
 def _close_others(kept: tuple[int, ...]) -> None:

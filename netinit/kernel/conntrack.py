@@ -13,16 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from netinit.kernel.netlink import (
-    NETFILTER_SIZE,
-    NETLINK_NETFILTER,
-    NLA_F_NESTED,
-    Netlink,
-    attribute,
-    big,
-    read_attributes,
-    split,
-)
+from netinit.kernel import netlink
+from netinit.kernel.netlink import Netlink, attribute, big, read_attributes, split
 
 ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
 SUBSYSTEM = 1 << 8
@@ -57,7 +49,7 @@ class Watch:
     """Events of this network namespace. Raises OSError: EPERM without NET_ADMIN."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, netlink.NETLINK_NETFILTER)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
             self._socket.bind((0, ALL_GROUPS))
@@ -93,8 +85,8 @@ def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destinat
     ends = attribute(kinds[0], source[0]) + attribute(kinds[1], destination[0])
     ports = attribute(CTA_PROTO_NUM, bytes((protocol,))) + attribute(CTA_PROTO_SRC_PORT, struct.pack(">H", source[1]))
     ports += attribute(CTA_PROTO_DST_PORT, struct.pack(">H", destination[1]))
-    nested = attribute(CTA_TUPLE_IP | NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | NLA_F_NESTED, ports)
-    body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, nested)
+    nested = attribute(CTA_TUPLE_IP | netlink.NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | netlink.NLA_F_NESTED, ports)
+    body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, nested)
     try:
         found = [_read(kind, part) for kind, part in link.request(GET, 0, body)]
     except OSError as error:
@@ -111,7 +103,7 @@ def list_entries(link: Netlink) -> list[Event]:
 
 def _read(kind: int, body: bytes) -> Event | None:
     """Decode an entry; None for a protocol without ports."""
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):
         return None
@@ -133,13 +125,13 @@ def delete_entry(link: Netlink, event: Event) -> None:
 
 def forget(event: Event) -> None:
     """Delete a connection's entry through a new netlink socket."""
-    with Netlink(NETLINK_NETFILTER) as link:
+    with Netlink(netlink.NETLINK_NETFILTER) as link:
         delete_entry(link, event)
 
 
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
     """Return the body of a request about an entry: its original tuple and zone."""
-    handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, attributes[ORIGINAL])
+    handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, attributes[ORIGINAL])
     return handle + attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else handle
 
 

@@ -206,7 +206,7 @@ def change_loopback_address(address: str, *, add: bool) -> None:
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
     """Return a family's policy rules that match a firewall mark and look up a table."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _header(family)):
         got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
         if kind == RTM_NEWRULE and got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
@@ -229,7 +229,7 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 
     Priority 0: when adding the kernel chooses it, when deleting any matches.
     """
-    body = _rule_header(rule.family, action=FR_ACT_TO_TBL)
+    body = _header(rule.family, kind=FR_ACT_TO_TBL)
     for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
         body += attribute(kind, pack("=I", number))
     body += attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
@@ -241,7 +241,7 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
     """Return a family's default routes that deliver to this host, in any table."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _header(family)):
         got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
         to_lo = native(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
@@ -255,7 +255,7 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
 def change_local_route(route: LocalRoute, *, add: bool) -> None:
     """Add `local default dev lo` to a table, or delete it."""
     scope = RT_SCOPE_UNIVERSE if route.family == AF_INET6 else RT_SCOPE_HOST
-    body = _route_header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
+    body = _header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
     body += attribute(RTA_TABLE, pack("=I", route.table)) + attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
     _change(RTM_NEWROUTE, RTM_DELROUTE, body, add=add)
 
@@ -328,13 +328,8 @@ def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
         link.request(new if add else delete, NLM_F_CREATE | NLM_F_EXCL if add else 0, body)
 
 
-def _rule_header(family: int, action: int = 0) -> bytes:
-    """Return a struct fib_rule_hdr."""
-    return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, 0, 0, action, 0)
-
-
-def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
-    """Return a struct rtmsg."""
+def _header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
+    """Return a struct rtmsg, or a struct fib_rule_hdr, whose action is where the former has its type (`kind`)."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
 
 

@@ -20,16 +20,7 @@ from typing import Self
 from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
 from netinit.base.net import IPV4, Family
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import (
-    attribute,
-    big,
-    list_nft_chains,
-    list_nft_rules,
-    message,
-    read_attributes,
-    read_name,
-    split,
-)
+from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
 
@@ -215,7 +206,7 @@ class Tracer:
                     raise
                 self.lost = True
                 continue
-            yield from split(data)
+            yield from netlink.split(data)
 
 
 def list_hooks() -> dict[tuple[int, str, str], str]:
@@ -253,10 +244,10 @@ def _bind(held: socket.socket, group: int) -> None:
 
 def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
     body = pack(">BBH", 0, 0, group) + attributes
-    held.send(message(NFULNL_MSG_CONFIG, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK, body))
+    held.send(netlink.message(NFULNL_MSG_CONFIG, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK, body))
     held.settimeout(5.0)
     while True:
-        for kind, answer in split(held.recv(RECEIVE_SIZE)):
+        for kind, answer in netlink.split(held.recv(RECEIVE_SIZE)):
             if kind == netlink.NLMSG_ERROR:
                 if code := -unpack_from("=i", answer)[0]:
                     raise OSError(code, os.strerror(code))

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.netlink_attributes import (
-    MalformedError,
-    attributes_of,
-    name,
-    number,
-    signed,
-    split_attributes,
-    write_attribute,
-)
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed, split_attributes
 from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.detect import WITHOUT_NF_TABLES
@@ -80,7 +72,7 @@ class _Dump:
     ) -> tuple[Read, ...]:
         body = pack("=BBH", self._family, 0, 0)
         if table:
-            body += write_attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
+            body += netlink.attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
         try:
             messages = self._link.dump(kind, body, nf_tables.MAX_BYTES)
         except OSError as error:
@@ -99,7 +91,7 @@ class _Dump:
         """Return the set with its elements, up to the limit."""
         body = pack("=BBH", one.family, 0, 0)
         for kind, text in ((1, one.table), (2, one.name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
-            body += write_attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+            body += netlink.attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
         place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
         try:
             # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
