@@ -128,6 +128,14 @@ class XtablesBackend(Backend):
         self._own_files = own_files  # False: the host's file system, whose lock is not for this namespace
         self._lock: Lock | None = None  # one lock for the backend's life, since it may be held already when a commit needs it
 
+    def _legacy_lock(self) -> Lock:
+        """Return the lock of iptables-legacy."""
+        from netinit.backends.lock import XtablesLock  # only backends for legacy tables need it
+
+        if self._lock is None:
+            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
+        return self._lock
+
     def _read_legacy(self, families: tuple[Family, ...]) -> Held:
         """Read the rules of legacy iptables; empty if no table exists. Raises OSError, ParseError."""
         if not any(detect.legacy_tables(family) != () for family in families):

@@ -25,11 +25,7 @@ class LegacyVariant(RestoreBackend):
     variant = detect.LEGACY
 
     def lock(self) -> Lock:
-        from netinit.backends.lock import XtablesLock
-
-        if self._lock is None:
-            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
-        return self._lock
+        return self._legacy_lock()
 
     def read(self, families: tuple[Family, ...]) -> Held:
         try:

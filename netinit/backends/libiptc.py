@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 from netinit.backends import Lock
 from netinit.backends.iptables import XtablesBackend
-from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import children, detect, read_text, run
@@ -61,9 +60,7 @@ class LibiptcBackend(XtablesBackend):
         return {family: answer for family, answer in answers.items() if isinstance(answer, NetinitError)}
 
     def lock(self) -> Lock:
-        if self._lock is None:
-            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
-        return self._lock
+        return self._legacy_lock()
 
 
 TYPE_CHECKING = False

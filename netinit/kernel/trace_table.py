@@ -21,7 +21,7 @@ BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # after defragmentation (-400), befor
 ENDS = {"end-of-input": 1, "end-of-postrouting": 4}  # chains after all others, and their hooks
 BEGINNING = "beginning"
 _BEGINNINGS = {True: 0, False: 3}  # the hooks of inbound and of locally generated packets
-_LOGGER = "logger"
+_LOGGER = "logger-"  # prefix of the chain that stores its name
 _OWNER = 2  # NFT_TABLE_F_OWNER
 _REGISTER = pack(">I", 1)  # NFT_REG_1: loaded, then compared
 _LIMIT_RATE, _LIMIT_UNIT, _LIMIT_BURST, _LOG_GROUP, _LOG_QTHRESHOLD = 1, 2, 3, 1, 4  # NFTA_LIMIT_*, NFTA_LOG_*
@@ -51,15 +51,15 @@ class Wanted(Record):
 class TraceTable:
     """The table, with its socket. Raises OSError."""
 
-    def __init__(self, wanted: Wanted, *, group: int, rate: int, loggers: tuple[str, ...] = ()) -> None:
-        """Report at most `rate` packets a second to the NFLOG `group`; store the names in `loggers` in the table."""
+    def __init__(self, wanted: Wanted, *, group: int, rate: int, logger: str = "") -> None:
+        """Report at most `rate` packets a second to the NFLOG `group`; store the name `logger` in the table."""
         self._link = NfTables()
-        messages = [*_make_chains(wanted, loggers), _rule(wanted, group, rate)]
+        messages = [*_make_chains(wanted, logger), _rule(wanted, group, rate)]
         try:
             try:
-                _commit(self._link, [_table(0 if loggers else _OWNER), *messages])
+                _commit(self._link, [_table(0 if logger else _OWNER), *messages])
             except OSError as error:
-                if error.errno not in NO_OWNERS or loggers:
+                if error.errno not in NO_OWNERS or logger:
                     raise
                 self._link.close()
                 self._link = NfTables()
@@ -76,16 +76,13 @@ class TraceTable:
             self._link.close()
 
 
-def remove_leftover() -> tuple[str, ...]:
-    """Delete the table of a killed run; return the loggers stored in it. Raises OSError: EPERM while that run is alive."""
-    loggers = tuple([
-        chain.name.removeprefix(f"{_LOGGER}-")
-        for chain in list_nft_chains()
-        if (chain.family, chain.table) == (netlink.INET, TABLE) and chain.name.startswith(f"{_LOGGER}-")
-    ])  # fmt: skip
+def remove_leftover() -> str:
+    """Delete the table of a killed run; return the logger stored in it, or "". Raises OSError: EPERM while that run is alive."""
+    own = [chain.name for chain in list_nft_chains() if (chain.family, chain.table) == (netlink.INET, TABLE)]
+    logger = next((name.removeprefix(_LOGGER) for name in own if name.startswith(_LOGGER)), "")
     with NfTables() as link:
         _delete(link)
-    return loggers
+    return logger
 
 
 def is_harmless() -> bool:
@@ -133,10 +130,10 @@ def _table(flags: int) -> tuple[int, int, bytes]:
     return nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE | netlink.NLM_F_EXCL, body
 
 
-def _make_chains(wanted: Wanted, loggers: tuple[str, ...]) -> list[tuple[int, int, bytes]]:
+def _make_chains(wanted: Wanted, logger: str) -> list[tuple[int, int, bytes]]:
     chains = [_chain(BEGINNING, _BEGINNINGS[wanted.inbound], BEFORE_ALL)]
     chains += [_chain(end, hook, BEHIND_ALL) for end, hook in ENDS.items()]
-    return chains + [_chain(f"{_LOGGER}-{logger}", None, 0) for logger in loggers]
+    return [*chains, _chain(_LOGGER + logger, None, 0)] if logger else chains
 
 
 def _chain(chain: str, hook: int | None, priority: int) -> tuple[int, int, bytes]:

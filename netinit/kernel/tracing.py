@@ -18,7 +18,7 @@ from struct import pack, unpack_from
 from typing import Self
 
 from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
-from netinit.base.net import IPV4, Family
+from netinit.base.net import Family
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.runtime_environment import advise
@@ -126,7 +126,7 @@ class Tracer:
         self._reports: socket.socket | None = None
         self._traces: socket.socket | None = None
         self._table: TraceTable | None = None
-        self._before: tuple[str, ...] = ()  # the previous loggers, family and name
+        self._before = ""  # the previous logger: number of its family, name
 
     def __enter__(self) -> Self:
         try:
@@ -146,8 +146,8 @@ class Tracer:
                 table, self._table = self._table, None
                 table.remove()
         finally:
-            _restore_loggers(self._before)
-            self._before = ()
+            _restore_logger(self._before)
+            self._before = ""
             for held in (self._reports, self._traces):
                 if held:
                     held.close()
@@ -180,10 +180,10 @@ class Tracer:
         try:
             _remove_leftover()
             self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
-            before = _read_logger(self._wanted.family) if self._older else ()
+            before = _read_logger(self._wanted.family) if self._older else ""
             if self._older:
                 _bind(self._reports, OF_THE_OLDER)
-            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, loggers=before)
+            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, logger=before)
             if before:
                 _write_logger(self._wanted.family, _LOGGER)
                 self._before = before
@@ -314,15 +314,14 @@ def read_headers(network: bytes, transport: bytes) -> Headers | None:
     return Headers(protocol, big(source), big(destination), ports[0], ports[1], sequence)
 
 
-def _read_logger(family: Family) -> tuple[str, ...]:
-    """Return the family's number and logger, as `_restore_loggers` takes them."""
-    number = 2 if family is IPV4 else 10
-    return (f"{number}-{(_LOGGERS / str(number)).read_text(encoding='ascii').strip()}",)
+def _read_logger(family: Family) -> str:
+    """Return the family's number and logger, as `_restore_logger` takes them."""
+    return f"{family.number}-{(_LOGGERS / str(family.number)).read_text(encoding='ascii').strip()}"
 
 
 def _write_logger(family: Family, name: str) -> None:
     try:
-        (_LOGGERS / str(2 if family is IPV4 else 10)).write_text(name, encoding="ascii")
+        (_LOGGERS / str(family.number)).write_text(name, encoding="ascii")
     except OSError as error:
         raise BackendUnavailableError(
             f"the rules of iptables-legacy cannot be traced here: {error.filename} cannot be written: {error.strerror};"
@@ -333,17 +332,16 @@ def _write_logger(family: Family, name: str) -> None:
 def _remove_leftover() -> None:
     """Delete what a killed run left, and restore the logger."""
     try:
-        loggers = remove_leftover()
+        logger = remove_leftover()
     except PermissionError:
         raise LockedError("a table netinit-trace is here that belongs to another program, which is still alive: end it") from None
-    _restore_loggers(loggers)
+    _restore_logger(logger)
 
 
-def _restore_loggers(loggers: tuple[str, ...]) -> None:
-    for remembered in loggers:
-        found = re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", remembered)
-        if found:
-            (_LOGGERS / found[1]).write_text(found[2], encoding="ascii")
+def _restore_logger(logger: str) -> None:
+    """Restore a saved logger; an invalid name, which a foreign table may hold, is ignored."""
+    if found := re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", logger):
+        (_LOGGERS / found[1]).write_text(found[2], encoding="ascii")
 
 
 def _unavailable(what: str, error: OSError) -> BackendUnavailableError:

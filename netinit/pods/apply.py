@@ -179,15 +179,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
     Arguments and errors as for `apply`.
     """
     with _claim(options, machine, locked=locked):
-        settled = machine.settle(options)
-        plan = plan_for(settled.options)
-        survey = Survey(settled.options, settled.kernel_families, machine=machine)
-        if survey.failures:  # unread tables may contain rules of ours
-            from netinit.pods.refusals import nothing_works
-
-            raise nothing_works(survey.failures, machine)
-        holders = survey.holders()
-        steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
+        plan, holders, steps = find_ours(options, machine)
         removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
         with Transaction(signals) as run:
             for backend, _ in removals:
@@ -196,6 +188,22 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
                 commit(run, backend, change)
             route(run, steps, machine)  # after the rules: otherwise packets they mark would be misrouted
         return Outcome(backend=", ".join([holder.backend.name for holder in holders]), changed=bool(steps or holders), rules={})
+
+
+def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed, ...], tuple[routes.RouteChange, ...]]:
+    """Return the options' plan, the backends that hold rules of ours, and the steps that delete our routes and addresses.
+
+    Raises BackendUnavailableError if tables cannot be read, which may hold rules of ours.
+    """
+    settled = machine.settle(options)
+    plan = plan_for(settled.options)
+    survey = Survey(settled.options, settled.kernel_families, machine=machine)
+    if survey.failures:
+        from netinit.pods.refusals import nothing_works
+
+        raise nothing_works(survey.failures, machine)
+    steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
+    return plan, survey.holders(), steps
 
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from netinit import backends
@@ -80,7 +81,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     families = settled.kernel_families
     wanted = plan_for(settled.options) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
-    snapshot = _read_snapshot()
+    snapshot = _read(read_snapshot)
     contents = ipset.read_contents()
     found: dict[str, InferredOptions] = {}
     plans: list[Plan] = []
@@ -91,11 +92,10 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
             found[name] = from_listings(listings, _routing(families), contents)
             plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
-            found[name] = from_chains(chains_of(_load_own_tables(snapshot, families)), _routing(families))
+            own = _load(snapshot).rulesets[backends.NFTABLES]
+            found[name] = from_chains(chains_of({family: own[family] for family in families}), _routing(families))
             plans += _plans(wanted, found[name])
-    held = load_snapshot(snapshot, plans)
-    if held.unreadable:
-        raise ParseError("; ".join(held.unreadable))
+    held = _load(snapshot, plans)
     rulesets = _load_rulesets(held, places or (backends.IPTABLES_NFT,), families, contents)
     empty = not places and not any(held.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
@@ -162,13 +162,12 @@ def _load_rulesets(
     return rulesets
 
 
-def _load_own_tables(snapshot: Snapshot, families: tuple[Family, ...]) -> dict[Family, Ruleset]:
-    """Return the rules of our nft tables. Raises ParseError."""
-    held = load_snapshot(snapshot)
+def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
+    """Return the rules of a snapshot, explained by these plans. Raises ParseError."""
+    held = load_snapshot(snapshot, plans)
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
-    own = held.rulesets[backends.NFTABLES]
-    return {family: own[family] for family in families}
+    return held
 
 
 def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: bool) -> dict[Family, Listing]:
@@ -211,18 +210,11 @@ def _local_marks(family: Family) -> tuple[LocalMarks, int]:
 
 def read_surroundings(family: Family) -> Surroundings:
     """Read addresses, routes and forwarding of this namespace. Raises ParseError."""
+    return surroundings_of(_read(read_host), family)
+
+
+def _read(read: Callable[[], Snapshot]) -> Snapshot:
     try:
-        return surroundings_of(read_host(), family)
+        return read()
     except OSError as error:
-        raise _unread(error) from None
-
-
-def _read_snapshot() -> Snapshot:
-    try:
-        return read_snapshot()
-    except OSError as error:
-        raise _unread(error) from None
-
-
-def _unread(error: OSError) -> ParseError:
-    return ParseError(f"the kernel does not say what decides about packets here: {error.strerror or error}")
+        raise ParseError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
