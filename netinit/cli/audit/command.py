@@ -51,7 +51,7 @@ def command(  # noqa: PLR0917
     form: str,
     as_json: bool,
 ) -> int:
-    """Show which traffic of a pod bypasses the proxy, why, and what closes it.
+    """Show which traffic of a pod bypasses the proxy, why, and how to close it.
 
     All packets are covered, not a sample. The most dangerous bypasses come first: those of foreign rules, those that cannot be
     evaluated, those by configuration, and those by design. Nothing is sent and nothing changes. --assert proves or refutes a

@@ -31,6 +31,10 @@ Row = dict[str, Any]
 INTENT_WORDS = {
     kinds.FOREIGN_RULES: "foreign", kinds.NOT_KNOWN: "unknown", kinds.CONFIGURATION: "configuration", kinds.DESIGN: "design",
 }  # fmt: skip
+CAUSES = {  # an intent -> the cause in a sentence
+    "foreign": "because of foreign rules", "unknown": "that cannot be evaluated", "configuration": "because of the configuration",
+    "design": "by design",
+}  # fmt: skip
 NOT_BY_DESIGN = (kinds.FOREIGN_RULES, kinds.NOT_KNOWN, kinds.CONFIGURATION)
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
 ASSERTION = "assertion"  # kind of an issue
@@ -189,8 +193,7 @@ def count(number: int, word: str) -> str:
 
 def summarise(found: dict[str, Any]) -> str:
     """The first line of a pod's report: how many kinds of traffic bypass the proxy, by cause."""
-    rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
-    counts = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
-    counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that cannot be evaluated") for text in counts]
-    kinds_of = "1 kind of traffic does" if len(rows) == 1 else f"{len(rows)} kinds of traffic do"
-    return f"{kinds_of} not go through the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"
+    rows = [row for row in found["traffic"] if row["by"] in CAUSES]
+    counts = [f"{number} {CAUSES[word]}" for word in CAUSES if (number := sum(row["by"] == word for row in rows))]
+    kinds_of = "1 kind of traffic bypasses" if len(rows) == 1 else f"{len(rows)} kinds of traffic bypass"
+    return f"{kinds_of} the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"
