@@ -30,6 +30,7 @@ from netinit.options.declare import (
 from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration
 
 Kind = TypeVar("Kind")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 RULES, OUTPUT = "Rules", "Output"
@@ -227,6 +228,17 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 
 
 SECONDS = _Seconds()
+
+
+def add_options(*decorators: Decorator) -> Decorator:
+    """Combine decorators into one; the help lists their options in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
 
 
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
 from netinit.cli.console import answer, note
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.common_options import cluster_options, find_kubectl
+from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
@@ -35,7 +35,7 @@ _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 @cluster_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
 @click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
-def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: str, everywhere: bool, form: str) -> int:
+def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywhere: bool, form: str) -> int:
     """Show all pods of the mesh: injected, rules as planned, bypasses, warnings.
 
     Pods without a sidecar in namespaces with automatic injection are listed too. Rules are read through the node agent; without
@@ -45,7 +45,6 @@ def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: s
     """
     if everywhere and namespace:
         raise OptionError("-A: means all namespaces; leave out --namespace")
-    kubectl = find_kubectl(context, kubeconfig)
     where = ("-A",) if everywhere else ("-n", namespace) if namespace else ()
     pods = read_pods(kubectl.get("pods", *where))
     meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
