@@ -8,7 +8,7 @@ from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, split_message
 from netinit.cli.console import answer, color_option
-from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, read_value
+from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option, read_value
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid
 from netinit.pods.doctor.examination import Examination, examine
@@ -24,9 +24,7 @@ SIGNS = {ERROR: "✘", WARNING: "!"}
 )
 @click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
 @color_option
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print an object; netinit/data/doctor.schema.json describes it."
-)
+@json_option("doctor")
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
     """Find out whether pods with these options will work here, and what is missing.
 

@@ -13,15 +13,15 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_sources import (
-    DIRECTIONS,
     Question,
+    RuleChoice,
     RuleSource,
+    ask_about_a_connection,
     find_rule_sources,
     format_options,
     make_packets,
-    question_options,
     rule_source_options,
 )
 from netinit.options import TPROXY, Options
@@ -34,31 +34,19 @@ from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
 
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@question_options
+@ask_about_a_connection
 @rule_source_options
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
+@json_option("explain")
 @color_option
 @click.option("--all", "everything", is_flag=True, help="Also show the rules that were checked and do not match.")
-def command(  # noqa: PLR0917
-    options: Options,
-    direction: str | None,
-    pod: tuple[str, ...],
-    select: str,
-    pod_ip: tuple[str, ...],
-    live: bool,
-    as_json: bool,
-    everything: bool,
-    **asked: Any,
-) -> int:
+def command(options: Options, question: Question, choice: RuleChoice, *, as_json: bool, everything: bool) -> int:
     """Show what happens to a connection, and why.
 
     The rules are those of the options, or of --pod; with --pid, --netns or --live the live ones, and with --pod as well the two are
     compared. The packet's path is simulated: nothing is sent and nothing changes. If the result cannot be known, the answer
     says why.
     """
-    question = Question(direction=direction or "", **asked)
-    rule_sources = [rule_source for _, rule_source in find_rule_sources(options, pod, select, pod_ip, live)]
+    rule_sources = [rule_source for _, rule_source in find_rule_sources(options, choice)]
     found = [(rule_source, answer_each(rule_source, question)) for rule_source in rule_sources]
     if as_json:
         first, *others = [to_object(rule_source, one, everything=everything) for rule_source, answers in found for one in answers]

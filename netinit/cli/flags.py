@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import click
@@ -239,6 +241,25 @@ def add_options(*decorators: Decorator) -> Decorator:
         return function
 
     return decorate
+
+
+def add_value(name: str, make: Callable[..., Any], *decorators: Decorator) -> Decorator:
+    """Combine the options of these decorators: the function gets one argument `name`, which `make` builds from their values."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def with_value(*args: Any, **given: Any) -> Any:
+            values = {key: given.pop(key) for key in signature(make).parameters if key in given}
+            return function(*args, **{name: make(**values)}, **given)
+
+        return add_options(*decorators)(with_value)
+
+    return decorate
+
+
+def json_option(schema: str, what: str = "an object") -> Decorator:
+    """Add --json as the argument `as_json`; `schema` is the first part of a name in netinit/data."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}; netinit/data/{schema}.schema.json describes it.")
 
 
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:

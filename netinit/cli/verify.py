@@ -8,7 +8,7 @@ from netinit.base.errors import BackendUnavailableError, DriftError, OptionError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, note, warn
-from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
+from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
 from netinit.options import Options
 from netinit.pods.probe import Probes, probe
@@ -27,7 +27,7 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 
 @click.command("verify", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
 @pod_options("Compare with the options of this pod's init container (YAML or JSON).")
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/verify.schema.json describes it.")
+@json_option("verify")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 @click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")

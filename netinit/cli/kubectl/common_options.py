@@ -13,7 +13,7 @@ import click
 from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
-from netinit.cli.flags import HELP_NAMES, Decorator, add_options
+from netinit.cli.flags import HELP_NAMES, Decorator, add_options, add_value
 from netinit.cli.kubectl.command import COMMANDS
 from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.cli.kubectl.program import Kubectl
@@ -24,19 +24,23 @@ from netinit.options import Options
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 
 
-def kubectl_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --context and --kubeconfig; the function gets `kubectl`. Raises NetinitError if it is not installed."""
-
-    @wraps(function)
-    def with_kubectl(*, context: str, kubeconfig: str, **given: Any) -> Any:
-        return function(kubectl=find_kubectl(context, kubeconfig), **given)
-
-    return add_options(
-        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
-        click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig."),
-    )(with_kubectl)
+def environment() -> dict[str, str]:
+    """The environment passed to the command line."""
+    context = click.get_current_context(silent=True)
+    return dict(os.environ if context is None or context.obj is None else context.obj)
 
 
+def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
+    """The user's kubectl. Raises NetinitError if there is none."""
+    flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
+    return Kubectl.find(tuple(flags), environment())
+
+
+kubectl_options = add_value(
+    "kubectl", find_kubectl,
+    click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
+    click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig."),
+)  # fmt: skip
 cluster_options = add_options(
     click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace (default: that of the context)."),
     click.option("--agent-namespace", default="", metavar="NAME",
@@ -80,18 +84,6 @@ def make_remote_command(
     decorated = add_options(*options, object_options(choices, who), words)(function)
     made: click.Command = click.command(verb, help=f"{COMMANDS[verb][1]}\n\n{text}", context_settings=settings)(decorated)
     return made
-
-
-def environment() -> dict[str, str]:
-    """The environment passed to the command line."""
-    context = click.get_current_context(silent=True)
-    return dict(os.environ if context is None or context.obj is None else context.obj)
-
-
-def find_kubectl(context: str, kubeconfig: str) -> Kubectl:
-    """The user's kubectl. Raises NetinitError if there is none."""
-    flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
-    return Kubectl.find(tuple(flags), environment())
 
 
 @dataclass(frozen=True, slots=True)
