@@ -44,32 +44,10 @@ if TYPE_CHECKING:
     from netinit.base.net import Family
 
 __all__ = [
-    "AMBIENT",
-    "AMBIENT_MARK",
-    "AMBIENT_MASK",
-    "AMBIENT_PRIORITY",
-    "AMBIENT_TABLE",
-    "AUTO",
-    "BACKENDS",
-    "CLASSIC",
-    "CURRENT",
-    "DNS_LISTENER",
-    "DNS_PORT",
-    "DOCKER_RESOLVER",
-    "FLAGS",
-    "INET",
-    "LOOP_MARK",
-    "NODE_PROXY_MARK",
-    "NONE",
-    "OFF",
-    "ON",
-    "REDIRECT",
-    "REJECT",
-    "TPROXY",
-    "Interception",
-    "Options",
-    "Settled",
-]
+    "AMBIENT", "AMBIENT_MARK", "AMBIENT_MASK", "AMBIENT_PRIORITY", "AMBIENT_TABLE", "AUTO", "BACKENDS", "CLASSIC", "CURRENT",
+    "DNS_LISTENER", "DNS_PORT", "DOCKER_RESOLVER", "FLAGS", "INET", "LOOP_MARK", "NODE_PROXY_MARK", "NONE", "OFF", "ON", "REDIRECT",
+    "REJECT", "TPROXY", "Interception", "Options", "Settled",
+]  # fmt: skip
 
 DEFAULT_PROXY_USER = "istio-proxy"
 NF_TABLES, LEGACY_TABLES, TABLES_OF_OUR_OWN = "nf_tables", "legacy", "tables of our own"
