@@ -29,7 +29,7 @@ from netinit.options.declare import (
     WITHOUT_FLAG,
     DeclaredOptions,
 )
-from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration
+from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration, suggest
 
 Kind = TypeVar("Kind")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -172,8 +172,6 @@ class FlagCommand(click.Command):
 
     def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
-        from difflib import get_close_matches
-
         known = [
             name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)
         ]
@@ -193,8 +191,7 @@ class FlagCommand(click.Command):
                 continue
             is_value = word in takes_value
             if is_flag(word) and name not in known:
-                close = get_close_matches(name, [name for name in known if name.startswith("--")])
-                hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help lists them"
+                hint = suggest(name, [name for name in known if name.startswith("--")]) or f"{ctx.command_path} --help lists them"
                 problems.append(f"{quote_value(name)} is not an option; {hint}")
                 after_unknown = name == word and not has_arguments
             else:

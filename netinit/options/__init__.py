@@ -38,10 +38,11 @@ from netinit.options.interception import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
     from netinit.base.net import Family
+    from netinit.options.kinds import Flag
 
 __all__ = [
     "AMBIENT", "AMBIENT_MARK", "AMBIENT_MASK", "AMBIENT_PRIORITY", "AMBIENT_TABLE", "AUTO", "BACKENDS", "CLASSIC", "CURRENT",
@@ -175,23 +176,24 @@ class Options(Interception):
         if "proxy_uids" not in read:
             read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
 
+    def differing(self, always: Sequence[str] = ()) -> Iterator[tuple[Flag, Any]]:
+        """Yield each option, with its value, that `from_argv` would set otherwise; fields in `always` are included."""
+        plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
+        # Derived values follow from these three, whose defaults are those of from_argv in this environment.
+        basic = {"outbound_port": DEFAULT_OUTBOUND_PORT, "proxy_uids": _default_uids({}, self.layout), "layout": CURRENT}
+        for flag in FLAGS:
+            value = getattr(self, flag.field)
+            if flag.field in always or value != basic.get(flag.field, getattr(plain, flag.field)):
+                yield flag, value
+
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the shortest command line from which `from_argv` makes equal options; fields in `always` are included.
 
         Options without a flag are not in it: see `to_environ`.
         """
-        plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
-        # The default users are those of from_argv in this environment: the uid of istio-proxy, if this system has such a user.
-        basic = {
-            "outbound_port": DEFAULT_OUTBOUND_PORT,
-            "proxy_uids": _default_uids({}, self.layout),
-            "layout": CURRENT,
-        }
         arguments: list[str] = []
-        for flag in FLAGS:
-            value = getattr(self, flag.field)
-            default = basic.get(flag.field, getattr(plain, flag.field))
-            if not flag.long or (value == default and flag.field not in always):
+        for flag, value in self.differing(always):
+            if not flag.long:
                 continue
             text = flag.kind.write(value)
             name = f"-{flag.short}" if flag.short else f"--{flag.long}"

@@ -12,7 +12,7 @@ from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     Text = str | tuple[str, ...]  # the value of a flag; all values of a repeated flag
@@ -93,6 +93,14 @@ class Flag(Record):
 def quote_value(text: str) -> str:
     """Return the value for an error message: on one line, control characters escaped, shortened if very long."""
     return repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
+
+
+def suggest(word: str, known: Iterable[str], most: int = 3) -> str:
+    """Return `did you mean …?` with at most `most` of the known words that are similar; empty if none is."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), most)
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def split_list(text: str) -> list[str]:
