@@ -210,46 +210,25 @@ def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> di
     trace = answer.trace
     packet = trace.first
     return {
-        "pod": rule_source.facts.name if rule_source.facts else "",
-        "containers": list(one.containers),
-        "verdict": answer.verdict,
-        "redirect_port": trace.redirect_port or None,
-        "original_destination": answer.original_destination,
-        "sentence": answer.sentence,
-        "transparent": trace.transparent,
+        "pod": rule_source.facts.name if rule_source.facts else "", "containers": list(one.containers), "verdict": answer.verdict,
+        "redirect_port": trace.redirect_port or None, "original_destination": answer.original_destination,
+        "sentence": answer.sentence, "transparent": trace.transparent,
         "packet": {
-            "family": packet.family.name,
-            "direction": "inbound" if packet.in_interface else "outbound",
-            "protocol": packet.protocol,
-            "source": format_endpoint(packet.family, packet.source, None),
-            "destination": answer.original_destination,
-            "interface": packet.in_interface,
-            "uid": packet.uid,
-            "gid": packet.gid,
-            "mark": packet.mark,
+            "family": packet.family.name, "direction": "inbound" if packet.in_interface else "outbound", "protocol": packet.protocol,
+            "source": format_endpoint(packet.family, packet.source, None), "destination": answer.original_destination,
+            "interface": packet.in_interface, "uid": packet.uid, "gid": packet.gid, "mark": packet.mark,
         },
-        "reason": trace.reason,
-        "zone": trace.zone,
-        "source": source,
-        "options": format_options(made) if made else None,
+        "reason": trace.reason, "zone": trace.zone, "source": source, "options": format_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": [*rule_source.warnings, *one.warnings],
-    }
+    }  # fmt: skip
 
 
 def _step_object(answer: Explanation, step: TraceStep) -> dict[str, Any]:
+    rule = step.rule
     return {
-        "hook": step.hook,
-        "table": step.table,
-        "place": step.source,
-        "chain": step.chain,
-        "number": step.rule.number if step.rule else None,
-        "rule": step.rule.text if step.rule else "",
-        "purpose": step.rule.purpose if step.rule else "",
-        "comment": step.rule.comment if step.rule else "",
-        "origin": answer.origin_of(step),
-        "outcome": step.outcome,
-        "holds": step.holds,
-        "packets": step.rule.packets if step.rule else None,
-    }
+        "hook": step.hook, "table": step.table, "place": step.source, "chain": step.chain, "number": rule.number if rule else None,
+        "rule": rule.text if rule else "", "purpose": rule.purpose if rule else "", "comment": rule.comment if rule else "",
+        "origin": answer.origin_of(step), "outcome": step.outcome, "holds": step.holds, "packets": rule.packets if rule else None,
+    }  # fmt: skip

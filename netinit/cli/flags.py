@@ -46,9 +46,7 @@ STDIN = 0
 GIVEN = "netinit.given"
 SHORTEST, LONGEST = 0.1, 86400.0
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
-RULES_ELSEWHERE = (
-    "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
-)
+RULES_ELSEWHERE = "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
 
 TAKE_A_WHOLE_LINE = ("remove", "verify")  # these are given the line that programmed the pod, with flags of netinit alone
 
@@ -68,15 +66,9 @@ class FlagCommand(click.Command):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        settings: type[DeclaredOptions] = Options,
-        shows: tuple[str, ...] = (),
-        hides: tuple[str, ...] = (),
-        rules: bool | None = False,
-        judges_all: bool = False,
-        **kwargs: Any,
-    ) -> None:
+        self, *args: Any, settings: type[DeclaredOptions] = Options, shows: tuple[str, ...] = (),
+        hides: tuple[str, ...] = (), rules: bool | None = False, judges_all: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
         kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
         self.settings = settings
@@ -134,9 +126,7 @@ class FlagCommand(click.Command):
     def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
         """A problem for each own option given twice, of which click would silently keep the last."""
         _, _, order = self.make_parser(ctx).parse_args(list(words))
-        single = [
-            one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)
-        ]
+        single = [one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)]
         repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])
         return [f"{name}: is given twice; give it once" for name in repeated]
 
@@ -172,9 +162,7 @@ class FlagCommand(click.Command):
 
     def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
-        known = [
-            name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)
-        ]
+        known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)
         kept: list[str] = []
         problems: list[str] = []

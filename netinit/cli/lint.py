@@ -11,7 +11,7 @@ from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
-from netinit.cli.console import answer, color_option
+from netinit.cli.console import answer, color_option, count
 from netinit.cli.findings.codes import PAGE
 from netinit.cli.findings.formats import TEXT, format_options, render
 from netinit.cli.findings.ignored import ignore_options, without_ignored
@@ -56,7 +56,8 @@ def command(
             raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
         answer(lines([line for name, asked in _ask(options, pod, select) for line in _format_minimal(name, asked)]))
         return CLEAN
-    found = lint_pods(options, pod, select) if pod or select else [_lint_given(options)]
+    named = bool(pod or select)
+    found = lint_pods(options, pod, select) if named else [("", _to_issues(lint_options(options.with_servers(read_name_servers))), {})]
     issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
     names = [name for name, _, _ in found]
     if form == TEXT:
@@ -112,10 +113,6 @@ def _assume_ipv6(options: Options) -> Options:
     return options.replace(ipv6=ON) if options.ipv6 == AUTO else options
 
 
-def _lint_given(options: Options) -> Linted:
-    return "", _to_issues(lint_options(options.with_servers(read_name_servers))), {}
-
-
 def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:
     return [Issue(one.kind, one.severity, one.option, one.message, pod, file) for one in findings]
 
@@ -130,11 +127,7 @@ def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
         place = (one.pod, one.file)
         printed.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
     errors = sum(one.severity == ERROR for one in counted)
-    where = f" in {_count(len(pods), 'pod')}" if any(pods) else ""
-    summary = f"{_count(errors, 'error')}, {_count(len(counted) - errors, 'warning')}" if counted else "no problems found"
+    where = f" in {count(len(pods), 'pod')}" if any(pods) else ""
+    summary = f"{count(errors, 'error')}, {count(len(counted) - errors, 'warning')}" if counted else "no problems found"
     accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
     return lines([*printed, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

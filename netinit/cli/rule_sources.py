@@ -95,15 +95,13 @@ class Question:
 def question_options(uid: str, gid: str, *more: Decorator) -> Decorator:
     """Add the options that name a connection, with the help of --uid and --gid; the function gets `question`."""
     return add_value(
-        "question", Question,
-        click.argument("direction", type=click.Choice(DIRECTIONS), required=False),
+        "question", Question, click.argument("direction", type=click.Choice(DIRECTIONS), required=False),
         click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes."),
         click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
         click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
         click.option("--udp", is_flag=True, help="UDP instead of TCP."),
         click.option("--uid", default="", metavar="USER", help=uid),
-        click.option("--gid", default="", metavar="GROUP", help=gid),
-        *more,
+        click.option("--gid", default="", metavar="GROUP", help=gid), *more,
     )  # fmt: skip
 
 
@@ -266,12 +264,8 @@ def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts
     """The single pod of manifests; its name servers come from the command line."""
     found = read_pods(pod, select)
     if len(found) > 1:
-        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
-            " and more" if len(found) > MOST_NAMED else ""
-        )
-        raise OptionError(
-            f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})"
-        )
+        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (" and more" if len(found) > MOST_NAMED else "")
+        raise OptionError(f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
     return complete_servers(found[0], options)
 
 
@@ -343,9 +337,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             around, source or DEFAULT_CALLER[family.version], host, port, protocol=protocol, interface=interface
         )
         if packet.destination is None:
-            raise OptionError(
-                f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip"
-            )
+            raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
         return packet.replace(mark=question.mark)
     if not host:
         raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")

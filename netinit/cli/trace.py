@@ -58,9 +58,7 @@ _MOST_READS = 5  # attempts to read rules that keep changing
 @click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
 @question_options("Only connections of this user: number or name.", "Only connections of this group.")
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="NUMBER", help="End after this many packets.")
-@click.option(
-    "--timeout", default=60.0, show_default=True, type=SECONDS, metavar="DURATION", help="End after this time."
-)
+@click.option("--timeout", default=60.0, show_default=True, type=SECONDS, metavar="DURATION", help="End after this time.")
 @click.option(
     "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
 )

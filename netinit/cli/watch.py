@@ -31,9 +31,7 @@ _LEFT_FREE = 2  # lines of the terminal left free by the table
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.option(
-    "--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look."
-)
+@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look.")
 @click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many looks (default: on Ctrl-C).")
 @click.option(
     "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,

@@ -234,11 +234,9 @@ class Options(Interception):
         return self if decided == self.ipv6 else self.replace(ipv6=decided)
 
     def settle(
-        self,
-        kernel_families: tuple[Family, ...],
-        list_addresses: Callable[[], Sequence[str]],
+        self, kernel_families: tuple[Family, ...], list_addresses: Callable[[], Sequence[str]],
         read_servers: Callable[[], Sequence[str]],
-    ) -> Settled:
+    ) -> Settled:  # fmt: skip
         """Decide what depends on the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
 
         Each function is called only if its result matters. With a pid, the servers are not this process's: use
@@ -283,14 +281,10 @@ class Options(Interception):
         if self.run_validation and self.layout == AMBIENT:
             problems.append("--run-validation: --layout ambient captures no connection that a pod can make to itself; leave it out")
         if self.cni_mode and not (self.netns or self.pid or self.dry_run):
-            problems.append(
-                "--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace"
-            )
+            problems.append("--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace")
         variant = self.force_iptables_binary
         if variant and self.backend not in (AUTO, VARIANTS[variant]):
-            problems.append(
-                f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two"
-            )
+            problems.append(f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two")
         if self.native_nftables and (variant or self.backend not in (AUTO, NFTABLES)):
             problems.append("--native-nftables: contradicts the choice of an iptables variant; give one of the two")
         return problems

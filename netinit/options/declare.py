@@ -114,12 +114,9 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def from_texts(
-        cls,
-        texts: Mapping[str, tuple[Text, str]],
-        environ: Mapping[str, str],
-        known_problems: Sequence[str] = (),
+        cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = (),
         file: Mapping[str, tuple[Text, str]] | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Return options from texts of flags (field -> (text, flag as written)), the environment, a file and the defaults.
 
         Raises OptionError with every invalid value and the flag or variable it came from, after `known_problems`.

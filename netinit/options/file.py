@@ -132,12 +132,10 @@ def _plain(flag: Flag, value: Any) -> Any:
 def make_schema() -> dict[str, Any]:
     """Return the JSON schema of the file, derived from the declarations."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Options of netinit apply",
-        "type": "object",
-        "additionalProperties": False,
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Options of netinit apply",
+        "type": "object", "additionalProperties": False,
         "properties": {"$schema": {"type": "string"}, **{name: _describe(flag) for name, flag in known_flags().items()}},
-    }
+    }  # fmt: skip
 
 
 def _describe(flag: Flag) -> dict[str, Any]:

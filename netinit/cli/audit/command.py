@@ -11,9 +11,9 @@ from netinit.base.errors import NetinitError, OptionError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.cli.audit.assertions import read_assertions
 from netinit.cli.audit.page import render_page
-from netinit.cli.audit.report import Audited, count, examine, fails, list_issues, read_fail_on, to_object
+from netinit.cli.audit.report import Audited, examine, fails, list_issues, read_fail_on, to_object
 from netinit.cli.audit.text import render_markdown, render_text
-from netinit.cli.console import answer, color_option, note, warn
+from netinit.cli.console import answer, color_option, count, note, warn
 from netinit.cli.findings.formats import FORMATS, JSON, TEXT, format_options, render
 from netinit.cli.findings.ignored import ignore_options
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand

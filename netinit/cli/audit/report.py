@@ -114,13 +114,10 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
     return {
-        "name": audited.name,
-        "options": audited.options or None,
-        "traffic": [_row(one, full=full) for one in shown],
-        "assertions": [_ruling(one) for one in audited.rulings],
-        "notes": list(audited.notes),
+        "name": audited.name, "options": audited.options or None, "traffic": [_row(one, full=full) for one in shown],
+        "assertions": [_ruling(one) for one in audited.rulings], "notes": list(audited.notes),
         "warnings": list(audited.warnings),
-    }
+    }  # fmt: skip
 
 
 def _row(one: Traffic, *, full: bool) -> Row:
@@ -151,14 +148,11 @@ def _row(one: Traffic, *, full: bool) -> Row:
 def _ruling(one: Ruling) -> Row:
     shown = one.counterexample
     return {
-        "assertion": one.assertion.text,
-        "name": one.assertion.name,
-        "line": one.assertion.line or None,
-        "result": HOLDS[one.holds],
-        "about": str(one.packets),
+        "assertion": one.assertion.text, "name": one.assertion.name, "line": one.assertion.line or None,
+        "result": HOLDS[one.holds], "about": str(one.packets),
         "counterexample": _counterexample(shown) if shown else None,
         "cures": [{"change": change, "verdict": verdict} for change, verdict in one.cures],
-    }
+    }  # fmt: skip
 
 
 def _counterexample(shown: Explanation) -> Row:
@@ -184,11 +178,6 @@ def read_fail_on(texts: Sequence[str]) -> frozenset[str]:
             raise OptionError(f"--fail-on: {quote_value(text)} is neither bypass nor bypass:CLASS, with CLASS one of {known}")
         found.update(classes[name] if colon else [one.name for one in kinds.BYPASSES if one.intent in NOT_BY_DESIGN])
     return frozenset(found)
-
-
-def count(number: int, word: str) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def summarise(found: dict[str, Any]) -> str:

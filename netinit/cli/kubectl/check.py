@@ -11,7 +11,7 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, format_table, note
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
@@ -170,9 +170,7 @@ def render_rows(rows: list[Row]) -> Lines:
     order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
     ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
     table = [("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)]
-    widths = [max(len(cells[column]) for cells in table) for column in range(4)]
-    padded = [[cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] for cells in table]
-    printed = ["  ".join([*cells, whole[4]]).rstrip() for cells, whole in zip(padded, table, strict=True)]
+    printed = format_table(table)
     counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
     bare = sum(not row["injected"] for row in rows)
     ended = sum(row["rules"] == ENDED for row in rows)

@@ -11,7 +11,7 @@ import click
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
 from netinit.base.sanitize import lines
 from netinit.base.tree import mapping, sequence, string
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, count, note
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.cli.kubectl.objects import ClusterPod
@@ -84,15 +84,14 @@ def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str,
 
 
 def _sum_up(differences: tuple[str, ...]) -> str:
-    count = len(differences)
-    return f"{count} difference{'s' if count > 1 else ''} from the plan" if count else "as planned, nothing to do"
+    return f"{count(len(differences), 'difference')} from the plan" if differences else "as planned, nothing to do"
 
 
-def _ask_user(count: int) -> None:
+def _ask_user(number: int) -> None:
     """Ask for confirmation. Raises click.Abort if it is refused, OptionError without a terminal to ask on."""
     if not sys.stdin.isatty():
         raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
-    if not click.confirm(f"Reconcile the rules of {count} pod{'s' if count > 1 else ''}?", err=True):
+    if not click.confirm(f"Reconcile the rules of {count(number, 'pod')}?", err=True):
         raise click.Abort
 
 

@@ -49,12 +49,10 @@ def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     else:
         agent = "; ".join(wrong)
     return {
-        **make_installer(options).state(),
-        "agent": agent,
-        "pods": status.get("pods", 0),
+        **make_installer(options).state(), "agent": agent, "pods": status.get("pods", 0),
         "problems": [f"{name}: {problem}" for name, problem in mapping(status.get("problems")).items()],
         "lastErrors": [string(one) for one in sequence(status.get("lastErrors"))],
-    }
+    }  # fmt: skip
 
 
 def _read(path: Path) -> Tree:
