@@ -17,25 +17,6 @@ from netinit.golang import goyaml
 from netinit.options import Options, kinds
 from netinit.options.kinds import Flag, Kind
 
-__all__ = [
-    "CHECKS",
-    "INTERCEPTION_MODE",
-    "INTERCEPTION_MODES",
-    "MERGE_METRICS",
-    "NATIVE_SIDECAR",
-    "OVERRIDES",
-    "PROXY_CONFIG",
-    "PROXY_IMAGE_TYPE",
-    "REWRITE_PROBES",
-    "STATUS",
-    "STATUS_PORT",
-    "TEMPLATES",
-    "go_bool",
-    "known_keys",
-    "problems",
-    "validate",
-]
-
 STATUS = "sidecar.istio.io/status"
 INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
 NATIVE_SIDECAR = "sidecar.istio.io/nativeSidecar"

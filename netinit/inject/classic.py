@@ -18,8 +18,6 @@ from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import WITHOUT_STATUS, Status
 
-__all__ = ["inject_classic"]
-
 _LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 _STATUS_PORT_FLAG = "--statusPort"
 

@@ -26,8 +26,6 @@ from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
 from netinit.inject.values import misfit_texts, set_values
 
-__all__ = ["InjectionConfig", "load_config", "load_values"]
-
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
 _SIDECAR = "sidecar"

@@ -11,25 +11,6 @@ from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
 
-__all__ = [
-    "CORE_DUMP",
-    "INIT",
-    "LISTS",
-    "PROXY",
-    "VALIDATION",
-    "Overrides",
-    "all_containers",
-    "find",
-    "find_proxy",
-    "move_to_init",
-    "named",
-    "names",
-    "normalize",
-    "reorder",
-    "security",
-    "without",
-]
-
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
 LISTS = ("containers", "initContainers")
 AUTO_IMAGE = "auto"

@@ -13,10 +13,6 @@ from netinit.inject.messages import Message
 from netinit.inject.owner import PodOwner
 from netinit.inject.quantity import round_up
 
-__all__ = [
-    "TRUSTED", "ProxyStruct", "estimate_concurrency", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct",
-]  # fmt: skip
-
 TRUSTED: Mapping[str, frozenset[str]] = {
     "Values": frozenset(),
     "MeshConfig": frozenset(("DefaultConfig", "GetDefaultConfig")),

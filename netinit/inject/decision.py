@@ -17,8 +17,6 @@ from netinit.base.records import Record
 from netinit.base.tree import SHOWN, Tree, mapping, shown, strings
 from netinit.inject.selectors import Selector
 
-__all__ = ["INJECT", "Decision", "DecisionStep", "Policy", "decide", "decide_manually", "ignored_namespaces"]
-
 INJECT = "sidecar.istio.io/inject"
 _CLASSIC_IGNORED = ("kube-system", "kube-public")
 _IGNORED = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")

@@ -9,8 +9,6 @@ from netinit.base.tree import mapping
 from netinit.golang.template import Struct
 from netinit.inject import istio_functions
 
-__all__ = ["CLASSIC_FUNCTIONS", "FUNCTIONS", "otel_resource_attributes"]
-
 _PREFIX = "resource.opentelemetry.io/"
 _ENRICHMENT = "OTEL_SEMANTIC_CONVENTIONS"
 

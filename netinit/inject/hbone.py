@@ -13,8 +13,6 @@ from netinit.golang import goyaml
 from netinit.inject.containers import find_proxy, named
 from netinit.options.kinds import TRUE_WORDS
 
-__all__ = ["has_tunnel"]
-
 VARIABLE = "ISTIO_META_ENABLE_HBONE"
 _JSON = "ISTIO_METAJSON_"  # prefix of variables with several settings
 _PROXY_CONFIG = "proxy.istio.io/config"

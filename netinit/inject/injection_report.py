@@ -24,8 +24,6 @@ from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import Webhook, firing
 from netinit.options import Options
 
-__all__ = ["StepResult", "Verdict", "judge", "judge_manually"]
-
 _NAME_LABEL = "kubernetes.io/metadata.name"
 
 

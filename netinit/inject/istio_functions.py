@@ -31,8 +31,6 @@ from netinit.golang.template.values import (
     typed,
 )
 
-__all__ = ["functions"]
-
 _NOT_TCP: Final = ("UDP", "SCTP")
 _PORT: Final = "containerPort"
 _PORT_FIELDS: Final = ("name", "hostPort", "containerPort", "protocol", "hostIP")

@@ -17,8 +17,6 @@ from netinit.golang.times import Time, parse_time
 from netinit.inject.data_files import read_lines
 from netinit.inject.quantity import canonical
 
-__all__ = ["ObjectStruct", "json_of"]
-
 
 class _Field(NamedTuple):
     """A field of a struct: its JSON name, its type and the data file's mark."""

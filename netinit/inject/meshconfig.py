@@ -17,15 +17,6 @@ from netinit.base.tree import Tree, clone, mapping, shown, string
 from netinit.golang import goyaml
 from netinit.inject.protojson import duration, read_message
 
-__all__ = [
-    "CLASSIC_PROXY",
-    "CURRENT_PROXY",
-    "MeshConfig",
-    "ProxyConfig",
-    "check_proxy_config",
-    "seconds",
-]
-
 CURRENT_PROXY: Mapping[str, Any] = {
     "configPath": "./etc/istio/proxy",
     "binaryPath": "/usr/local/bin/envoy",

@@ -24,8 +24,6 @@ from netinit.golang.template.values import (
 from netinit.inject.message_schema import MessageField, enum_names, fields_of, go_name, go_type
 from netinit.inject.protojson import duration, read_message
 
-__all__ = ["Message"]
-
 
 class _Lazy(Mapping[str, Any]):
     """A mapping with known keys, whose values are created on access."""

@@ -46,8 +46,6 @@ from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
 
-__all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
-
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _MOST_TEMPLATES = 64  # per pod: each one is rendered and merged

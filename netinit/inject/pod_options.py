@@ -10,8 +10,6 @@ from netinit.options import AMBIENT, Options, kinds
 from netinit.options.interception import DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag
 
-__all__ = ["REDIRECTION", "VARIABLES", "complain", "find_annotation", "make_ambient_options", "make_cni_options"]
-
 REDIRECTION = "ambient.istio.io/redirection"
 """The annotation that a mesh's ambient agent sets to `enabled` on pods that it has programmed."""
 _AMBIENT_DNS, _AMBIENT_BYPASS = "ambient.istio.io/dns-capture", "ambient.istio.io/bypass-inbound-capture"

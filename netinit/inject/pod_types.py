@@ -12,8 +12,6 @@ from typing import Any
 
 from netinit.base.tree import shown
 
-__all__ = ["misfits"]
-
 _HANDLERS = "exec:Exec httpGet:HttpGet tcpSocket:TcpSocket"
 _TABLES = {
     "Pod": "metadata:Metadata spec:Spec",

@@ -15,8 +15,6 @@ from netinit.inject import field_order
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
 from netinit.inject.containers import PROXY, all_containers, find_proxy, named
 
-__all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
-
 ENVIRONMENT = "ISTIO_KUBE_APP_PROBERS"
 _PROBES = (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz"))
 _HANDLERS = (("preStop", "prestopz"), ("postStart", "poststartz"))

@@ -17,8 +17,6 @@ from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
 
-__all__ = ["clear_ours", "merge_metrics", "scrape_target_warnings"]
-
 _SETTINGS = ("scrape", "path", "port")
 _TARGETS = "targets"
 _SANITIZED = {

@@ -14,8 +14,6 @@ from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, shown
 from netinit.inject.message_schema import enum_names, fields_of
 
-__all__ = ["duration", "has_presence", "read_message"]
-
 _PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
 _NANO = 10**9
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _NANO, "m": 60 * _NANO, "h": 3600 * _NANO}

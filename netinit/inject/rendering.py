@@ -33,8 +33,6 @@ from netinit.inject.owner import PodOwner
 from netinit.inject.pod_types import misfits
 from netinit.options.declare import ANNOTATIONS
 
-__all__ = ["Subject", "render", "render_text"]
-
 DEFAULT_ID = 1337
 
 

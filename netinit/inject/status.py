@@ -14,8 +14,6 @@ from netinit.inject import field_order
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import names, without
 
-__all__ = ["WITHOUT_STATUS", "Status"]
-
 _LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 
 

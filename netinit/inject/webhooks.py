@@ -14,8 +14,6 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import INJECT, ignored_namespaces
 from netinit.inject.selectors import Requirement, Selector
 
-__all__ = ["DEFAULT_REVISION", "Webhook", "current_webhooks", "early_webhook", "firing", "parse_webhooks"]
-
 DEFAULT_REVISION = "default"
 _REVISION_LABEL = "istio.io/rev"
 _INJECTION_LABEL = "istio-injection"

@@ -11,8 +11,6 @@ from netinit.golang.template.limits import text_cost
 from netinit.golang.template.values import Function, FunctionError, Int32, Int64, kind_of, typed
 from netinit.golang.times import Time, parse_time, zone
 
-__all__ = ["FUNCTIONS"]
-
 _ANY: Final = "interface {}"
 _TEXT: Final = "string"
 _TIME: Final = "time.Time"

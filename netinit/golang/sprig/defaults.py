@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from netinit.golang.template.values import Function, FunctionError, typed
 
-__all__ = ["FUNCTIONS"]
-
 
 def default(fallback: Any, *given: Any) -> Any:
     """The given value, or the fallback where it is empty: nil, false, 0, "", or a map or list without elements."""

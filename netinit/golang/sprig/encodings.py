@@ -10,8 +10,6 @@ from netinit.golang.gojson import from_json, to_json
 from netinit.golang.template.limits import measure_all, text_cost
 from netinit.golang.template.values import Function, FunctionError, OwnMap, Shaped, from_bytes, to_bytes, typed
 
-__all__ = ["FUNCTIONS"]
-
 _ANY: Final = "interface {}"
 _TEXT: Final = "string"
 _HTML: Final = {"\\u003c": "<", "\\u003e": ">", "\\u0026": "&"}

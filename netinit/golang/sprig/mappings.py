@@ -20,8 +20,6 @@ from netinit.golang.template.values import (
     typed,
 )
 
-__all__ = ["FUNCTIONS"]
-
 _ANY: Final = "interface {}"
 _TEXT: Final = "string"
 _MAP: Final = "map[string]interface {}"

@@ -8,8 +8,6 @@ from typing import Any, Final
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.values import Function, typed
 
-__all__ = ["FUNCTIONS"]
-
 
 def base(path: str) -> str:
     """The last element of the path, "." for an empty one and "/" for one of slashes alone."""

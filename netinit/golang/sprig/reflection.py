@@ -17,8 +17,6 @@ from netinit.golang.template.values import (
     typed,
 )
 
-__all__ = ["FUNCTIONS", "deep_equal"]
-
 _ANY: Final = "interface {}"
 _TEXT: Final = "string"
 

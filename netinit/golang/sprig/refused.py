@@ -9,8 +9,6 @@ from typing import Any, Final, NoReturn
 
 from netinit.golang.template.values import Function, FunctionError
 
-__all__ = ["FUNCTIONS", "REFUSED"]
-
 _RANDOM: Final = "its result is random"
 _CLOCK: Final = "its result depends on the time of day"
 _ENVIRONMENT: Final = "it reads the environment of the injector"

@@ -14,8 +14,6 @@ from typing import Any, Final
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.values import Function, FunctionError, TypedList, from_bytes, to_bytes, typed
 
-__all__ = ["FUNCTIONS"]
-
 _TEXT: Final = "string"
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression; its default is eight times that."""

@@ -11,8 +11,6 @@ from netinit.golang.template.limits import text_cost
 from netinit.golang.template.literals import quote
 from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes, typed
 
-__all__ = ["FUNCTIONS"]
-
 _PLAIN: Final = r"A-Za-z0-9_.~\-"
 _KEPT: Final = {
     "path": rf"{_PLAIN}$&+,/:;=@",

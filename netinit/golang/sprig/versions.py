@@ -10,8 +10,6 @@ from typing import Any, Final
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.values import Function, FunctionError, Struct, Uint64, typed
 
-__all__ = ["FUNCTIONS"]
-
 _LARGEST: Final = (1 << 64) - 1
 _EXTRA: Final = r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+(?P<meta>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 _VERSION: Final = re.compile(rf"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?{_EXTRA}")
@@ -89,7 +87,7 @@ def parse_version(text: str) -> Version:
     return Version((numbers[0], numbers[1], numbers[2]), pre, found["meta"] or "", text)
 
 
-class Constraint:
+class _Constraint:
     """An operator and a version, of which `known` numbers were written and the others stand for any."""
 
     def __init__(self, text: str) -> None:
@@ -158,24 +156,24 @@ class Constraint:
         return self.starts(version, 2 if minor > 0 or self.known == 2 else 3)  # noqa: PLR2004 - major and minor
 
 
-_TESTS: Final[dict[str, Callable[[Constraint, Version], bool]]] = {
-    "": Constraint.equal,
-    "=": Constraint.equal,
-    "!=": Constraint.differs,
-    ">": Constraint.above,
-    "<": Constraint.below,
-    ">=": Constraint.at_least,
-    "=>": Constraint.at_least,
-    "<=": Constraint.at_most,
-    "=<": Constraint.at_most,
-    "~": Constraint.tilde,
-    "~>": Constraint.tilde,
-    "^": Constraint.caret,
+_TESTS: Final[dict[str, Callable[[_Constraint, Version], bool]]] = {
+    "": _Constraint.equal,
+    "=": _Constraint.equal,
+    "!=": _Constraint.differs,
+    ">": _Constraint.above,
+    "<": _Constraint.below,
+    ">=": _Constraint.at_least,
+    "=>": _Constraint.at_least,
+    "<=": _Constraint.at_most,
+    "=<": _Constraint.at_most,
+    "~": _Constraint.tilde,
+    "~>": _Constraint.tilde,
+    "^": _Constraint.caret,
 }
 
 
 @functools.lru_cache(maxsize=64)
-def _constraints(text: str) -> list[list[Constraint]]:
+def _constraints(text: str) -> list[list[_Constraint]]:
     """The alternatives, each with the constraints that must all hold. Raises FunctionError."""
     if len(text) > _LONGEST:
         raise FunctionError(f"a constraint has at most {_LONGEST} characters, not {len(text)}")
@@ -183,7 +181,7 @@ def _constraints(text: str) -> list[list[Constraint]]:
     found = []
     for alternative in ranges.split("||"):
         try:
-            found.append([Constraint(part) for part in _parts(alternative)])
+            found.append([_Constraint(part) for part in _parts(alternative)])
         except FunctionError as error:
             if str(error).startswith("improper"):
                 raise FunctionError(f"improper constraint: {alternative}") from None

@@ -10,8 +10,6 @@ from netinit.golang.sprig.text import BLANKS
 from netinit.golang.template.limits import check_size, text_cost
 from netinit.golang.template.values import Function, from_bytes, to_bytes, typed
 
-__all__ = ["FUNCTIONS"]
-
 _TEXT: Final = "string"
 _BYTE_BLANKS: Final = "\t\n\v\f\r \x85\xa0"
 """White space among the characters U+0000 to U+00FF, as which sprig reads single bytes in some functions."""
