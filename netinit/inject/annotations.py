@@ -48,6 +48,12 @@ def go_bool(value: str) -> bool | None:
     return True if value in _TRUE else False if value in _FALSE else None
 
 
+def read_switch(annotations: Mapping[str, str], key: str, *, default: bool) -> bool:
+    """Return the annotation's boolean; the default if it is absent or invalid."""
+    asked = go_bool(annotations.get(key, ""))
+    return default if asked is None else asked
+
+
 def _mode(value: str) -> str | None:
     return None if value in INTERCEPTION_MODES else f"it must be one of {', '.join(INTERCEPTION_MODES)}"
 

@@ -246,7 +246,7 @@ class _Injection:
         overrides = Overrides.of(self.annotations)
         _, spec = _parts(self.pod)
         original = self.original["spec"]
-        injected = self.status.lists() if self.status else None
+        injected = self.status.added if self.status else None
         if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from netinit.inject.annotations import CHECKS, go_bool
+from netinit.inject.annotations import CHECKS, go_bool, read_switch
 from netinit.options import AMBIENT, Options, kinds
 from netinit.options.interception import DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag
@@ -43,12 +43,11 @@ def make_cni_options(
 
 def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) -> Options:
     """Return the options of a pod programmed by a mesh's ambient agent; `dns`: the mesh's default for DNS capture."""
-    asked = go_bool(annotations.get(_AMBIENT_DNS, ""))
     rerouted = Options.flag("virtual_interfaces")
     return Options(
         layout=AMBIENT,
-        redirect_dns=dns if asked is None else asked,
-        ingress=go_bool(annotations.get(_AMBIENT_BYPASS, "")) is True,
+        redirect_dns=read_switch(annotations, _AMBIENT_DNS, default=dns),
+        ingress=read_switch(annotations, _AMBIENT_BYPASS, default=False),
         virtual_interfaces=rerouted.kind.read(annotations.get(find_annotation(rerouted, annotations), "")),
     )
 

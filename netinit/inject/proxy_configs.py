@@ -14,9 +14,9 @@ from netinit.base.errors import ConfigError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.inject.meshconfig import MeshConfig, ProxyConfig, read_proxy_config
+from netinit.inject.webhooks import REVISION_LABEL
 
 API_GROUP, KIND = "networking.istio.io", "ProxyConfig"
-REVISION_LABEL = "istio.io/rev"
 _FIELDS = {"concurrency": "concurrency", "environmentVariables": "proxyMetadata", "image": "image"}  # and the proxy's
 
 
