@@ -154,7 +154,7 @@ def render_findings() -> str:
 
 def render_functions() -> str:
     """The functions of Istio that templates may call, and those of sprig that are refused with the reason."""
-    own = istio_functions.functions()
+    own = istio_functions.FUNCTIONS
     istios = [f"`{name}`" for name in sorted(own) if own[name] is not sprig.FUNCTIONS.get(name)]
     reasons: dict[str, list[str]] = {}
     for name, reason in sorted(refused.REFUSED.items()):

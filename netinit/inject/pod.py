@@ -46,8 +46,6 @@ from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
 
-__all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
-
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _MOST_TEMPLATES = 64  # per pod: each one is rendered and merged
@@ -248,7 +246,7 @@ class _Injection:
         overrides = Overrides.of(self.annotations)
         _, spec = _parts(self.pod)
         original = self.original["spec"]
-        injected = self.status.lists() if self.status else None
+        injected = self.status.added if self.status else None
         if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}
