@@ -14,7 +14,7 @@ from netinit.inject.owner import PodOwner
 from netinit.inject.quantity import round_up
 
 __all__ = [
-    "TRUSTED", "ProxyStruct", "estimate_concurrency", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct",
+    "CONSTANTS", "TRUSTED", "ProxyStruct", "estimate_concurrency", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct",
 ]  # fmt: skip
 
 TRUSTED: Mapping[str, frozenset[str]] = {
@@ -28,6 +28,8 @@ TRUSTED: Mapping[str, frozenset[str]] = {
     "CompliancePolicy": frozenset(),
 }
 """The fields of a template's data that the operator controls; DefaultConfig comes from a pod's annotation."""
+CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
+"""Those that are the same object for most pods."""
 _CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
 _USUAL_CONCURRENCY = 2
 

@@ -22,6 +22,7 @@ LARGE: Final = 2048
 """Values longer than this cost steps by their length, smaller ones count as nothing."""
 
 _DEEPEST_VALUE: Final = 200
+_NOWHERE: Final = object()
 _LEAVES: Final = (int, float, type(None), type(NO_VALUE))
 
 
@@ -49,6 +50,10 @@ class Run:
         self.steps = limits.steps
         self.depth = limits.depth
         self.vars: dict[int, Any] = {}
+        self.root: Any = _NOWHERE
+        """The rendering's data, if it may have constants (see `folding`)."""
+        self.different: frozenset[str] = frozenset()
+        """The constants that are other objects than in the template's first rendering."""
 
     def spend(self, steps: int) -> None:
         """Consume steps. Raises TemplateError if none are left."""
