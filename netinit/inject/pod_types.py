@@ -7,8 +7,8 @@ bool, int32, int64, port (a number or a name), another table, `[]` before a type
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from netinit.base.tree import shown
 
@@ -56,7 +56,8 @@ _TABLES = {
     "Claim": "claimName:string readOnly:bool",
 }
 _RANGES = {"int32": 2**31, "int64": 2**63, "port": 2**31}
-_SCALARS = frozenset(("string", "bool", *_RANGES))
+_Path: TypeAlias = "tuple[()] | tuple[_Path, str | int]"
+"""The key or position of a value, behind the path of what holds it: most values are valid and need no text of it."""
 
 
 @functools.cache
@@ -64,28 +65,40 @@ def _table(name: str) -> Mapping[str, str]:
     return {field: kind for field, _, kind in (entry.partition(":") for entry in _TABLES[name].split())}
 
 
-def misfits(tree: Any, kind: str = "Pod", path: str = "") -> Iterator[str]:
-    """Yield a sentence for each value of a partial pod with the wrong type; null is always valid."""
-    if tree is None:
+def misfits(tree: Any) -> list[str]:
+    """Return a sentence for each value of a partial pod with the wrong type; null is always valid."""
+    found: list[str] = []
+    _check(tree, "Pod", (), found)
+    return found
+
+
+def _check(tree: Any, kind: str, path: _Path, found: list[str]) -> None:
+    if tree is None or (kind == "string" and tree.__class__ is str):  # what most values are
         return
     if kind.startswith("[]"):
         if not isinstance(tree, list):
-            yield f"{path} is {shown(tree)} and must be a list"
+            found.append(f"{_format(path)} is {shown(tree)} and must be a list")
             return
-        of_items = kind[2:]
         for position, item in enumerate(tree):
-            if of_items not in _SCALARS or _expected(item, of_items):  # most are valid; do not compute their paths
-                yield from misfits(item, of_items, f"{path}[{position}]")
+            _check(item, kind[2:], (path, position), found)
     elif kind == "map" or kind in _TABLES:
         if not isinstance(tree, dict):
-            yield f"{path or 'the whole'} is {shown(tree)} and must be a mapping"
+            found.append(f"{_format(path) or 'the whole'} is {shown(tree)} and must be a mapping")
             return
         known = dict.fromkeys(tree, "string") if kind == "map" else _table(kind)
         for key, item in tree.items():
-            if key in known and ((field := known[key]) not in _SCALARS or _expected(item, field)):
-                yield from misfits(item, field, f"{path}.{key}" if path else key)
+            if key in known and not (item.__class__ is str and known[key] == "string"):
+                _check(item, known[key], (path, key), found)
     elif wanted := _expected(tree, kind):
-        yield f"{path} is {shown(tree)} and must be {wanted}"
+        found.append(f"{_format(path)} is {shown(tree)} and must be {wanted}")
+
+
+def _format(path: _Path) -> str:
+    """Return the path of a value: its keys and positions."""
+    if not path:
+        return ""
+    before, last = _format(path[0]), path[1]
+    return f"{before}[{last}]" if isinstance(last, int) else f"{before}.{last}" if before else str(last)
 
 
 def _expected(value: Any, kind: str) -> str:

@@ -84,6 +84,7 @@ def _constant(value: Any) -> Expr:
         return value
 
     constant.never_nil = value is not None  # type: ignore[attr-defined]
+    constant.literal = value  # type: ignore[attr-defined]
     return constant
 
 
