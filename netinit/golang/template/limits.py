@@ -99,7 +99,7 @@ def measure(value: Any) -> int:
         items, depth = todo.pop()
         size += len(items)
         for item in items:
-            if isinstance(item, (str, bytes)):
+            if item.__class__ is str or isinstance(item, (str, bytes)):
                 size += len(item)
             elif not isinstance(item, _LEAVES):
                 children = _children(item)
