@@ -32,6 +32,7 @@ from netinit.golang.template.values import (
     type_name,
     typed,
 )
+from netinit.inject.kubernetes_types import ObjectStruct
 
 _NOT_TCP: Final = ("UDP", "SCTP")
 _PORT: Final = "containerPort"
@@ -178,7 +179,7 @@ def struct_to_json(value: Any) -> str:
         full = {_PORT: 0, **value} if of_port else value
         ordered = {name: full[name] for name in (*_PORT_FIELDS, *rest) if full.get(name) or (of_port and name == _PORT)}
         return Shaped(encode(ordered), form="json", tree=ordered)  # its size was checked when the call's cost was computed
-    return json_of(value)
+    return value.json_text if isinstance(value, ObjectStruct) else json_of(value)
 
 
 def proto_to_json(value: Any) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.golang.gojson import json_name
-from netinit.golang.template.values import FunctionError, Int32, Int64, StringMap, Struct, TypedList, TypedMap
+from netinit.golang.gojson import encode, json_name
+from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, StringMap, Struct, TypedList, TypedMap
 from netinit.golang.times import Time, parse_time
 from netinit.inject.data_files import read_lines
 from netinit.inject.lazy_mapping import LazyMapping
@@ -69,6 +69,11 @@ class ObjectStruct(Struct):
     def go_json(self) -> Any:
         """Return the object for JSON, its fields in the struct's order."""
         return json_of(self.go_type, None if self.nil else self.tree)
+
+    @functools.cached_property
+    def json_text(self) -> str:
+        """The object as JSON; templates test it before they print it."""
+        return Shaped(encode(self), form="json", tree=self)
 
 
 def _whole(value: Any) -> int:

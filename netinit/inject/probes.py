@@ -27,7 +27,7 @@ def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
 
 
 def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
-    """Rewrite the spec's probes in place, if it has a proxy.
+    """Rewrite the probes of the spec's containers in place, if it has a proxy.
 
     `status_port`: the proxy's; an annotation may set another port for probes. A probe of a named port that the
     container does not declare is left unchanged, since the agent cannot resolve it. `injected_before`: existing entries
@@ -51,6 +51,7 @@ def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree
     places = [(container, key, f"/app-health/{name}/{word}") for key, word in _PROBES]
     lifecycle = container.get("lifecycle")
     if isinstance(lifecycle, dict):
+        lifecycle = container["lifecycle"] = dict(lifecycle)
         places += [(lifecycle, key, f"/app-lifecycle/{name}/{word}") for key, word in _HANDLERS]
     for holder, key, path in places:
         probe = holder.get(key)

@@ -162,7 +162,7 @@ def _load_rulesets(
     return rulesets
 
 
-def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
+def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
     """Return the rules of a snapshot, explained by these plans. Raises ParseError."""
     held = load_snapshot(snapshot, plans)
     if held.unreadable:
