@@ -12,19 +12,21 @@ from __future__ import annotations
 import posix
 
 from netinit.backends import Change
-from netinit.backends.kernel_comparison import HeldNft, number_of
+from netinit.backends.kernel_comparison import HeldNft
 from netinit.base.errors import ApplyError
+from netinit.base.netlink_attributes import split_attributes
 from netinit.kernel.empty_tables import OwnPart, find_empty
 from netinit.kernel.netlink import (
     NFTA_CHAIN_NAME,
     NFTA_CHAIN_TABLE,
+    NFTA_EXPR_DATA,
+    NFTA_EXPR_NAME,
     NFTA_RULE_CHAIN,
     NFTA_RULE_EXPRESSIONS,
     NFTA_RULE_HANDLE,
     NFTA_RULE_TABLE,
     attribute,
     read_attributes,
-    read_expressions,
     read_name,
 )
 from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NfTables, name
@@ -67,9 +69,9 @@ def find_removal(state: State, held: Sequence[HeldNft], plan: Plan, find_owned: 
         ]
     deletions: list[tuple[int, Message]] = []
     for one, rules in zip(held, ours, strict=True):
-        deletions += [(number_of(one.family), message) for message in _write(one, rules)]
+        deletions += [(one.family.number, message) for message in _write(one, rules)]
     freed = {
-        (number_of(one.family), *place): len(found) for one, rules in zip(held, ours, strict=True) for place, found in rules.items()
+        (one.family.number, *place): len(found) for one, rules in zip(held, ours, strict=True) for place, found in rules.items()
     }
     return NftRemoval(
         scripts={one.family.name: "" for one in held}, before=state, plan=plan, deletions=tuple(deletions), freed=freed
@@ -106,11 +108,12 @@ def _find_jumps(held: HeldNft) -> Rules | None:
 
 def _jumps_to_ours(rule: dict[int, bytes]) -> bool:
     """Whether the rule's only verdict is a jump to a chain of ours."""
-    expressions = read_expressions(rule.get(NFTA_RULE_EXPRESSIONS, b""))
-    verdicts = [found for named, found in expressions if named == b"immediate"]
-    if len(verdicts) != 1 or expressions[-1][0] != b"immediate":
+    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule.get(NFTA_RULE_EXPRESSIONS, b""))]
+    names = [one.get(NFTA_EXPR_NAME, b"").rstrip(b"\0") for one in expressions]
+    if names.count(b"immediate") != 1 or names[-1] != b"immediate":
         return False
-    verdict = read_attributes(read_attributes(verdicts[0].get(NFTA_IMMEDIATE_DATA, b""), 0).get(NFTA_DATA_VERDICT, b""), 0)
+    data = read_attributes(read_attributes(expressions[-1].get(NFTA_EXPR_DATA, b""), 0).get(NFTA_IMMEDIATE_DATA, b""), 0)
+    verdict = read_attributes(data.get(NFTA_DATA_VERDICT, b""), 0)
     return read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")) in OWNED_CHAINS
 
 
