@@ -74,35 +74,28 @@ def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str
     elif isinstance(value, bytes):
         yield _quoted(binascii.b2a_base64(value, newline=False).decode())
     elif isinstance(value, dict):
-        keys = sorted(value) if sort else list(value)
-        yield from _write_object(((str(key), value[key]) for key in keys), indent, newline, sort=sort)
+        colon = ": " if indent else ":"
+        pairs = ((_quoted(str(key)) + colon, value[key]) for key in (sorted(value) if sort else value))
+        yield from _write_items("{}", pairs, indent, newline, sort=sort)
     elif isinstance(value, (list, tuple)):
-        yield from _write_list(value, indent, newline, sort=sort)
+        yield from _write_items("[]", (("", item) for item in value), indent, newline, sort=sort)
     elif isinstance(value, Struct):
         yield from _write(value.go_json(), indent, newline, sort=False)
     else:
         raise FunctionError(f"json: unsupported type: {type_name(value)}")
 
 
-def _write_object(pairs: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+def _write_items(
+    brackets: str, items: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool
+) -> Iterable[str]:
+    """Yield an object or a list: each item after its key, if it has one."""
     inner = newline + indent if indent else ""
-    lead = "{" + inner
-    for key, item in pairs:
-        yield lead
-        yield f"{_quoted(key)}:{' ' if indent else ''}"
+    lead = brackets[0] + inner
+    for key, item in items:
+        yield lead + key
         yield from _write(item, indent, newline + indent, sort=sort)
         lead = "," + inner
-    yield "{}" if lead[0] == "{" else (newline if indent else "") + "}"
-
-
-def _write_list(items: Iterable[Any], indent: str, newline: str, *, sort: bool) -> Iterable[str]:
-    inner = newline + indent if indent else ""
-    lead = "[" + inner
-    for item in items:
-        yield lead
-        yield from _write(item, indent, newline + indent, sort=sort)
-        lead = "," + inner
-    yield "[]" if lead[0] == "[" else (newline if indent else "") + "]"
+    yield brackets if lead[0] == brackets[0] else (newline if indent else "") + brackets[1]
 
 
 def from_json(text: str) -> Any:

@@ -15,7 +15,7 @@ from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
 from netinit.options import Options, kinds
-from netinit.options.kinds import Flag, Kind
+from netinit.options.kinds import Kind
 
 STATUS = "sidecar.istio.io/status"
 INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
@@ -88,10 +88,6 @@ def _ports(value: str) -> str | None:
     return None
 
 
-def _ports_or_all(value: str) -> str | None:
-    return None if value == "*" else _ports(value)
-
-
 def _networks(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not _is_network(item):
@@ -112,10 +108,6 @@ def _is_network(item: str) -> bool:
         return False
 
 
-def _networks_or_all(value: str) -> str | None:
-    return None if value == "*" else _networks(value)
-
-
 def _interfaces(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not re.match(_INTERFACE, item.strip()):
@@ -129,12 +121,16 @@ def _bool(value: str) -> str | None:
     return None if go_bool(value) is not None else "it must be true or false"
 
 
-def _checked_by(flag: Flag) -> Check:
-    """Return the check for an annotation that sets one of netinit's flags: the flag's own."""
+def _or_all(check: Check) -> Check:
+    return lambda value: None if value == "*" else check(value)
+
+
+def _checked_by(read: Callable[[str], object]) -> Check:
+    """Return the check of a parser that raises ValueError."""
 
     def check(value: str) -> str | None:
         try:
-            flag.kind.read(value)
+            read(value)
         except ValueError as error:
             return f"it {error}"
         return None
@@ -160,14 +156,6 @@ def read_accepted(value: str) -> dict[str, str]:
     return found
 
 
-def _accepted(value: str) -> str | None:
-    try:
-        read_accepted(value)
-    except ValueError as error:
-        return f"it {error}"
-    return None
-
-
 def _proxy_config(value: str) -> str | None:
     from netinit.inject.meshconfig import check_proxy_config
 
@@ -181,9 +169,9 @@ def _proxy_config(value: str) -> str | None:
 
 
 _BY_KIND: Mapping[Kind, Check] = {  # annotations that Istio's injector turns into options, with its own syntax
-    kinds.NETWORKS_OR_ALL: _networks_or_all,
+    kinds.NETWORKS_OR_ALL: _or_all(_networks),
     kinds.NETWORKS: _networks,
-    kinds.PORTS_OR_ALL: _ports_or_all,
+    kinds.PORTS_OR_ALL: _or_all(_ports),
     kinds.PORTS: _ports,
     kinds.INTERFACES: _interfaces,
 }
@@ -193,21 +181,19 @@ _OF_ISTIO: Mapping[str, Check] = {
 
 CHECKS: Mapping[str, Check] = {
     STATUS_PORT: _port,
-    _READINESS + "initialDelaySeconds": _unsigned,
-    _READINESS + "periodSeconds": _unsigned,
-    _READINESS + "failureThreshold": _unsigned,
+    **{_READINESS + name: _unsigned for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")},
     **_OF_ISTIO,
     MERGE_METRICS: _bool,
     PROXY_CONFIG: _proxy_config,
-    ACCEPTED: _accepted,
-    "sidecar.istio.io/proxyCPU": _quantity,
-    "sidecar.istio.io/proxyMemory": _quantity,
-    "sidecar.istio.io/proxyCPULimit": _quantity,
-    "sidecar.istio.io/proxyMemoryLimit": _quantity,
-    **{flag.annotation: _checked_by(flag) for flag in Options.flags if flag.annotation},
+    ACCEPTED: _checked_by(read_accepted),
+    **{f"sidecar.istio.io/proxy{name}": _quantity for name in ("CPU", "Memory", "CPULimit", "MemoryLimit")},
+    **{flag.annotation: _checked_by(flag.kind.read) for flag in Options.flags if flag.annotation},
 }
 
 
+_UNCHECKED_NAMES = """agentLogLevel bootstrapOverride capNetBindService componentLogLevel controlPlaneAuthPolicy
+    discoveryAddress enableCoreDump extraStatTags inject logLevel proxyImage statsCompression statsHistogramBuckets
+    statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes userVolume userVolumeMount"""
 # Not checked; read by injection, Istio's templates or the agent in the pod.
 _UNCHECKED = (
     STATUS,
@@ -219,26 +205,7 @@ _UNCHECKED = (
     _READINESS + "applicationPorts",
     *(
         f"sidecar.istio.io/{name}"
-        for name in (
-            "agentLogLevel",
-            "bootstrapOverride",
-            "capNetBindService",
-            "componentLogLevel",
-            "controlPlaneAuthPolicy",
-            "discoveryAddress",
-            "enableCoreDump",
-            "extraStatTags",
-            "inject",
-            "logLevel",
-            "proxyImage",
-            "statsCompression",
-            "statsHistogramBuckets",
-            "statsInclusionPrefixes",
-            "statsInclusionRegexps",
-            "statsInclusionSuffixes",
-            "userVolume",
-            "userVolumeMount",
-        )
+        for name in _UNCHECKED_NAMES.split()
     ),
     *(f"prometheus.istio.io/{name}" for name in ("path", "port", "scrape", "scrape-targets", "secure-port")),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
@@ -58,17 +59,6 @@ class Verdict:
     findings: tuple[str, ...] = ()
     error: str = ""
     options: Options | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outlook:
-    """The result that an injection would have."""
-
-    interception: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
-    error: str = ""
-    options: Options | None = None
-    changes: bool = False
 
 
 def judge(
@@ -160,9 +150,9 @@ class _Case:
     ) -> Verdict:
         """Return the verdict, with the result of the injection, or the problems of a pod that is not injected."""
         already = Status.of_pod(self.pod) is not None
-        outlook = self._outlook() if injected else _Outlook(findings=self._findings_without_injection())
+        changes, outcome = self._outcome() if injected else (False, {"findings": self._findings_without_injection()})
         if already:
-            after = "the injector would change it" if outlook.changes else "the injector would change nothing"
+            after = "the injector would change it" if changes else "the injector would change nothing"
             reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
         return Verdict(
             kind=self.workload.kind,
@@ -176,10 +166,7 @@ class _Case:
             chain=chain,
             remedies=remedies,
             warnings=(*self.decision.warnings, *(injection_warnings(self.pod) if injected else ()), *self._annotations()),
-            interception=outlook.interception,
-            findings=outlook.findings,
-            error=outlook.error,
-            options=outlook.options,
+            **outcome,
         )
 
     def _annotations(self) -> list[str]:
@@ -192,15 +179,15 @@ class _Case:
         """Return findings about a pod that is not injected, without `no-init-container`, which the verdict covers."""
         return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
 
-    def _outlook(self) -> _Outlook:
-        """Inject the pod and return its interception and findings, or why injection fails."""
+    def _outcome(self) -> tuple[bool, dict[str, Any]]:
+        """Inject the pod; return whether that changes it, and fields of the verdict: its interception and findings, or an error."""
         try:
             result = inject_pod(
                 self.pod, self.config, namespace=self.namespace, settings=self.settings, owner=self.workload.owner
             )
         except InjectionError as error:
-            return _Outlook(error=str(error))
-        return _outlook_of(self.pod, result)
+            return False, {"error": str(error)}
+        return bool(json_patch(self.pod, result)), _outcome_of(self.pod, result)
 
 
 def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
@@ -275,22 +262,19 @@ def _remedies(
     return tuple(found)
 
 
-def _outlook_of(pod: Tree, result: Tree) -> _Outlook:
-    """Return the interception and findings of an injected pod."""
-    changes = bool(json_patch(pod, result))
+def _outcome_of(pod: Tree, result: Tree) -> dict[str, Any]:
+    """Return fields of an injected pod's verdict: interception, findings and options."""
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return _Outlook(interception=nothing, findings=_findings(pod, result), changes=changes)
+        return {"interception": nothing, "findings": _findings(pod, result)}
     try:
         options = options_of(init)
     except OptionError as error:
         unread = (f"the arguments of {init.get('name')} cannot be read: {error}",)
-        return _Outlook(interception=unread, changes=changes)
-    return _Outlook(
-        interception=_summary(options), findings=_findings(pod, result), options=options, changes=changes
-    )
+        return {"interception": unread}
+    return {"interception": _summary(options), "findings": _findings(pod, result), "options": options}
 
 
 def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:

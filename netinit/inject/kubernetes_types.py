@@ -56,19 +56,22 @@ class ObjectStruct(Struct):
 
     def __init__(self, go_type: str, tree: Any) -> None:
         self.tree = mapping(tree)
-        self._plain = go_type.removeprefix("*")
-        fields = LazyMapping(_fields_of(self._plain), self._field, _promoted(self._plain))
+        plain = go_type.removeprefix("*")
+        make = functools.partial(_field_of, plain, self.tree)  # not a method: that would be a reference cycle
+        fields = LazyMapping(_fields_of(plain), make, _promoted(plain))
         super().__init__(go_type, fields, nil=go_type.startswith("*") and not isinstance(tree, dict))
-
-    def _field(self, name: str) -> Any:
-        field = _fields_of(self._plain).get(name)
-        if field is None:
-            return self.fields[_promoted(self._plain)[name]].fields[name]
-        return _value(field.go_type, self.tree if field.mark == "+" else self.tree.get(field.json_name))
 
     def go_json(self) -> Any:
         """Return the object for JSON, its fields in the struct's order."""
         return json_of(self.go_type, None if self.nil else self.tree)
+
+
+def _field_of(go_type: str, tree: Tree, name: str) -> Any:
+    """Return the value of a struct's field, which may be promoted from an embedded struct."""
+    field = _fields_of(go_type).get(name)
+    if field is None:
+        return _field_of(_fields_of(go_type)[_promoted(go_type)[name]].go_type, tree, name)
+    return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
 
 
 def _whole(value: Any) -> int:

@@ -199,11 +199,15 @@ def workload(tree: Any, place: str = "") -> Workload | None:
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 
+def _item_place(place: str, position: int) -> str:
+    return f"{place}.items[{position}]" if place else f"items[{position}]"
+
+
 def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
     """Yield the workloads of a document: the object itself, or the items of a List, also nested."""
     if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
         for position, item in enumerate(tree["items"]):
-            yield from workloads(item, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
+            yield from workloads(item, _item_place(place, position))
     elif (found := workload(tree, place)) is not None:
         yield found
 
@@ -243,9 +247,6 @@ def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:
     if place in changes:
         return changes[place]
     if isinstance(tree, dict) and isinstance(tree.get("items"), list):
-        items = [
-            replaced(item, changes, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
-            for position, item in enumerate(tree["items"])
-        ]
+        items = [replaced(item, changes, _item_place(place, position)) for position, item in enumerate(tree["items"])]
         return {**tree, "items": items}
     return tree

@@ -80,11 +80,6 @@ def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
     return left is right or (kind != POINTER and type_name(left) == type_name(right) and left.fields == right.fields)
 
 
-def unequal(left: Any, right: Any) -> bool:
-    """Whether the values differ."""
-    return not _equal(left, right)
-
-
 def less(left: Any, right: Any) -> bool:
     """Whether the first value is less than the second."""
     kind, other = kind_of(left), kind_of(right)
@@ -97,24 +92,8 @@ def less(left: Any, right: Any) -> bool:
     return bool(left < right)
 
 
-def less_or_equal(left: Any, right: Any) -> bool:
-    """Whether the first value is less than the second or equal to it."""
+def _less_or_equal(left: Any, right: Any) -> bool:
     return less(left, right) or _equal(left, right)
-
-
-def greater(left: Any, right: Any) -> bool:
-    """Whether the first value is greater than the second."""
-    return not less_or_equal(left, right)
-
-
-def greater_or_equal(left: Any, right: Any) -> bool:
-    """Whether the first value is greater than the second or equal to it."""
-    return not less(left, right)
-
-
-def negate(value: Any) -> bool:
-    """Whether the value is false in Go's sense."""
-    return not value
 
 
 def call(written: str | None, target: Any, *args: Any) -> Any:
@@ -193,16 +172,16 @@ BUILTINS: Final = {
     "and": typed(_decided_elsewhere, VALUE, variadic=VALUE),
     "call": typed(functools.partial(call, None), VALUE, variadic=VALUE),
     "eq": typed(equal, VALUE, variadic=VALUE),
-    "ge": typed(greater_or_equal, VALUE, VALUE),
-    "gt": typed(greater, VALUE, VALUE),
+    "ge": typed(lambda left, right: not less(left, right), VALUE, VALUE),
+    "gt": typed(lambda left, right: not _less_or_equal(left, right), VALUE, VALUE),
     "html": typed(escape_html, variadic=ANY),
     "index": typed(access.index, VALUE, variadic=VALUE),
     "js": typed(escape_script, variadic=ANY),
-    "le": typed(less_or_equal, VALUE, VALUE),
+    "le": typed(_less_or_equal, VALUE, VALUE),
     "len": typed(access.length, VALUE),
     "lt": typed(less, VALUE, VALUE),
-    "ne": typed(unequal, VALUE, VALUE),
-    "not": typed(negate, VALUE),
+    "ne": typed(lambda left, right: not _equal(left, right), VALUE, VALUE),
+    "not": typed(lambda value: not value, VALUE),
     "or": typed(_decided_elsewhere, VALUE, variadic=VALUE),
     "print": typed(sprint, variadic=ANY),
     "printf": typed(sprintf, "string", variadic=ANY),

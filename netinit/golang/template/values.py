@@ -314,35 +314,23 @@ def typed(
 
 _NO_TEXT: Final = "[\ud800-\udc7f\udd00-\udfff]"
 
-_KINDS: Final[dict[type, str]] = {
-    bool: BOOL,
-    int: INT,
-    float: FLOAT,
-    str: STRING,
-    Shaped: STRING,
-    dict: MAP,
-    OwnMap: MAP,
-    list: SLICE,
-    tuple: SLICE,
-    bytes: SLICE,
-    type(None): NIL,
-    _NoValue: NIL,
+_TYPES: Final[dict[type, tuple[str, str]]] = {
+    bool: (BOOL, "bool"),
+    int: (INT, "int"),
+    float: (FLOAT, "float64"),
+    str: (STRING, "string"),
+    Shaped: (STRING, "string"),
+    dict: (MAP, "map[string]interface {}"),
+    OwnMap: (MAP, "map[string]interface {}"),
+    list: (SLICE, "[]interface {}"),
+    tuple: (SLICE, "[]interface {}"),
+    bytes: (SLICE, "[]uint8"),
+    type(None): (NIL, ANY),
+    _NoValue: (NIL, "<nil>"),
 }
-
-_TYPE_NAMES: Final[dict[type, str]] = {
-    bool: "bool",
-    int: "int",
-    float: "float64",
-    str: "string",
-    Shaped: "string",
-    dict: "map[string]interface {}",
-    OwnMap: "map[string]interface {}",
-    list: "[]interface {}",
-    tuple: "[]interface {}",
-    bytes: "[]uint8",
-    type(None): ANY,
-    _NoValue: "<nil>",
-}
+"""The Go kind and type name of Python's types."""
+_KINDS: Final = {of_python: kind for of_python, (kind, _) in _TYPES.items()}
+_TYPE_NAMES: Final = {of_python: name for of_python, (_, name) in _TYPES.items()}
 
 
 def kind_of(value: Any) -> str:
