@@ -1,7 +1,7 @@
 """Encode Go values as JSON, byte for byte like Go's encoding/json.
 
-Characters that are special in HTML are escaped. Structs have their fields in order, without empty ones, under lower
-camel case names; maps have sorted keys or their own order.
+HTML's special characters are escaped. Structs have their non-empty fields in order, in lower camel case; maps are
+sorted or in their own order.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
 def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
     """Encode a value as JSON. Raises FunctionError if Go cannot encode it.
 
-    `indent`: put each element on its own line. `sort`: sort the keys of maps.
+    `indent`: one element per line, with this indentation. `sort`: sort the keys of maps.
     """
     return "".join(_write(value, indent, "\n", sort=sort))
 
 
 def json_name(field: str) -> str:
-    """Return the JSON name of a field whose Go type uses lower camel case: HostIP is hostIP."""
+    """Return the JSON name of a field in lower camel case: HostIP becomes hostIP."""
     return field[:1].lower() + field[1:]
 
 
 def json_float(value: float) -> str:
-    """Format a float as Go's JSON: with an exponent only for very large or small values."""
+    """Format a float like Go's JSON: only very large or small values have an exponent.
+
+    Raises FunctionError for NaN and infinity.
+    """
     if math.isnan(value) or math.isinf(value):
         raise FunctionError(f"json: unsupported value: {format_float(value, 'g', -1)}")
     if value and not _SMALL <= abs(value) < _LARGE:
@@ -53,7 +56,6 @@ def json_float(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Encode a text as a JSON string; HTML's special characters are escaped, as in Go."""
     quoted = encode_basestring(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     if quoted.isascii():
         return quoted

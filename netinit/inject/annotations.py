@@ -1,8 +1,7 @@
-"""The annotations that injection reads: a table of accepted values, and the check before rendering.
+"""The annotations that injection reads, and the checks of their values.
 
-To add an annotation, add a line to the table and a golden test. The accepted forms are Istio's. Values that Istio does
-not check although they end up on the init container's command line (includeOutboundPorts, interface lists) are checked
-too.
+To add an annotation, add a line to the table and a golden test. The accepted forms are Istio's; values that end up on
+the init container's command line are checked even if Istio does not.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 INTERCEPTION_MODES = ("REDIRECT", "TPROXY", "NONE")
 
 Check = Callable[[str], str | None]
-"""Returns the problem with a value, worded as the end of a sentence, or None."""
+"""Returns the problem with a value as the end of a sentence, or None."""
 
 
 def go_bool(value: str) -> bool | None:
@@ -96,7 +95,7 @@ def _networks(value: str) -> str | None:
 
 
 def _is_network(item: str) -> bool:
-    """Whether Go's net.ParseCIDR accepts the text: an address with a prefix length; host bits are allowed."""
+    """Whether Go's net.ParseCIDR accepts the text; host bits are allowed."""
     address, _, prefix = item.partition("/")
     if "%" in address or not re.match(_DIGITS, prefix) or prefix != str(int(prefix)):
         return False
@@ -143,7 +142,7 @@ def _quantity(value: str) -> str | None:
 
 
 def read_accepted(value: str) -> dict[str, str]:
-    """Parse the findings that a pod's owner accepts: a reason for each code, `NI212 = the database has TLS; NI105 = ...`.
+    """Parse the findings that a pod's owner accepts: `NI212 = the database has TLS; NI105 = ...`.
 
     Raises ValueError for a code without a reason.
     """
@@ -212,12 +211,15 @@ _UNCHECKED = (
 
 
 def known_keys() -> tuple[str, ...]:
-    """Return all annotations in Istio's domains that injection, templates or the proxy's agent read."""
+    """Return all annotations that injection, templates or the proxy's agent read."""
     return (*CHECKS, *_UNCHECKED)
 
 
 def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> tuple[str, ...]:
-    """Return a sentence for each annotation with an invalid value, in the table's order."""
+    """Return a sentence for each annotation with an invalid value.
+
+    `modes`: the interception modes of the Istio release.
+    """
     found = []
     for key, check in CHECKS.items():
         if key not in annotations:
@@ -232,7 +234,7 @@ def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTI
 
 
 def validate(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> None:
-    """Raise InjectionError, with a line for each annotation with an invalid value.
+    """Raise InjectionError with a line for each annotation with an invalid value.
 
     `modes`: the interception modes of the Istio release; 1.0 had no NONE.
     """

@@ -1,9 +1,9 @@
-"""The injector's configuration, classic or current: parsed once, then used for every pod.
+"""The injector's configuration, classic or current: parsed once, used for every pod.
 
-Classic (1.0, 1.1): a policy and one template in `[[ ]]` that renders lists of containers; 1.1 adds two lists of
-selectors. Releases 1.3 to 1.8 have the same format with `{{ }}` and values. Current: named templates in `{{ }}` that
-render a partial Pod, plus default templates, aliases and values. If a default template cannot be parsed, the
-configuration is invalid; for any other template there is a warning, and pods that request it are rejected.
+Classic (1.0, 1.1): a policy and one template in `[[ ]]` that renders lists of containers. Releases 1.3 to 1.8 have this
+format with `{{ }}` and values. Current: named templates in `{{ }}` that render a partial pod, default templates,
+aliases and values. A default template that cannot be parsed is an error; any other causes a warning, and pods that
+request it are rejected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class InjectionConfig(Record):
 
     @functools.cached_property
     def mesh_structs(self) -> tuple[ProxyStruct, Struct]:
-        """The mesh's ProxyConfig and MeshConfig as template data, for pods that do not change them."""
+        """The mesh's ProxyConfig and MeshConfig as template data."""
         proxy = proxy_struct(self.mesh.proxy, plain=self.plain_proxy)
         return proxy, mesh_struct(self.mesh, proxy)
 
@@ -80,13 +80,12 @@ def load_config(
 ) -> InjectionConfig:
     """Parse a configuration, from its text or from a ConfigMap (text or tree).
 
-    `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap. `settings` are applied to the
-    values last, in the syntax of Helm's --set. Raises ConfigError with the place and the problem, and OptionError for
-    invalid settings.
+    `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap. `settings`: Helm's --set, applied
+    last. `lazily`: parse templates on first use, without warnings, for programs that inject few pods. Raises
+    ConfigError and, for `settings`, OptionError.
 
     A non-default template that cannot be parsed is listed in `broken` and `warnings`; pods that request it get the
-    ConfigError. `lazily`: parse such templates on first use, without warnings. For programs that inject a few pods:
-    Istio's configuration has eight templates.
+    ConfigError.
     """
     tree = _parsed(source, "injector configuration")
     if tree.get("kind") == "ConfigMap":
@@ -149,7 +148,7 @@ def _listed(keys: Mapping[str, Any]) -> str:
 
 
 def _policy(tree: Tree, warnings: list[str]) -> str:
-    """Return the policy; an unknown one adds a warning and disables injection (see decide)."""
+    """Return the policy; an unknown one causes a warning, and disables injection (see `decide`)."""
     policy = string(tree.get("policy"))
     if policy not in {"enabled", "disabled"}:
         warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
@@ -163,7 +162,7 @@ def _mesh(mesh: str | Tree | MeshConfig | None, *, classic: bool) -> MeshConfig:
 
 
 def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...]:
-    """Return the valid selectors of a list; invalid ones are skipped with a warning, as in Istio."""
+    """Return the valid selectors of a list; as in Istio, an invalid one only causes a warning."""
     items = tree.get(key) or []
     if not isinstance(items, list):
         raise ConfigError(f"injector configuration: {key} must be a list of selectors, not {json.dumps(items)[:60]}")
@@ -206,7 +205,7 @@ def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
 
 
 class _LazyTemplates(Mapping[str, Template]):
-    """Templates in `{{ }}` by name, parsed on first access, which raises ConfigError for an invalid one."""
+    """Templates in `{{ }}` by name, parsed on first access. Raises ConfigError for an invalid one."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources

@@ -18,8 +18,8 @@ def default_config(
 ) -> InjectionConfig:
     """Load the package's own configuration.
 
-    `values` are merged over the package's like Helm overrides: maps are merged, null removes. `settings` follow, in the
-    syntax of Helm's --set. Raises ConfigError, and OptionError for invalid settings.
+    `values` are merged over the package's as by Helm; null removes a key. `settings`: Helm's --set, applied last.
+    Raises ConfigError and, for `settings`, OptionError.
     """
     own = load_values(read_data("injection-values.yaml"))
     merged = own if values is None else merge_values(own, load_values(values))

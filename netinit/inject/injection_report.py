@@ -1,7 +1,6 @@
 """Explain why a workload is injected or not: each step, what would change the result, and what the pod gets.
 
-Two parties decide: first the API server, by the webhooks' selectors, which see only labels; then the injector, by host
-network, annotations and policy. The report covers both.
+First the API server decides, by the webhooks' selectors, which see only labels; then the injector.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from netinit.options import Options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """One step of the decision: its result (`passed`, `decided` or `not reached`) and the reason."""
+    """A step of the decision: its result (`passed`, `decided` or `not reached`) and the reason."""
 
     step: str
     outcome: str
@@ -39,9 +38,9 @@ class StepResult:
 class Verdict:
     """The result for a workload.
 
-    `injected`: it gets a sidecar. `already`: its status annotation says that it was injected before. `webhook`: the
-    first that matches. `remedies`: how to get the opposite result. `interception`: what the injected pod's rules will
-    do. `findings`: problems for its owner. `options`: those of the init container.
+    `already`: its status annotation says that it was injected before. `webhook`: the first that matches. `remedies`:
+    how to get the opposite result. `interception`: what the pod's rules will do. `findings`: problems for its owner.
+    `options`: those of the init container.
     """
 
     kind: str
@@ -72,7 +71,7 @@ def judge(
 ) -> Verdict:
     """Return the verdict of webhooks and injector on a workload's pods.
 
-    `labels_known`: False if the namespace's labels are unknown; it then counts as having none, and the report says so.
+    `labels_known`: False if the namespace's labels are unknown; they then count as none, and the report says so.
     """
     if workload.bare:
         return _verdict_without_spec(workload, namespace)
@@ -94,7 +93,7 @@ def judge(
 def judge_manually(
     workload: Workload, config: InjectionConfig, *, namespace: Namespace, settings: Settings | None = None
 ) -> Verdict:
-    """Return the verdict of manual injection, which ignores webhooks and policy, as `netinit inject` does."""
+    """Return the verdict of manual injection, which ignores webhooks and policy."""
     if workload.bare:
         return _verdict_without_spec(workload, namespace)
     pod = workload.pod()
@@ -130,7 +129,7 @@ def _verdict_without_spec(workload: Workload, namespace: Namespace) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A workload under examination, and the decision of the injector on its pod."""
+    """A workload, and the injector's decision on its pod."""
 
     workload: Workload
     config: InjectionConfig
@@ -148,7 +147,7 @@ class _Case:
         chain: tuple[StepResult, ...],
         remedies: tuple[str, ...],
     ) -> Verdict:
-        """Return the verdict, with the result of the injection, or the problems of a pod that is not injected."""
+        """Return the verdict, with the outcome of the injection, or the problems of a pod that is not injected."""
         already = Status.of_pod(self.pod) is not None
         changes, outcome = self._outcome() if injected else (False, {"findings": self._findings_without_injection()})
         if already:
@@ -176,11 +175,11 @@ class _Case:
         return [*map(str, unknown_annotations(annotations, known)), *map(str, misplaced_annotations(self.workload, known))]
 
     def _findings_without_injection(self) -> tuple[str, ...]:
-        """Return findings about a pod that is not injected, without `no-init-container`, which the verdict covers."""
+        """Return findings about a pod that is not injected, which the verdict itself does not cover."""
         return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
 
     def _outcome(self) -> tuple[bool, dict[str, Any]]:
-        """Inject the pod; return whether that changes it, and fields of the verdict: its interception and findings, or an error."""
+        """Inject the pod; return whether that changes it, and the verdict's fields about the outcome."""
         try:
             result = inject_pod(
                 self.pod, self.config, namespace=self.namespace, settings=self.settings, owner=self.workload.owner
@@ -212,7 +211,7 @@ _ORDER = (*_PASSED, DecisionStep.POLICY)
 
 
 def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
-    """Return the injector's steps; without a matching webhook they are not reached, but say what they would decide."""
+    """Return the injector's steps; they are not reached without a matching webhook."""
     links = []
     outcome = "passed" if reached else "not reached"
     for step in _ORDER:
@@ -263,7 +262,7 @@ def _remedies(
 
 
 def _outcome_of(pod: Tree, result: Tree) -> dict[str, Any]:
-    """Return fields of an injected pod's verdict: interception, findings and options."""
+    """Return the verdict's fields about an injected pod: interception, findings and options."""
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
@@ -309,7 +308,7 @@ def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
 
 
 def _probe_findings(pod: Tree, spec: Tree) -> list[str]:
-    """Return the probes that are not rewritten, because they use a named port that no container declares."""
+    """Return findings about each probe: whether it goes through the agent, and if not, why."""
     if find_proxy(spec) is None:
         return []
     after = all_containers(spec)

@@ -1,7 +1,6 @@
 """Kubernetes objects as template data: Go structs, whose fields are created on access.
 
-Templates use Go field names (`.Spec.ServiceAccountName`). An absent field has Go's zero value; an unknown one is an
-error, as in Go.
+As in Go, an absent field has its type's zero value, and an unknown one is an error.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ _ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0
 
 
 def _value(go_type: str, raw: Any) -> Any:
-    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
+    """Return a field's value; the type's zero value if it is absent or of another type."""
     if go_type in _SCALARS:
         return _SCALARS[go_type](raw)
     if go_type == "map[string]string":
@@ -154,7 +153,7 @@ _SPECIAL: Mapping[str, Callable[[Any], Any]] = {
 def json_of(go_type: str, raw: Any) -> Any:
     """Return the value as Go encodes it: known fields in the struct's order, then the others, sorted.
 
-    A value of another type than its field's is kept.
+    A value of a wrong type is kept.
     """
     if raw is None:
         return _zero_json(go_type)
@@ -202,7 +201,7 @@ def is_struct(go_type: str) -> bool:
 
 @functools.cache
 def json_types(go_type: str) -> Mapping[str, str]:
-    """Return the types of a struct's fields (not as pointers) by JSON name, embedded structs included."""
+    """Return the types of a struct's fields, embedded ones included, by JSON name, without `*`."""
     found: dict[str, str] = {}
     for field in _fields_of(go_type).values():
         inner = json_types(field.go_type) if field.mark == "+" else {field.json_name: field.go_type.removeprefix("*")}

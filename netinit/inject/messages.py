@@ -1,4 +1,4 @@
-"""Protobuf messages as template data: Go fields, getters that accept nil, and protobuf's text and JSON formats."""
+"""Protobuf messages as template data: Go fields, getters that accept nil, text and JSON formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from netinit.inject.protojson import duration, read_message
 
 
 class Message(Struct):
-    """A pointer to a message; nil without a tree. `given`: Go fields with a fixed value instead of the tree's."""
+    """A pointer to a message; nil without a tree. `given`: values of Go fields that replace the tree's."""
 
     def __init__(self, name: str, tree: Tree | None, given: Mapping[str, Any] | None = None) -> None:
         self.name, self.tree = name, mapping(tree)
@@ -69,7 +69,7 @@ class Message(Struct):
         return lambda: value
 
     def _chosen(self, oneof: str) -> Any:
-        """Return the pointer to the wrapper struct of the oneof field that is set, or nil."""
+        """Return the pointer to the wrapper struct of the oneof's field that is set, or nil."""
         for name, (json_name, field) in self._by_go_name.items():
             if field.oneof == oneof and self.tree.get(json_name) is not None:
                 return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})
@@ -125,7 +125,7 @@ _WRAPPERS = {
 
 
 def _value(kind: str, raw: Any) -> Any:
-    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
+    """Return a field's value; the type's zero value if it is absent or of another type."""
     if kind in _SCALARS:
         return _SCALARS[kind](raw)
     if kind == "Duration":

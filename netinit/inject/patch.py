@@ -1,6 +1,6 @@
-"""Create and apply JSON patches (RFC 6902), as in an admission webhook's answer.
+"""Create and apply JSON patches (RFC 6902).
 
-Invariant: apply_patch(before, json_patch(before, after)) == after. Operations are in the order that injectors use:
+Invariant: apply_patch(before, json_patch(before, after)) == after. Operations are in the order of Istio's injector:
 removals, init containers, containers, volumes, pull secrets, the rest, annotations and labels.
 """
 
@@ -77,7 +77,7 @@ def _identity(item: Any) -> str:
 
 
 def apply_patch(document: Any, operations: list[Tree]) -> Any:
-    """Return the document after `add`, `remove` and `replace` operations (RFC 6902); the argument is not modified.
+    """Return the document after `add`, `remove` and `replace` operations.
 
     Raises ParseError for an invalid patch, another operation, or a path that does not exist.
     """

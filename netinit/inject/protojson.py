@@ -1,8 +1,8 @@
-"""Decode a tree as the JSON of a protobuf message, as Istio decodes ProxyConfig annotations.
+"""Decode a tree as protobuf's JSON, as Istio decodes ProxyConfig annotations.
 
-Names may be those of JSON (`statusPort`) or of the .proto file (`status_port`); unknown ones are ignored, null means
-not set. Values are normalized: durations in seconds with 0, 3, 6 or 9 decimals, enumerations by name, 64-bit numbers as
-strings, fields in the order of the message. Default values are omitted, unless the field has presence.
+Names are those of JSON (`statusPort`) or the .proto file (`status_port`); unknown ones are ignored, null means not set.
+Values are normalized: durations in seconds with 0, 3, 6 or 9 decimals, enumerations by name, 64-bit numbers as strings,
+fields in the message's order.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def duration(text: Any) -> int | None:
 
 
 def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
-    """Return the message in normalized form. Raises ConfigError with the field, its value and what it must be.
+    """Return the normalized message. Raises ConfigError.
 
-    `whole`: omit default values; otherwise keep them, so that they can replace another message's.
+    `whole`: omit default values of fields without presence; otherwise keep them, so that they can replace another
+    message's.
     """
     fields = fields_of(message)
     if not isinstance(tree, dict) or fields is None:
@@ -67,7 +68,7 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
 
 
 def has_presence(message: str, name: str) -> bool:
-    """Whether the message distinguishes the default value of this field from no value."""
+    """Whether the field distinguishes its default value from no value."""
     kind, oneof = (fields_of(message) or {})[name][:2]
     return bool(oneof) or kind.endswith("Value") or kind == "Duration" or fields_of(kind) is not None
 

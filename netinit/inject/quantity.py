@@ -20,7 +20,7 @@ _ONE = 10**_DIGITS
 def canonical(value: Any) -> Any:
     """Return the canonical form: a whole number with the largest possible suffix of its kind.
 
-    `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; more than nine decimals are rounded up, as in Go. An invalid
+    `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; as in Go, decimals after the ninth are rounded up. An invalid
     quantity is returned unchanged.
     """
     found = re.match(_QUANTITY, string(value)) if isinstance(value, (str, int, float)) else None
@@ -43,7 +43,7 @@ def canonical(value: Any) -> Any:
 
 
 def round_up(value: Any) -> int | None:
-    """Round a quantity up to a whole number (`500m` is 1, `6500m` is 7); None if it is invalid."""
+    """Round a quantity up to a whole number (`500m` is 1); None if it is invalid."""
     found = re.match(_QUANTITY, string(value))
     if found is None:
         return None
@@ -64,7 +64,7 @@ def _scaled(number: int, power: int) -> int:
 
 
 def _binary(number: int) -> str:
-    """Format with the largest power of 1024 that divides the number; fractions of a byte are decimal, as in Go."""
+    """Format with the largest power of 1024 that divides the number; as in Go, fractions of a byte are decimal."""
     if number % _ONE:
         return _decimal(number)
     number //= _ONE

@@ -1,6 +1,6 @@
-"""The webhook selectors, which decide for which pods the API server calls an injector.
+"""The webhook selectors, by which the API server decides for which pods it calls an injector.
 
-They see only labels, of the namespace and the pod, never annotations. A pod that no selector matches is never injected.
+They see only labels of the namespace and the pod.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The functions that every Go template has."""
+"""The functions that every template has."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ORDERED: Final = frozenset((INT, UINT, FLOAT, STRING))
 
 
 def _decided_elsewhere(*_values: Any) -> Any:
-    """Stands for and/or, whose calls are compiled separately, since they do not evaluate every argument."""
+    """Placeholder for and/or: their calls are compiled separately, since they do not evaluate every argument."""
     raise FunctionError("and/or cannot be called as values")
 
 
@@ -64,7 +64,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
-    """Maps, lists, structs, pointers, functions and nil, which compare with nil at most."""
+    """Compare maps, lists, structs, pointers, functions and nil; most can only be compared with nil."""
     if kind == other == NIL:
         return True
     if NIL in (kind, other):
@@ -97,7 +97,7 @@ def _less_or_equal(left: Any, right: Any) -> bool:
 
 
 def call(written: str | None, target: Any, *args: Any) -> Any:
-    """The result of the function `target`, which the template writes so; None where it comes from a pipeline."""
+    """Call a function value. `written`: its text in the template, for messages; None from a pipeline."""
     if target is None or target is NO_VALUE:
         raise FunctionError("call of nil")
     shown = written
@@ -138,14 +138,14 @@ _SCRIPT: Final = {
 
 
 def escape_html(*values: Any) -> str:
-    """The printed values with the characters that HTML treats specially replaced."""
+    """Join the printed values and escape HTML's special characters."""
     text = _joined(values)
     check_size(5 * len(text))
     return text.translate(_HTML)
 
 
 def escape_script(*values: Any) -> str:
-    """The printed values, safe inside a JavaScript string."""
+    """Join the printed values and escape them for a JavaScript string."""
     text = _joined(values)
     check_size(6 * len(text))
     return "".join(map(_escape_script, text))
@@ -160,7 +160,7 @@ def _escape_script(character: str) -> str:
 
 
 def escape_query(*values: Any) -> str:
-    """The printed values as part of a URL's query."""
+    """Join the printed values and escape them for a URL's query."""
     text = _joined(values)
     check_size(9 * len(text))
     from urllib.parse import quote_plus

@@ -33,7 +33,7 @@ Step: TypeAlias = "Callable[[Run, Any], None]"
 class Body:
     """A list of nodes with its own variable scope, compiled on first rendering: most of a template is never rendered.
 
-    Concurrent first renderings may compile it twice, which is harmless.
+    Two threads may compile it at once, which is harmless.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ def compile_trees(
 ) -> dict[str, Body]:
     """Return the compiled templates by name.
 
-    `own`: the functions of the caller, not Go's. `marked`: the actions whose output is recorded in the run's marks.
+    `own`: the caller's functions. `marked`: actions whose output is recorded in the run's marks.
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():

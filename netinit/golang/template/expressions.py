@@ -1,7 +1,6 @@
-"""Compile pipelines into closures.
+"""Compile pipelines into closures of the run and the dot that return a value.
 
-An expression becomes a Python function of the run and the dot that returns its value. Everything known from the text
-(names, constants, functions, variable slots) is bound once. Evaluation order and error positions are Go's.
+Names, constants, functions and variable slots are bound once. Evaluation order and error positions are Go's.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ _CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral, Nil)
 
 
 def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
-    """Return a function for the pipeline's value, which also sets the variables that it declares or assigns.
+    """Compile a pipeline, and the variables that it declares or assigns.
 
-    Its result is never None: nil from a pipeline has lost its interface, so it becomes no value. `keep_nil` omits this
-    conversion, for callers that treat both alike.
+    The result is never None: nil from a pipeline has lost its interface in Go, so it becomes `NO_VALUE`. `keep_nil`
+    omits this conversion for callers that treat both alike.
     """
     expr = compile_command(frame, pipe.commands[0], None, pipe)
     for before, command in zip(pipe.commands, pipe.commands[1:], strict=False):
@@ -91,7 +90,7 @@ def _failing(frame: Frame, node: Expression | Command, message: str) -> Expr:
 
 
 def _after(first: Expr | None, then: Expr) -> Expr:
-    """Combine two expressions, so that the first one's errors are reported first."""
+    """Evaluate `first` only for its errors, then `then`."""
     if first is None:
         return then
     before = first
@@ -104,7 +103,7 @@ def _after(first: Expr | None, then: Expr) -> Expr:
 
 
 def compile_command(frame: Frame, command: Command, final: Expr | None, previous: Expression) -> Expr:
-    """Return the function for a command; `final`: the piped value, `previous`: the node that Go visited before."""
+    """Compile a command; `final`: the piped value, `previous`: the node that Go visited before."""
     first = command.args[0]
     arguments = command.args[1:]
     if isinstance(first, Identifier):
@@ -123,7 +122,7 @@ def compile_command(frame: Frame, command: Command, final: Expr | None, previous
 
 
 def compile_operand(frame: Frame, node: Expression) -> Expr:
-    """Return the function for a standalone operand of any type."""
+    """Compile an operand without arguments."""
     if isinstance(node, Dot):
         return _dot
     if isinstance(node, Field):
@@ -160,7 +159,7 @@ def _variable(frame: Frame, node: Variable) -> Expr:
 
 
 def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
-    """Follow a chain of fields; return its value and the container of that."""
+    """Follow a chain of fields; return its value and the container of the last field."""
     for name in names:
         try:
             found = field(value, name)
@@ -171,7 +170,7 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
 
 
 def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
-    """Return the function for a chain of fields of the base's value."""
+    """Compile a chain of fields."""
     blamed = last_visited(node)
 
     def explain(run: Run, value: Any) -> TemplateError:
@@ -198,7 +197,7 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
 def _method_call(
     frame: Frame, node: Field | FieldChain | Variable, arguments: list[Expression], final: Expr | None
 ) -> Expr:
-    """Return the function for a chain that ends in a method call with arguments."""
+    """Compile a chain that ends in a method call with arguments."""
     *names, last = node.names
     base, holder = _base(frame, node)
     prepared = [
@@ -236,7 +235,7 @@ def _method_call(
 
 
 def _base(frame: Frame, node: Field | FieldChain | Variable) -> tuple[Expr, int]:
-    """Return the start of the chain, and the slot of its container, if there is one."""
+    """Return the start of the chain, and the slot of its container (0: none)."""
     if isinstance(node, Field):
         return _dot, frame.dot_holder
     if isinstance(node, FieldChain):
@@ -290,7 +289,7 @@ def compile_call(
     arguments: list[Expression],
     final: Expr | None,
 ) -> Expr:
-    """Return the function for a call; `blamed`: the node at which failures of the function are reported."""
+    """Compile a function call; `blamed`: the node at which failures of the function are reported."""
     function = frame.functions[name.name]
     piped = 0 if final is None else 1
     if name.name in ("and", "or") and name.name not in frame.own:
@@ -337,7 +336,7 @@ def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
 
 
 def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None, Callable[[Any], Any]]:
-    """Return the Python type that needs no check for this parameter (None: any), and the check for other types."""
+    """Return the Python type that needs no check for this parameter (None: any), and the check for others."""
 
     def admit(value: Any) -> Any:
         try:
@@ -349,7 +348,7 @@ def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None,
 
 
 def _short_circuit(frame: Frame, name: Identifier, arguments: list[Expression], final: Expr | None) -> Expr:
-    """Return the function for and/or, which stop at the first deciding argument."""
+    """Compile and/or, which stop at the first deciding argument."""
     if not arguments and final is None:
         return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")
     exprs = [_argument(frame, node, VALUE)[0] for node in arguments]

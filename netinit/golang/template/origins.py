@@ -1,10 +1,9 @@
-"""Find the actions of a template whose output may come from a pod, from the template's text alone (taint analysis).
+"""Find the actions whose output may come from a pod, from the template's text alone (taint analysis).
 
-A template reads data of its operator (values, mesh settings) and of the pod, which is foreign. Each field of the root
-is of one kind; variables, the dot and template arguments propagate it; a function's result is foreign if any argument
-is. Unknown data is foreign. Conditions do not propagate: the text in a branch is the author's. If a function that
-modifies its argument (set, merge) gets foreign data, every map that the template created may contain it; then only
-constants and trusted root fields are the operator's.
+Each field of the root is the operator's (values, mesh settings) or the pod's, which is foreign, as is unknown data.
+Variables, the dot and template arguments propagate it; a function's result is foreign if any argument is. Conditions do
+not: the text in a branch is the template's. If a function that modifies its argument (set, merge) gets foreign data,
+every map that the template created may contain it.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ from netinit.golang.template.nodes import (
 )
 
 Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
-"""The root's fields that are the operator's, each with those of its own fields that are foreign all the same."""
+"""The operator's fields of the root, each with its own fields that are foreign."""
 
 _CONSTANT = frozenset((Bool, Identifier, Nil, NumberLiteral, StringLiteral))
 """Nodes that are always the operator's."""
 CHANGING = frozenset(("merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "set"))
-"""Functions that put a value into a map that they are given."""
+"""Functions that put a value into a map."""
 _OWN, _ROOT, _FOREIGN = 0, 1, 2
-"""A value may be the root itself (1), foreign (2), either (3), or neither: the operator's."""
+"""Bits of an origin: the root itself, foreign, or both; 0 is the operator's."""
 
 
 def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> frozenset[Action]:
-    """Return the actions that may print data from an untrusted field, if the template `name` is called with the root."""
+    """Return the actions that may print data from an untrusted field when template `name` is called with the root."""
     walk = _OriginWalk(trusted)
     walk.run(trees, name)
     if walk.is_changed:
@@ -158,7 +157,7 @@ class _OriginWalk:
         return self.held(dot) if isinstance(node, Dot) else _OWN
 
     def held(self, origin: int) -> int:
-        """Return the origin of the content of a variable or the dot, which may be a modified map."""
+        """Return the origin of a variable's or the dot's content, which may be a modified map."""
         return origin if origin or not self.is_changed else _FOREIGN
 
     def fields(self, origin: int, names: tuple[str, ...]) -> int:
@@ -179,5 +178,5 @@ def _changes(args: Sequence[Expression]) -> bool:
 
 
 def _within(origin: int | bool) -> int:
-    """Return the origin of a value derived from this one: from the root, it may be anything."""
+    """Return the origin of a value derived from this one; from the root, it may be foreign."""
     return _FOREIGN if origin else _OWN

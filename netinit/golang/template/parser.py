@@ -1,4 +1,4 @@
-"""Tokens -> syntax trees, with Go's grammar and Go's messages."""
+"""Parse tokens into syntax trees, with Go's grammar and messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _LITERALS: Final = (Bool, Dot, Nil, NumberLiteral, StringLiteral)
 
 
 def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, Tree]:
-    """The templates that the text defines, by name; the text itself under `name`. Raises TemplateError."""
+    """Return the templates that the text defines, by name; the text itself is `name`. Raises TemplateError."""
     left, right = delimiters
     words = frozenset(word for word in ("break", "continue") if word in functions)
     shared = ParserState(name, text, tokenize(text, left, right, words), delimiters, functions)
@@ -66,7 +66,7 @@ def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collecti
 
 
 class _End:
-    """{{end}} or {{else}}: what closes a list of nodes."""
+    """{{end}} or {{else}}, which close a list of nodes."""
 
     def __init__(self, word: str, delimiters: tuple[str, str]) -> None:
         self.word = word
@@ -74,7 +74,7 @@ class _End:
 
 
 class _Parser(Cursor):
-    """The parser of one tree; {{define}} and {{block}} make another that goes on in the same tokens."""
+    """The parser of one tree; {{define}} and {{block}} start another one on the same tokens."""
 
     def __init__(self, shared: ParserState, name: str) -> None:
         super().__init__(shared)
@@ -136,7 +136,7 @@ class _Parser(Cursor):
             nodes.append(node)
 
     def text_or_action(self, token: Token) -> Node | _End:
-        """The node that begins with the token, which comes next."""
+        """Parse the node that starts with this token."""
         if token.kind == lexer.TEXT:
             self.skip()
             return Text(token.pos, token.text)
@@ -189,7 +189,7 @@ class _Parser(Cursor):
         return With(*self.branches("with"))
 
     def branches(self, word: str) -> tuple[list[Branch], list[Node]]:
-        """The branches of {{if}} or {{with}}, each of which may be followed by {{else if}} or {{else with}}."""
+        """Parse {{if}} or {{with}} with any {{else if}}, {{else with}} and {{else}}."""
         mark = len(self.variables)
         found: list[Branch] = []
         otherwise: list[Node] = []
@@ -302,7 +302,7 @@ class _Parser(Cursor):
                 self.fail(f"non executable command in pipeline stage {stage}")
 
     def command(self, token: Token) -> Command:
-        """The command that begins with the token, which comes next."""
+        """Parse the command that starts with this token."""
         command = Command(token.pos)
         while (operand := self.operand(token)) is not None:
             command.args.append(operand)
@@ -318,7 +318,7 @@ class _Parser(Cursor):
         return command
 
     def operand(self, token: Token) -> Expression | None:
-        """The operand that begins with the token, which comes next; None where none does."""
+        """Parse the operand that starts with this token; None if none does."""
         if token.kind not in _OPERANDS:
             return None
         node = self.term(token)
