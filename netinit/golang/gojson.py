@@ -10,9 +10,9 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
@@ -22,6 +22,7 @@ _BEYOND: Final = "[\u2028\u2029\ud800-\udfff]"
 _ESCAPES: Final = {"\u2028": "\\u2028", "\u2029": "\\u2029"}
 _LARGE: Final = 1e21
 _SMALL: Final = 1e-6
+_Put: TypeAlias = "Callable[[str], None]"
 
 
 def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
@@ -35,7 +36,9 @@ def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
 
     `indent`: one element per line, with this indentation. `sort`: sort the keys of maps.
     """
-    return "".join(_write(value, indent, "\n", sort=sort))
+    found: list[str] = []
+    _write(found.append, value, indent, "\n", sort=sort)
+    return "".join(found)
 
 
 def json_name(field: str) -> str:
@@ -62,42 +65,42 @@ def _quoted(text: str) -> str:
     return re.sub(_BEYOND, lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
 
 
-def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+def _write(put: _Put, value: Any, indent: str, newline: str, *, sort: bool) -> None:
     if isinstance(value, str):
-        yield _quoted(value)
-    elif value is None or value is NO_VALUE or getattr(value, "nil", False):
-        yield "null"
-    elif isinstance(value, bool):
-        yield "true" if value else "false"
-    elif isinstance(value, int):
-        yield int.__repr__(value)
-    elif isinstance(value, float):
-        yield json_float(value)
-    elif isinstance(value, bytes):
-        yield _quoted(binascii.b2a_base64(value, newline=False).decode())
-    elif isinstance(value, dict):
+        put(_quoted(value))
+    elif isinstance(value, dict) and not getattr(value, "nil", False):
         colon = ": " if indent else ":"
         pairs = ((_quoted(str(key)) + colon, value[key]) for key in (sorted(value) if sort else value))
-        yield from _write_items("{}", pairs, indent, newline, sort=sort)
+        _write_items(put, "{}", pairs, indent, newline, sort=sort)
+    elif value is None or value is NO_VALUE or getattr(value, "nil", False):
+        put("null")
+    elif isinstance(value, bool):
+        put("true" if value else "false")
+    elif isinstance(value, int):
+        put(int.__repr__(value))
+    elif isinstance(value, float):
+        put(json_float(value))
+    elif isinstance(value, bytes):
+        put(_quoted(binascii.b2a_base64(value, newline=False).decode()))
     elif isinstance(value, (list, tuple)):
-        yield from _write_items("[]", (("", item) for item in value), indent, newline, sort=sort)
+        _write_items(put, "[]", (("", item) for item in value), indent, newline, sort=sort)
     elif isinstance(value, Struct):
-        yield from _write(value.go_json(), indent, newline, sort=False)
+        _write(put, value.go_json(), indent, newline, sort=False)
     else:
         raise FunctionError(f"json: unsupported type: {type_name(value)}")
 
 
 def _write_items(
-    brackets: str, items: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool
-) -> Iterable[str]:
-    """Yield an object or a list: each item after its key, if it has one."""
+    put: _Put, brackets: str, items: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool
+) -> None:
+    """Write an object or a list: each item after its key, if it has one."""
     inner = newline + indent if indent else ""
     lead = brackets[0] + inner
     for key, item in items:
-        yield lead + key
-        yield from _write(item, indent, newline + indent, sort=sort)
+        put(lead + key)
+        _write(put, item, indent, newline + indent, sort=sort)
         lead = "," + inner
-    yield brackets if lead[0] == brackets[0] else (newline if indent else "") + brackets[1]
+    put(brackets if lead[0] == brackets[0] else (newline if indent else "") + brackets[1])
 
 
 def from_json(text: str) -> Any:

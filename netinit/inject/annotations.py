@@ -125,7 +125,6 @@ def _or_all(check: Check) -> Check:
 
 
 def _checked_by(read: Callable[[str], object]) -> Check:
-    """Return the check of a parser that raises ValueError."""
 
     def check(value: str) -> str | None:
         try:

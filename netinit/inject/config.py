@@ -20,7 +20,7 @@ from netinit.golang import goyaml
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
-from netinit.inject.context import TRUSTED, ProxyStruct, mesh_struct, proxy_struct
+from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
@@ -148,7 +148,6 @@ def _listed(keys: Mapping[str, Any]) -> str:
 
 
 def _policy(tree: Tree, warnings: list[str]) -> str:
-    """Return the policy; an unknown one causes a warning, and disables injection (see `decide`)."""
     policy = string(tree.get("policy"))
     if policy not in {"enabled", "disabled"}:
         warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
@@ -178,7 +177,7 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
 def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = TRUSTED) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
-        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=trusted)
+        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=CONSTANTS)
     except TemplateError as error:
         raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error
 

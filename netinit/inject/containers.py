@@ -79,11 +79,17 @@ def normalize(spec: Tree) -> None:
     """Convert numbers in arguments and variables to strings, as the API server requires; null becomes ""."""
     for container in all_containers(spec):
         for key in ("args", "command"):
-            if isinstance(container.get(key), list):
+            if {*map(type, sequence(container.get(key)))} - {str}:
                 container[key] = [item if isinstance(item, (dict, list)) else string(item) for item in container[key]]
-        for variable in named(container.get("env")):
-            if "value" in variable and not isinstance(variable["value"], (str, dict, list)):
-                variable["value"] = string(variable["value"])
+        if any(map(_lacks_text, sequence(container.get("env")))):
+            container["env"] = [
+                {**one, "value": string(one["value"])} if _lacks_text(one) else one for one in container["env"]
+            ]
+
+
+def _lacks_text(variable: Any) -> bool:
+    """Whether a variable has a number, a boolean or null for its value."""
+    return isinstance(variable, dict) and not isinstance(variable.get("value", ""), (str, dict, list))
 
 
 class Overrides:

@@ -23,6 +23,8 @@ TRUSTED: Mapping[str, frozenset[str]] = {
     "CompliancePolicy": frozenset(),
 }
 """The fields of a template's data that the operator controls; DefaultConfig depends on a pod's annotation."""
+CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
+"""Fields that are the same object for most pods."""
 _CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
 _USUAL_CONCURRENCY = 2
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from netinit.base.records import Record
-from netinit.base.tree import SHOWN, Tree, mapping, shown, strings
+from netinit.base.sanitize import MAX_TEXT_LENGTH
+from netinit.base.tree import Tree, mapping, shown, strings
 from netinit.inject.config import InjectionConfig
 
 INJECT = "sidecar.istio.io/inject"
@@ -101,7 +102,6 @@ def _host_network(pod: Tree) -> Decision | None:
 
 
 def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
-    """Check the first two steps: host network and system namespaces."""
     if host := _host_network(pod):
         return host
     own = mapping(pod.get("metadata")).get("namespace") or namespace
@@ -119,7 +119,7 @@ def _read_request(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[s
         if not value:
             return None, ()
         inject = value in {"y", "yes", "true", "on"}
-        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=DecisionStep.ANNOTATION), ()
+        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:MAX_TEXT_LENGTH]}"', step=DecisionStep.ANNOTATION), ()
     step = DecisionStep.LABEL if INJECT in labels else DecisionStep.ANNOTATION
     value = labels[INJECT] if INJECT in labels else annotations.get(INJECT, "")
     if value in {"true", "false"}:

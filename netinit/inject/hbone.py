@@ -33,7 +33,6 @@ def has_tunnel(pod: Tree) -> bool | None:
 
 
 def _by_annotation(pod: Tree) -> bool:
-    """Whether the pod requests it by annotation, before injection."""
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     try:
         config = goyaml.load(annotations.get(PROXY_CONFIG, ""))

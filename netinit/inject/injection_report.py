@@ -129,7 +129,6 @@ def _verdict_without_spec(workload: Workload, namespace: Namespace) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A workload, and the injector's decision on its pod."""
 
     workload: Workload
     config: InjectionConfig
@@ -169,13 +168,11 @@ class _Case:
         )
 
     def _annotations(self) -> list[str]:
-        """Return findings about misspelt or misplaced annotations."""
         known = known_to(self.config)
         annotations = strings(mapping(self.pod["metadata"]).get("annotations"))
         return [*map(str, unknown_annotations(annotations, known)), *map(str, misplaced_annotations(self.workload, known))]
 
     def _findings_without_injection(self) -> tuple[str, ...]:
-        """Return findings about a pod that is not injected, which the verdict itself does not cover."""
         return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
 
     def _outcome(self) -> tuple[bool, dict[str, Any]]:
@@ -246,7 +243,6 @@ def _remedies(
     *,
     fired: bool,
 ) -> tuple[str, ...]:
-    """Return what would reverse the result; empty if that is obvious."""
     found = []
     if not fired and webhooks:
         obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
@@ -283,7 +279,6 @@ def _format_list(values: Sequence[object] | str, everything: str, nothing: str) 
 
 
 def _summary(options: Options) -> tuple[str, ...]:
-    """Describe the interception in sentences."""
     if options.inbound_mode == "NONE":
         inbound = "inbound: nothing is captured (mode NONE)"
     else:
@@ -301,7 +296,6 @@ def _summary(options: Options) -> tuple[str, ...]:
 
 
 def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
-    """Return findings for the owner of an injected pod."""
     reported = {"no-init-container", "arguments"}  # by the interception
     own = [str(finding) for finding in pod_findings(result) if finding.kind not in reported]
     return (*own, *_probe_findings(pod, mapping(result.get("spec"))))

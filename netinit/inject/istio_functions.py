@@ -32,6 +32,7 @@ from netinit.golang.template.values import (
     type_name,
     typed,
 )
+from netinit.inject.kubernetes_types import ObjectStruct
 
 _NOT_TCP: Final = ("UDP", "SCTP")
 _PORT: Final = "containerPort"
@@ -182,7 +183,7 @@ def struct_to_json(value: Any) -> str:
         full = {_PORT: 0, **value} if of_port else value
         ordered = {name: full[name] for name in (*_PORT_FIELDS, *rest) if full.get(name) or (of_port and name == _PORT)}
         return Shaped(encode(ordered), form="json", tree=ordered)  # its size was checked when the call's cost was computed
-    return json_of(value)
+    return value.json_text if isinstance(value, ObjectStruct) else json_of(value)
 
 
 def proto_to_json(value: Any) -> str:
@@ -293,14 +294,12 @@ def otel_resource_attributes(
 
 
 def _version_of(image: str) -> str:
-    """Return an image's tag, digest, or both joined by `@`."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].rpartition(":")
     return "@".join(part for part in (tag[2] if tag[1] else "", digest) if part)
 
 
 def _port_function(**options: Any) -> Function:
-    """Return a function that lists ports with these options of `ports_of`."""
     return typed(lambda containers: ports_of(containers, **options), ANY, cost=port_cost)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.golang.gojson import json_name
-from netinit.golang.template.values import FunctionError, Int32, Int64, StringMap, Struct, TypedList, TypedMap
+from netinit.golang.gojson import encode, json_name
+from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, StringMap, Struct, TypedList, TypedMap
 from netinit.golang.times import Time, parse_time
 from netinit.inject.data_files import read_lines
 from netinit.inject.lazy_mapping import LazyMapping
@@ -33,7 +33,6 @@ def _lines() -> Mapping[str, str]:
 
 @functools.cache
 def _fields_of(go_type: str) -> Mapping[str, _Field]:
-    """Return a struct's fields by Go name, in order."""
     found = {}
     for entry in _lines()[go_type].split():
         names, _, kind = entry.partition(":")
@@ -45,7 +44,6 @@ def _fields_of(go_type: str) -> Mapping[str, _Field]:
 
 @functools.cache
 def _promoted(go_type: str) -> Mapping[str, str]:
-    """Map each promoted field to the embedded struct that contains it."""
     embedded = ((name, field.go_type) for name, field in _fields_of(go_type).items() if field.mark == "+")
     return {inner: name for name, kind in embedded for inner in _fields_of(kind)}
 
@@ -64,9 +62,13 @@ class ObjectStruct(Struct):
         """Return the object for JSON, its fields in the struct's order."""
         return json_of(self.go_type, None if self.nil else self.tree)
 
+    @functools.cached_property
+    def json_text(self) -> str:
+        """The object as JSON; templates test it before they print it."""
+        return Shaped(encode(self), form="json", tree=self)
+
 
 def _field_of(go_type: str, tree: Tree, name: str) -> Any:
-    """Return the value of a struct's field, which may be promoted from an embedded struct."""
     field = _fields_of(go_type).get(name)
     if field is None:
         return _field_of(_fields_of(go_type)[_promoted(go_type)[name]].go_type, tree, name)
@@ -109,7 +111,6 @@ def _value(go_type: str, raw: Any) -> Any:
 
 
 class _Leaf(Struct):
-    """A struct that is a single value in JSON and when printed."""
 
     def __init__(self, go_type: str, fields: Mapping[str, Any], raw: Any, text: str) -> None:
         super().__init__(go_type, fields, {"String": lambda: text})

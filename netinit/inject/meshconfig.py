@@ -18,33 +18,31 @@ from netinit.golang import goyaml
 from netinit.golang.durations import NANOSECONDS
 from netinit.inject.protojson import duration, read_message
 
-CURRENT_PROXY: Mapping[str, Any] = {
-    "configPath": "./etc/istio/proxy",
+_BOTH: Mapping[str, Any] = {
     "binaryPath": "/usr/local/bin/envoy",
     "serviceCluster": "istio-proxy",
-    "drainDuration": "45s",
-    "terminationDrainDuration": "5s",
-    "discoveryAddress": "istiod.istio-system.svc:15012",
     "proxyAdminPort": 15000,
-    "controlPlaneAuthPolicy": "MUTUAL_TLS",
     "statNameLength": 189,
     "statusPort": 15020,
     "interceptionMode": "REDIRECT",
 }
+CURRENT_PROXY: Mapping[str, Any] = {
+    **_BOTH,
+    "configPath": "./etc/istio/proxy",
+    "drainDuration": "45s",
+    "terminationDrainDuration": "5s",
+    "discoveryAddress": "istiod.istio-system.svc:15012",
+    "controlPlaneAuthPolicy": "MUTUAL_TLS",
+}
 CLASSIC_PROXY: Mapping[str, Any] = {
+    **_BOTH,
     "configPath": "/etc/istio/proxy",
-    "binaryPath": "/usr/local/bin/envoy",
-    "serviceCluster": "istio-proxy",
     "drainDuration": "2s",
     "parentShutdownDuration": "3s",
     "discoveryAddress": "istio-pilot:15007",
     "discoveryRefreshDelay": "1s",
     "connectTimeout": "1s",
-    "proxyAdminPort": 15000,
     "controlPlaneAuthPolicy": "NONE",
-    "statNameLength": 189,
-    "statusPort": 15020,
-    "interceptionMode": "REDIRECT",
 }
 _CURRENT_MESH: Mapping[str, Any] = {
     "proxyListenPort": 15001,
@@ -112,7 +110,6 @@ def read_proxy_config(tree: Tree) -> Tree:
 
 
 def _problem(name: str, value: Any) -> str | None:
-    """Return the problem of a field's value by Istio's rules, or None."""
     if name in {"configPath", "binaryPath", "serviceCluster", "discoveryAddress"} and not value:
         return "must not be empty"
     if name in {"proxyAdminPort", "statusPort"} and not 1 <= value <= MAX_PORT:
@@ -128,7 +125,6 @@ def _problem(name: str, value: Any) -> str | None:
 
 
 def _bad_address(text: str) -> str | None:
-    """Return the problem of a server address, HOST:PORT, or None."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or (":" in host and not bracketed):

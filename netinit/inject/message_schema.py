@@ -25,7 +25,6 @@ class MessageField(NamedTuple):
 
 @functools.cache
 def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the data lines of messages and of enumerations, by name."""
     messages: dict[str, str] = {}
     enums: dict[str, str] = {}
     target = messages

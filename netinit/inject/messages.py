@@ -76,7 +76,6 @@ class Message(Struct):
         return None
 
     def _text(self) -> str:
-        """Return the message in protobuf's text format, on one line."""
         if self.nil:
             return "<nil>"
         written = (self._entry(name, field) for name, (_, field) in self._by_go_name.items())
@@ -115,14 +114,6 @@ _SCALARS: Mapping[str, Callable[[Any], Any]] = {
     "uint32": lambda value: Uint32(_whole(value)),
     "uint64": lambda value: Uint64(_whole(value)),
 }
-_WRAPPERS = {
-    "BoolValue": "bool",
-    "Int32Value": "int32",
-    "Int64Value": "int64",
-    "UInt32Value": "uint32",
-    "UInt64Value": "uint64",
-}
-
 
 def _value(kind: str, raw: Any) -> Any:
     """Return a field's value; the type's zero value if it is absent or of another type."""
@@ -130,8 +121,9 @@ def _value(kind: str, raw: Any) -> Any:
         return _SCALARS[kind](raw)
     if kind == "Duration":
         return _duration(raw)
-    if kind in _WRAPPERS:
-        return _well_known(f"wrapperspb.{kind}", {"Value": _SCALARS[_WRAPPERS[kind]](raw)}, nil=raw is None)
+    if kind.endswith("Value"):  # a wrapper, such as Int32Value
+        scalar = _SCALARS[kind.removesuffix("Value").lower()]
+        return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
     if kind.startswith("enum:"):
         return _enum(kind[5:], raw)
     if kind.startswith("[]"):
@@ -164,7 +156,6 @@ def _enum(name: str, raw: Any) -> Enum:
 
 
 def _well_known(name: str, fields: Mapping[str, Any], *, nil: bool) -> Struct:
-    """Return one of protobuf's well-known messages, whose getters accept nil."""
     methods: dict[str, Callable[[], Any]] = {f"Get{field}": _constant(value) for field, value in fields.items()}
     text = " ".join(f"{field.lower()}:{sprint(value)}" for field, value in fields.items() if value)
     methods["String"] = lambda: "<nil>" if nil else text

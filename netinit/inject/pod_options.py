@@ -53,7 +53,6 @@ def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) ->
 
 
 def _value_of(flag: Flag, annotations: Mapping[str, str], environment: Mapping[str, str]) -> str | bool | None:
-    """Return a flag's value; None if the pod does not set it."""
     text = flag.without_annotation
     if name := find_annotation(flag, annotations):
         text = annotations[name].strip()

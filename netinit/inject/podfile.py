@@ -176,7 +176,6 @@ def _users(spec: Tree, init: Tree | None) -> Iterator[ContainerUser]:
 
 
 def _addresses(items: object) -> Iterator[str]:
-    """Yield the texts of a list that are IP addresses, as a resolver parses them."""
     for item in items if isinstance(items, list) else ():
         with contextlib.suppress(ValueError):
             yield parse_address(string(item))

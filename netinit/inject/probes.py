@@ -27,7 +27,7 @@ def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
 
 
 def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
-    """Rewrite the spec's probes in place, if it has a proxy.
+    """Rewrite the probes of the spec's containers in place, if it has a proxy.
 
     `status_port`: the proxy's; an annotation may set another one. `injected_before`: keep existing entries, since the
     probes are already rewritten. A probe of a port name that the container does not declare is left unchanged.
@@ -50,6 +50,7 @@ def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree
     places = [(container, key, f"/app-health/{name}/{word}") for key, word in _PROBES]
     lifecycle = container.get("lifecycle")
     if isinstance(lifecycle, dict):
+        lifecycle = container["lifecycle"] = dict(lifecycle)
         places += [(lifecycle, key, f"/app-lifecycle/{name}/{word}") for key, word in _HANDLERS]
     for holder, key, path in places:
         probe = holder.get(key)
@@ -76,7 +77,6 @@ def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
 
 
 def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
-    """Return the agent's entry for a probe."""
     if kind == "grpc":
         entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:
@@ -87,7 +87,6 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
 
 
 def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
-    """Return the probe for the kubelet."""
     result = {key: value for key, value in probe.items() if key not in _ACTIONS}
     request: Tree = dict(probe[kind]) if kind == "httpGet" else {}
     request |= {"path": path, "port": port}

@@ -45,7 +45,6 @@ def _sanitized(key: str) -> str:
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
-    """Group the annotation keys by their setting."""
     found: dict[str, list[str]] = {setting: [] for setting in (*_SETTINGS, _TARGETS)}
     for key in annotations:
         setting = _SANITIZED.get(_sanitized(key))
@@ -120,7 +119,6 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
 
 
 def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
-    """Raise InjectionError for a port that the agent cannot scrape."""
     number = int(text) if re.match(_GO_NUMBER, text) else 0
     if not 1 <= number <= MAX_PORT:
         problem = f"{shown(text)} is no port from 1 to {MAX_PORT}"
@@ -134,7 +132,6 @@ def _check_port(text: str, annotations: dict[str, str], key: str, status_port: i
 
 
 def _announce_secure_port(spec: Tree, annotations: dict[str, str]) -> None:
-    """Set the annotation for the secured metrics port, unless the pod has it in some spelling."""
     if any(_sanitized(key) == _sanitized(_SECURE_PORT) for key in annotations):
         return
     proxy = find_proxy(spec)

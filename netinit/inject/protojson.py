@@ -19,12 +19,8 @@ from netinit.inject.message_schema import enum_names, fields_of
 _RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),
-    "Int32Value": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
     "uint64": (0, 2**64 - 1),
-    "UInt32Value": (0, 2**32 - 1),
-    "Int64Value": (-(2**63), 2**63 - 1),
-    "UInt64Value": (0, 2**64 - 1),
 }
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
 _REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
@@ -91,8 +87,8 @@ def _read(kind: str, value: Any, path: str) -> Any:
         return {key: _read(kind[4:], item, f"{path}.{key}") for key, item in given.items()}
     if kind.startswith("enum:"):
         return _enum(enum_names(kind[5:]), value, path)
-    if kind in _RANGES:
-        return _whole_number(kind, value, path)
+    if (number := kind.removesuffix("Value").lower()) in _RANGES:
+        return _whole_number(number, value, path)
     if kind == "string" and isinstance(value, str):
         return value
     if kind in {"bool", "BoolValue"} and isinstance(value, bool):

@@ -61,7 +61,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
             refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
         except InjectionError as error:
             raise InjectionError(_without_secrets(str(error), pod)) from None
-    if not config.classic and (wrong := tuple(misfits(tree))):
+    if not config.classic and (wrong := list(misfits(tree))):
         raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
 
@@ -82,7 +82,6 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
 
 
 def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
-    """Return the root of the template's data."""
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
     image_type = annotations.get(PROXY_IMAGE_TYPE)
@@ -139,7 +138,6 @@ _NAMED = 1 << 30
 
 
 def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
-    """Return a line for each culprit: its annotation or label, else the action that printed it."""
     lines = []
     for culprit in problem.culprits:
         source, value = _source_of(culprit, pod)

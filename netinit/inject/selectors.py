@@ -75,7 +75,6 @@ class Selector(Record):
 
 
 def _expression(value: Any) -> Requirement:
-    """A requirement of one matchExpressions item."""
     if not isinstance(value, dict) or not isinstance(value.get("key"), str) or not value["key"]:
         raise ConfigError(f"selector expression {shown(value)} has no key")
     operator = value.get("operator")

@@ -60,7 +60,6 @@ def inject_into(
 
 
 class _Run:
-    """The injection of one stream, with its parameters, notices and problems."""
 
     def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, selection: Selection) -> None:
         self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
@@ -116,7 +115,6 @@ class _Run:
 
 
 def _harm_to_the_node(pod: Tree) -> list[str]:
-    """Return what an init container on the host network would break on the node."""
     from netinit.inject.warnings import ERROR, pod_findings  # rarely needed
 
     return [str(finding) for finding in pod_findings(pod) if finding.severity == ERROR]

@@ -79,6 +79,5 @@ def _names(known: frozenset[str]) -> Mapping[str, str]:
 
 @functools.lru_cache(maxsize=2)
 def _domains(known: frozenset[str]) -> frozenset[str]:
-    """Return the domains of the mesh's annotations, without the one shared with workloads."""
     found = {key.partition("/")[0] for key in known}
     return frozenset(domain for domain in found if domain.endswith(("istio.io", "netinit.io"))) - {"istio.io"}

@@ -71,7 +71,6 @@ def misfit_texts(values: Tree) -> tuple[str, ...]:
 
 
 def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
-    """Return map, key and path of each value that must be a string and is not."""
     found = []
     for path, names in _TEXTS.items():
         holder: Any = values
@@ -186,12 +185,10 @@ class _Setting:
 
 
 def _example(where: str) -> str:
-    """Return the key for an example in a message, shortened if it is long."""
     return where if len(where) <= 40 else "KEY"  # noqa: PLR2004 - one line of a message
 
 
 def _typed(text: str) -> Any:
-    """Return the typed value: a YAML keyword, a whole number, or a string."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if re.match(_NUMBER, text) and -(2**63) <= int(text) < 2**63:

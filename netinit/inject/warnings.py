@@ -118,7 +118,6 @@ def _invalid_arguments(init: Tree, error: OptionError) -> PodFinding:
 
 
 def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
-    """Yield what the init container needs and its security context lacks."""
     if only_validates(init, options) or security(init).get("privileged") is True:
         return
     capabilities = mapping(security(init).get("capabilities"))
@@ -161,7 +160,6 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
 
 
 def _proxy_options(spec: Tree) -> Options:
-    """Return the options of a pod that no container programs, with its proxy's user and group."""
     proxy, options = find_proxy(spec), Options()
     uid, gid = (runs_as(proxy, spec, key) if proxy else None for key in ("runAsUser", "runAsGroup"))
     if uid is not None:
@@ -215,7 +213,6 @@ def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
 
 
 def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
-    """Yield init containers between the rules and the start of the proxy."""
     by_plugin = only_validates(init, options)  # the CNI plugin sets the rules before any container starts
     if not (by_plugin or options.outbound_cidrs or options.outbound_ports):
         return

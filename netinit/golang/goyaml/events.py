@@ -27,7 +27,6 @@ _YAML_TAG = "tag:yaml.org,2002:"
 
 
 def _tagged(tag: str, text: str, mark: Any) -> Any:
-    """Return the value of a scalar with an explicit tag."""
     name = tag.removeprefix(_YAML_TAG)
     if name == "binary":
         try:
@@ -64,7 +63,6 @@ def as_key(value: Any) -> Any:
 
 
 class _Frame:
-    """A mapping or sequence being read."""
 
     def __init__(self, value: Any, anchor: str | None, start: int) -> None:
         self.value, self.anchor, self.start = value, anchor, start
@@ -74,7 +72,6 @@ class _Frame:
 
 
 class _Anchor:
-    """An anchored value, and its number of nodes."""
 
     def __init__(self, value: Any, size: int) -> None:
         self.value, self.size = value, size

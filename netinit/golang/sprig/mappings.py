@@ -69,7 +69,6 @@ def _contains(tree: Any, wanted: dict[str, Any]) -> bool:
 
 
 def _keys_cost(*mappings: dict[str, Any] | None) -> int:
-    """Return the steps of sorting the keys."""
     return sum(len(mapping or {}) for mapping in mappings)
 
 

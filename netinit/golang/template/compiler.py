@@ -62,14 +62,16 @@ def compile_trees(
     functions: Mapping[str, Function],
     own: frozenset[str],
     marked: frozenset[Action] = frozenset(),
+    constants: frozenset[str] = frozenset(),
 ) -> dict[str, Body]:
     """Return the compiled templates by name.
 
-    `own`: the caller's functions. `marked`: actions whose output is recorded in the run's marks.
+    `own`: the caller's functions. `marked`: actions whose output is recorded in the run's marks. `constants`: fields of
+    the root by which values are kept (see `folding`).
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
-        frame = Frame(tree, functions, own)
+        frame = Frame(tree, functions, own, constants)
         bodies[name] = Body(tree.body, _Compiler(frame, bodies, marked), frame.visible)
     return bodies
 

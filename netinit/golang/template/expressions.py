@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
+from netinit.golang.template.folding import fold
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import (
     Bool,
@@ -46,6 +47,7 @@ def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
         expr = compile_command(frame, command, _without_nil(expr), last_visited(before))
     if pipe.variables or not keep_nil:
         expr = _without_nil(expr)
+    expr = fold(expr, pipe, frame.constants)
     for variable in pipe.variables:
         slot = frame.find(variable.name) if pipe.assigns else frame.declare(variable.name)
         if slot is None:
@@ -79,6 +81,7 @@ def _constant(value: Any) -> Expr:
         return value
 
     constant.never_nil = value is not None  # type: ignore[attr-defined]
+    constant.literal = value  # type: ignore[attr-defined]
     return constant
 
 
@@ -126,7 +129,7 @@ def compile_operand(frame: Frame, node: Expression) -> Expr:
     if isinstance(node, Dot):
         return _dot
     if isinstance(node, Field):
-        return _chain(frame, node, _dot, node.names, frame.dot_holder)
+        return fold(_chain(frame, node, _dot, node.names, frame.dot_holder), node, frame.constants)
     if isinstance(node, Pipe):
         return compile_pipe(frame, node)
     if isinstance(node, FieldChain):
@@ -170,7 +173,6 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
 
 
 def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
-    """Compile a chain of fields."""
     blamed = last_visited(node)
 
     def explain(run: Run, value: Any) -> TemplateError:

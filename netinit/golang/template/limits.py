@@ -16,6 +16,7 @@ LARGE: Final = 2048
 """Values longer than this cost steps in proportion to their length."""
 
 _MAX_VALUE_DEPTH: Final = 200
+_NOWHERE: Final = object()
 _LEAVES: Final = (int, float, type(None), type(NO_VALUE))
 
 
@@ -43,6 +44,10 @@ class Run:
         self.steps = limits.steps
         self.depth = limits.depth
         self.vars: dict[int, Any] = {}
+        self.root: Any = _NOWHERE
+        """The rendering's data, if it may have constants (see `folding`)."""
+        self.different: frozenset[str] = frozenset()
+        """The constants that are other objects than in the template's first rendering."""
 
     def spend(self, steps: int) -> None:
         """Consume steps. Raises TemplateError if none are left."""
@@ -88,7 +93,7 @@ def measure(value: Any) -> int:
         items, depth = todo.pop()
         size += len(items)
         for item in items:
-            if isinstance(item, (str, bytes)):
+            if item.__class__ is str or isinstance(item, (str, bytes)):
                 size += len(item)
             elif not isinstance(item, _LEAVES):
                 children = _children(item)

@@ -25,17 +25,20 @@ class Frame:
     `dot_holder`: the place of the list or map that the dot is read from, or 0.
     """
 
-    def __init__(self, tree: Tree, functions: Mapping[str, Function], own: frozenset[str]) -> None:
+    def __init__(
+        self, tree: Tree, functions: Mapping[str, Function], own: frozenset[str], constants: frozenset[str] = frozenset()
+    ) -> None:
         self.tree = tree
         self.functions = functions
         self.own = own
+        self.constants = constants
         self.visible = [Slot("$", 0)]
         self.dot_holder = 0
         self.places = itertools.count(1)
 
     def inner(self, visible: Iterable[Slot], dot_holder: int) -> Frame:
         """Return the frame of a nested body; variables that it declares end with it."""
-        frame = Frame(self.tree, self.functions, self.own)
+        frame = Frame(self.tree, self.functions, self.own, self.constants)
         frame.visible, frame.dot_holder, frame.places = [*visible], dot_holder, self.places
         return frame
 

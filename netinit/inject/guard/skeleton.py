@@ -124,7 +124,6 @@ class _Slot:
         return self._parsed(parts)
 
     def _parsed(self, parts: Sequence[ForeignPart]) -> Any:
-        """Parse the scalar's source with the parts inserted."""
         source = re.sub(self.placeholder, lambda found: self._source(found, parts), self.source)
         event = (_parse_once if len(source) <= _MAX_SCALAR else _parse_alone)(source, self.context)
         if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
