@@ -21,10 +21,11 @@ from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
 from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
+from netinit.inject.data_files import read_data
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
-from netinit.inject.values import misfit_texts, set_values
+from netinit.inject.values import merge_values, misfit_texts, set_values
 
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
@@ -107,6 +108,23 @@ def load_config(
     raise ConfigError(
         f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
     )
+
+
+def default_config(
+    *,
+    values: str | Tree | None = None,
+    mesh: str | Tree | MeshConfig | None = None,
+    settings: tuple[str, ...] = (),
+    lazily: bool = False,
+) -> InjectionConfig:
+    """Load the package's own configuration.
+
+    `values` are merged over the package's as by Helm; null removes a key. `settings`: Helm's --set, applied last.
+    Raises ConfigError and, for `settings`, OptionError.
+    """
+    own = load_values(read_data("injection-values.yaml"))
+    merged = own if values is None else merge_values(own, load_values(values))
+    return load_config(read_data("injection.yaml"), values=merged, mesh=mesh, settings=settings, lazily=lazily)
 
 
 def load_values(source: str | Tree | None) -> Tree:

@@ -11,32 +11,19 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
+from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
 from netinit.golang.template.folding import fold
 from netinit.golang.template.limits import Run
-from netinit.golang.template.nodes import (
-    Bool,
-    Command,
-    Dot,
-    Expression,
-    Field,
-    FieldChain,
-    Identifier,
-    Nil,
-    NumberLiteral,
-    Pipe,
-    StringLiteral,
-    Variable,
-)
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
 
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
 
-_CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral, Nil)
+_CONSTANTS: Final = (syntax.Bool, syntax.NumberLiteral, syntax.StringLiteral, syntax.Nil)
 
 
-def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
+def compile_pipe(frame: Frame, pipe: syntax.Pipe, *, keep_nil: bool = False) -> Expr:
     """Compile a pipeline, and the variables that it declares or assigns.
 
     The result is never None: nil from a pipeline has lost its interface in Go, so it becomes `NO_VALUE`. `keep_nil`
@@ -85,7 +72,7 @@ def _constant(value: Any) -> Expr:
     return constant
 
 
-def _failing(frame: Frame, node: Expression | Command, message: str) -> Expr:
+def _failing(frame: Frame, node: syntax.Expression | syntax.Command, message: str) -> Expr:
     def fail(_run: Run, _dot: Any) -> NoReturn:
         raise frame.error(node, message)
 
@@ -105,38 +92,38 @@ def _after(first: Expr | None, then: Expr) -> Expr:
     return both
 
 
-def compile_command(frame: Frame, command: Command, final: Expr | None, previous: Expression) -> Expr:
+def compile_command(frame: Frame, command: syntax.Command, final: Expr | None, previous: syntax.Expression) -> Expr:
     """Compile a command; `final`: the piped value, `previous`: the node that Go visited before."""
     first = command.args[0]
     arguments = command.args[1:]
-    if isinstance(first, Identifier):
+    if isinstance(first, syntax.Identifier):
         return compile_call(frame, first, command, arguments, final)
     given = bool(arguments) or final is not None
-    if isinstance(first, (Field, FieldChain)) or (isinstance(first, Variable) and first.names):
+    if isinstance(first, (syntax.Field, syntax.FieldChain)) or (isinstance(first, syntax.Variable) and first.names):
         if given:
             return _method_call(frame, first, arguments, final)
         return compile_operand(frame, first)
     if given:
-        blamed = previous if isinstance(first, Pipe) else first
+        blamed = previous if isinstance(first, syntax.Pipe) else first
         return _after(final, _failing(frame, blamed, f"can't give argument to non-function {first}"))
-    if isinstance(first, Nil):
+    if isinstance(first, syntax.Nil):
         return _failing(frame, first, "nil is not a command")
     return compile_operand(frame, first)
 
 
-def compile_operand(frame: Frame, node: Expression) -> Expr:
+def compile_operand(frame: Frame, node: syntax.Expression) -> Expr:
     """Compile an operand without arguments."""
-    if isinstance(node, Dot):
+    if isinstance(node, syntax.Dot):
         return _dot
-    if isinstance(node, Field):
+    if isinstance(node, syntax.Field):
         return fold(_chain(frame, node, _dot, node.names, frame.dot_holder), node, frame.constants)
-    if isinstance(node, Pipe):
+    if isinstance(node, syntax.Pipe):
         return compile_pipe(frame, node)
-    if isinstance(node, FieldChain):
+    if isinstance(node, syntax.FieldChain):
         return _chain(frame, node, compile_operand(frame, node.base), node.names, 0)
-    if isinstance(node, Identifier):
+    if isinstance(node, syntax.Identifier):
         return compile_call(frame, node, node, [], None)
-    if isinstance(node, Variable):
+    if isinstance(node, syntax.Variable):
         return _variable(frame, node)
     try:
         return _constant(literal(node, ANY))
@@ -148,7 +135,7 @@ def _dot(_run: Run, dot: Any) -> Any:
     return dot
 
 
-def _variable(frame: Frame, node: Variable) -> Expr:
+def _variable(frame: Frame, node: syntax.Variable) -> Expr:
     slot = frame.find(node.name)
     if slot is None:
         # visible to the parser, as in {{if}}{{$x := 1}}{{else}}{{$x}}{{end}}, but never set
@@ -172,7 +159,7 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
     return value, holder
 
 
-def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
+def _chain(frame: Frame, node: syntax.Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
     blamed = last_visited(node)
 
     def explain(run: Run, value: Any) -> TemplateError:
@@ -197,7 +184,7 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
 
 
 def _method_call(
-    frame: Frame, node: Field | FieldChain | Variable, arguments: list[Expression], final: Expr | None
+    frame: Frame, node: syntax.Field | syntax.FieldChain | syntax.Variable, arguments: list[syntax.Expression], final: Expr | None
 ) -> Expr:
     """Compile a chain that ends in a method call with arguments."""
     *names, last = node.names
@@ -210,7 +197,7 @@ def _method_call(
 
     def call_method(run: Run, dot: Any) -> Any:
         piped = () if final is None else (final(run, dot),)
-        place: Expression = last_visited(node)
+        place: syntax.Expression = last_visited(node)
         try:
             value, within = _walk(base(run, dot), names, run.vars[holder] if holder else None)
             if value is NO_VALUE:
@@ -236,14 +223,14 @@ def _method_call(
     return call_method
 
 
-def _base(frame: Frame, node: Field | FieldChain | Variable) -> tuple[Expr, int]:
+def _base(frame: Frame, node: syntax.Field | syntax.FieldChain | syntax.Variable) -> tuple[Expr, int]:
     """Return the start of the chain, and the slot of its container (0: none)."""
-    if isinstance(node, Field):
+    if isinstance(node, syntax.Field):
         return _dot, frame.dot_holder
-    if isinstance(node, FieldChain):
+    if isinstance(node, syntax.FieldChain):
         return compile_operand(frame, node.base), 0
     slot = frame.find(node.name)
-    return _variable(frame, Variable(node.pos, node.name)), slot.holder if slot else 0
+    return _variable(frame, syntax.Variable(node.pos, node.name)), slot.holder if slot else 0
 
 
 def _word_no_method(value: Any, name: str, holder: Any) -> str:
@@ -258,14 +245,14 @@ def _word_no_method(value: Any, name: str, holder: Any) -> str:
     return word_missing_field(NoFieldError(nil=nil), name, value, holder)
 
 
-def literal(node: Expression, go_type: str) -> Any:
+def literal(node: syntax.Expression, go_type: str) -> Any:
     """Return the constant as a value of this type. Raises FunctionError if Go rejects it."""
-    if isinstance(node, Nil):
+    if isinstance(node, syntax.Nil):
         if access.can_be_nil(go_type):
             return NO_VALUE if go_type == VALUE else None
         raise FunctionError(f"cannot assign nil to {go_type}")
     if go_type in (ANY, VALUE):
-        if isinstance(node, NumberLiteral):
+        if isinstance(node, syntax.NumberLiteral):
             if node.number.ideal is None:
                 raise FunctionError(f"{node} overflows int")
             return node.number.ideal
@@ -274,9 +261,9 @@ def literal(node: Expression, go_type: str) -> Any:
     if wanted is None:
         raise FunctionError(f"can't handle {node} for arg of type {go_type}")
     value: bool | str | float | None = None
-    if (wanted == "bool" and isinstance(node, Bool)) or (wanted == "string" and isinstance(node, StringLiteral)):
+    if (wanted == "bool" and isinstance(node, syntax.Bool)) or (wanted == "string" and isinstance(node, syntax.StringLiteral)):
         value = node.value
-    elif isinstance(node, NumberLiteral):
+    elif isinstance(node, syntax.NumberLiteral):
         number = node.number
         value = {"integer": number.as_int, "unsigned integer": number.as_uint, "float": number.as_float}.get(wanted)
     if value is None:
@@ -286,9 +273,9 @@ def literal(node: Expression, go_type: str) -> Any:
 
 def compile_call(
     frame: Frame,
-    name: Identifier,
-    blamed: Command | Identifier,
-    arguments: list[Expression],
+    name: syntax.Identifier,
+    blamed: syntax.Command | syntax.Identifier,
+    arguments: list[syntax.Expression],
     final: Expr | None,
 ) -> Expr:
     """Compile a function call; `blamed`: the node at which failures of the function are reported."""
@@ -311,7 +298,7 @@ def compile_call(
     return calls.make_call(called, prepared, last, _failure(frame, blamed, name.name), function.cost)
 
 
-def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[[Exception], TemplateError]:
+def _failure(frame: Frame, blamed: syntax.Command | syntax.Identifier, name: str) -> Callable[[Exception], TemplateError]:
     def fail(problem: Exception) -> TemplateError:
         if isinstance(problem, TemplateError):
             return problem
@@ -324,7 +311,7 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
+def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> calls.Argument:
     if isinstance(node, _CONSTANTS):
         try:
             value = literal(node, go_type)
@@ -332,12 +319,12 @@ def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
             return _failing(frame, node, str(problem)), None, _unchanged
         return _constant(value), None, _unchanged
     expr = (
-        compile_pipe(frame, node, keep_nil=go_type == ANY) if isinstance(node, Pipe) else compile_operand(frame, node)
+        compile_pipe(frame, node, keep_nil=go_type == ANY) if isinstance(node, syntax.Pipe) else compile_operand(frame, node)
     )
     return expr, *_admission(frame, go_type, last_visited(node))
 
 
-def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None, Callable[[Any], Any]]:
+def _admission(frame: Frame, go_type: str, at: syntax.Expression) -> tuple[type | None, Callable[[Any], Any]]:
     """Return the Python type that needs no check for this parameter (None: any), and the check for others."""
 
     def admit(value: Any) -> Any:
@@ -349,7 +336,7 @@ def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None,
     return None if go_type in (ANY, VALUE) else calls.PYTHON_TYPES.get(go_type, calls.Checked), admit
 
 
-def _short_circuit(frame: Frame, name: Identifier, arguments: list[Expression], final: Expr | None) -> Expr:
+def _short_circuit(frame: Frame, name: syntax.Identifier, arguments: list[syntax.Expression], final: Expr | None) -> Expr:
     """Compile and/or, which stop at the first deciding argument."""
     if not arguments and final is None:
         return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")

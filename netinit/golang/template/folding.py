@@ -10,22 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from netinit.golang.template import nodes as syntax
 from netinit.golang.template.limits import Run
-from netinit.golang.template.nodes import (
-    Bool,
-    Command,
-    Expression,
-    Field,
-    FieldChain,
-    Identifier,
-    Nil,
-    NumberLiteral,
-    Pipe,
-    StringLiteral,
-)
 from netinit.golang.template.values import NO_VALUE, Shaped, Struct
 
-_LITERALS = (Bool, Identifier, Nil, NumberLiteral, StringLiteral)
+_LITERALS = (syntax.Bool, syntax.Identifier, syntax.Nil, syntax.NumberLiteral, syntax.StringLiteral)
 _IMMUTABLE = frozenset((bool, float, int, str, type(None), type(NO_VALUE), Shaped))
 _NONE: frozenset[str] = frozenset()
 
@@ -47,18 +36,20 @@ class Constants:
         run.different = frozenset([name for name, value in self._first.items() if data.fields.get(name) is not value])
 
 
-def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset[str] | None:
+def constants_of(node: syntax.Expression | syntax.Command, names: frozenset[str]) -> frozenset[str] | None:
     """Return the constants that the expression depends on, if it depends on nothing else; otherwise None."""
-    if isinstance(node, Field):
+    if isinstance(node, syntax.Field):
         return frozenset(node.names[:1]) if node.names[0] in names else None
     if isinstance(node, _LITERALS):
         return _NONE
-    if isinstance(node, FieldChain):
+    if isinstance(node, syntax.FieldChain):
         return constants_of(node.base, names)
-    if isinstance(node, Pipe) and node.variables:
+    if isinstance(node, syntax.Pipe) and node.variables:
         return None
     found = _NONE
-    for part in node.commands if isinstance(node, Pipe) else node.args if isinstance(node, Command) else (None,):
+    for part in (
+        node.commands if isinstance(node, syntax.Pipe) else node.args if isinstance(node, syntax.Command) else (None,)
+    ):
         needed = None if part is None else constants_of(part, names)
         if needed is None:
             return None
@@ -66,7 +57,7 @@ def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset
     return found
 
 
-def fold(expr: Callable[[Run, Any], Any], node: Expression, names: frozenset[str]) -> Callable[[Run, Any], Any]:
+def fold(expr: Callable[[Run, Any], Any], node: syntax.Expression, names: frozenset[str]) -> Callable[[Run, Any], Any]:
     """Return the expression, so that its value is kept for renderings with the same constants, if it depends on them alone.
 
     A value that a function made and a later one could change is not kept.
@@ -74,7 +65,7 @@ def fold(expr: Callable[[Run, Any], Any], node: Expression, names: frozenset[str
     needed = constants_of(node, names)
     if not needed:
         return expr
-    is_part = isinstance(node, Field)  # of the constant itself
+    is_part = isinstance(node, syntax.Field)  # of the constant itself
     kept: list[Any] = []
 
     def folded(run: Run, dot: Any) -> Any:
