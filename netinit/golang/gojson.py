@@ -93,7 +93,6 @@ def _write(put: _Put, value: Any, indent: str, newline: str, *, sort: bool) -> N
 def _write_items(
     put: _Put, brackets: str, items: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool
 ) -> None:
-    """Write an object or a list: each item after its key, if it has one."""
     inner = newline + indent if indent else ""
     lead = brackets[0] + inner
     for key, item in items:

@@ -149,7 +149,6 @@ def _unreadable(layout: str, text: str, rest: str, element: str) -> FunctionErro
 
 
 def _take(found: dict[str, Any], element: str, rest: str, layout: str, text: str) -> str:
-    """Parse one element at the start of the text into `found`; return the rest of the text."""
     if element[0] in "-Z":
         name, pattern = "offset", "(Z)|" * (element[0] == "Z") + _offset_pattern(element)
     elif element[0] in ".,":

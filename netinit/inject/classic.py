@@ -66,7 +66,6 @@ def _items(rendered: Tree, key: str) -> list[Tree]:
 
 
 def _status_port(spec: Tree, subject: Subject) -> int:
-    """Return the agent's port: of the proxy's command line, else of the mesh configuration."""
     arguments: list[Any] = sequence(mapping(find_proxy(spec)).get("args"))
     for position, argument in enumerate(arguments[:-1]):
         text = string(arguments[position + 1])

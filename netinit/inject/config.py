@@ -222,7 +222,7 @@ def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
 
 
 class _LazyTemplates(Mapping[str, Template]):
-    """Templates in `{{ }}` by name, parsed on first access. Raises ConfigError for an invalid one."""
+    """Templates in `{{ }}`, parsed on first access, which raises ConfigError for an invalid one."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources

@@ -93,7 +93,6 @@ def _merge_with_directives(original: Tree, patch: Tree) -> Tree:
 
 
 def _apply_deletions(original: Tree, patch: Tree) -> Tree:
-    """Return a shallow copy of the original without what the directives delete."""
     result = dict(original)
     for key, value in patch.items():
         if key == _RETAIN:
@@ -195,7 +194,6 @@ def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: 
 
 
 def _sort_by_directive(name: str, rest: list[Any], items: dict[Any, Tree], order: list[Any]) -> list[Any]:
-    """Sort items by `$setElementOrder`; unlisted ones come last."""
     wanted = [_identity(entry, name) if isinstance(entry, dict) else entry for entry in order]
     everything = {**{_identity(item, name): item for item in rest}, **items}
     named = [everything[identity] for identity in wanted if identity in everything]

@@ -76,7 +76,6 @@ _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "
 
 
 def _number(value: Any) -> int | None:
-    """Return the int32 of a number or a text of digits; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,10}", value):
         value = int(value)
     if isinstance(value, float) and value.is_integer():

@@ -69,7 +69,6 @@ class Message(Struct):
         return lambda: value
 
     def _chosen(self, oneof: str) -> Any:
-        """Return the pointer to the wrapper struct of the oneof's field that is set, or nil."""
         for name, (json_name, field) in self._by_go_name.items():
             if field.oneof == oneof and self.tree.get(json_name) is not None:
                 return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})

@@ -71,7 +71,6 @@ def _compare_lists(path: str, before: list[Any], after: list[Any], operations: l
 
 
 def _identity(item: Any) -> str:
-    """Return what identifies an item across changes: its name, else its whole value."""
     if isinstance(item, dict) and isinstance(item.get("name"), str):
         return f"name {item['name']}"
     return f"{type(item).__name__} {item!r}"
@@ -134,7 +133,6 @@ def _steps(path: Any) -> list[str]:
 
 
 def _index(step: str) -> int:
-    """Parse a list index: ASCII digits without a leading zero."""
     if not re.match(_INDEX, step):
         raise ValueError(step)
     return int(step)

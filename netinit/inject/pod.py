@@ -140,7 +140,6 @@ def _own(pod: Tree) -> Tree:
 
 
 def _parts(pod: Tree) -> tuple[Tree, Tree]:
-    """Return the pod's metadata and spec, created if absent. Raises InjectionError for a wrong type."""
     for key in ("metadata", "spec"):
         if pod.get(key) is None:
             pod[key] = {}
@@ -188,7 +187,6 @@ def _of_pod(overlay: Tree) -> Tree:
 
 
 class _Injection:
-    """An injection in the current format; modifies its own copy of the pod."""
 
     def __init__(self, pod: Tree, config: InjectionConfig, settings: Settings, subject: Subject) -> None:
         self.pod = pod
@@ -287,7 +285,6 @@ class _Injection:
             init["args"] = [*arguments[:position], string(uid), *arguments[position + 1 :]]
 
     def _environment(self) -> dict[str, str]:
-        """Return variables that override the template's: the injector's, cluster and network."""
         values = mapping(self.config.values.get("global"))
         result = dict(self.settings.environment)
         cluster = result.get(_CLUSTER) or string(mapping(values.get("multiCluster")).get("clusterName"))

@@ -116,7 +116,6 @@ def _workloads(label: str, text: str) -> list[Workload]:
 
 
 def _options(container: Tree | None, annotations: dict[str, str], spec: Tree, base: Options, *, is_ambient: bool) -> Options:
-    """Return the options of the pod's rules: its init container's, the CNI plugin's or the ambient agent's."""
     if container is not None and not only_validates(container):
         return options_of(container)
     if is_ambient:

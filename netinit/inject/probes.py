@@ -96,7 +96,6 @@ def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
 
 
 def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
-    """Write the entries to the proxy's environment, merged with an earlier injection's."""
     variables = [clone(item) for item in sequence(proxy.get("env"))]
     before: Any = find(variables, ENVIRONMENT)
     if before is not None and injected_before:

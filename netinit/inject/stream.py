@@ -130,7 +130,6 @@ def _cause(decision: Decision) -> str:
 
 
 def _written(before: str, tree: Any) -> str:
-    """Format the tree like the document (JSON or YAML), after its leading comments."""
     if before.lstrip().startswith("{"):
         return json.dumps(tree, indent=2) + "\n"  # ASCII only: JSON permits some control characters unescaped
     header = re.match(_HEADER, before) if before.lstrip().startswith("#") else None

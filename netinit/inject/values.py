@@ -82,7 +82,6 @@ def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
 
 
 class _Setting:
-    """A parser of one --set text, which applies it to a tree."""
 
     def __init__(self, text: str, tree: Tree) -> None:
         self.text = text

@@ -109,7 +109,6 @@ def dig(*path: Any) -> Any:
 
 
 def _assert_type(value: Any, go_type: str) -> Any:
-    """Return the value. Raises FunctionError if it has another type."""
     actual = "nil" if value is None else type_name(value)
     if actual != go_type:
         raise FunctionError(f"interface conversion: interface {{}} is {actual}, not {go_type}")

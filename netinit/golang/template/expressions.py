@@ -186,7 +186,6 @@ def _chain(frame: Frame, node: syntax.Expression, base: Expr, names: tuple[str, 
 def _method_call(
     frame: Frame, node: syntax.Field | syntax.FieldChain | syntax.Variable, arguments: list[syntax.Expression], final: Expr | None
 ) -> Expr:
-    """Compile a chain that ends in a method call with arguments."""
     *names, last = node.names
     base, holder = _base(frame, node)
     prepared = [

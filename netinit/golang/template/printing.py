@@ -94,7 +94,6 @@ def sprintln(*values: Any) -> str:
 
 
 class _Buffer:
-    """A text being written, of limited size."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []

@@ -70,7 +70,6 @@ class FunctionError(Exception):
 
 
 class _NoValue:
-    """The type of `NO_VALUE`."""
 
     go_kind = NIL
 
