@@ -111,7 +111,6 @@ def _value(go_type: str, raw: Any) -> Any:
 
 
 class _Leaf(Struct):
-
     def __init__(self, go_type: str, fields: Mapping[str, Any], raw: Any, text: str) -> None:
         super().__init__(go_type, fields, {"String": lambda: text})
         self.raw = raw

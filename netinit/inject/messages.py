@@ -114,6 +114,7 @@ _SCALARS: Mapping[str, Callable[[Any], Any]] = {
     "uint64": lambda value: Uint64(_whole(value)),
 }
 
+
 def _value(kind: str, raw: Any) -> Any:
     """Return a field's value; the type's zero value if it is absent or of another type."""
     if kind in _SCALARS:

@@ -32,7 +32,9 @@ class Status(Record):
             return None
         if not isinstance(tree, dict):
             return None
-        return cls(added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in LISTS})
+        return cls(
+            added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in LISTS}
+        )
 
     @classmethod
     def of_pod(cls, pod: Tree) -> Status | None:

@@ -60,7 +60,6 @@ def inject_into(
 
 
 class _Run:
-
     def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, selection: Selection) -> None:
         self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
         self.notices: list[str] = []

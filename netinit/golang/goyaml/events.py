@@ -63,7 +63,6 @@ def as_key(value: Any) -> Any:
 
 
 class _Frame:
-
     def __init__(self, value: Any, anchor: str | None, start: int) -> None:
         self.value, self.anchor, self.start = value, anchor, start
         self.keyed = False
@@ -72,7 +71,6 @@ class _Frame:
 
 
 class _Anchor:
-
     def __init__(self, value: Any, size: int) -> None:
         self.value, self.size = value, size
 

@@ -26,7 +26,6 @@ def write(value: Any, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Cal
 
 
 class _Writer:
-
     def __init__(self, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> None:
         self.pairs, self.scalar = pairs, scalar
         self.parts: list[str] = []

@@ -171,7 +171,9 @@ _ONCE: Final[dict[str, Callable[..., Any] | Function]] = {
     "omit": omit,
     "pick": pick,
     "pluck": typed(lambda key, *maps: [one[key] for one in maps if one and key in one], "string", variadic=_MAP),
-    "set": Function.of(set_key, cost=lambda _mapping, _key, value: measure(value) >> 2),  # looks for the map in the value
+    "set": Function.of(
+        set_key, cost=lambda _mapping, _key, value: measure(value) >> 2
+    ),  # looks for the map in the value
     "unset": unset,
     "values": Function.of(values_of, cost=_keys_cost),
 }

@@ -240,7 +240,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "plural": typed(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
     "upper": upper,
     "wrap": typed(
-        lambda width, text: _wrapped(width, "\n", text, breaks=False), "int", "string", cost=lambda _, text: text_cost(text)
+        lambda width, text: _wrapped(width, "\n", text, breaks=False),
+        "int",
+        "string",
+        cost=lambda _, text: text_cost(text),
     ),
     "wrapWith": typed(
         lambda width, separator, text: _wrapped(width, separator or "\n", text, breaks=True),

@@ -99,7 +99,6 @@ def _continue(_run: Run, _dot: Any) -> None:
 
 
 class _Compiler:
-
     def __init__(self, frame: Frame, bodies: Mapping[str, Body], marked: frozenset[Action]) -> None:
         self.frame = frame
         self.bodies = bodies

@@ -184,7 +184,10 @@ def _chain(frame: Frame, node: syntax.Expression, base: Expr, names: tuple[str, 
 
 
 def _method_call(
-    frame: Frame, node: syntax.Field | syntax.FieldChain | syntax.Variable, arguments: list[syntax.Expression], final: Expr | None
+    frame: Frame,
+    node: syntax.Field | syntax.FieldChain | syntax.Variable,
+    arguments: list[syntax.Expression],
+    final: Expr | None,
 ) -> Expr:
     *names, last = node.names
     base, holder = _base(frame, node)
@@ -260,7 +263,9 @@ def literal(node: syntax.Expression, go_type: str) -> Any:
     if wanted is None:
         raise FunctionError(f"can't handle {node} for arg of type {go_type}")
     value: bool | str | float | None = None
-    if (wanted == "bool" and isinstance(node, syntax.Bool)) or (wanted == "string" and isinstance(node, syntax.StringLiteral)):
+    if (wanted == "bool" and isinstance(node, syntax.Bool)) or (
+        wanted == "string" and isinstance(node, syntax.StringLiteral)
+    ):
         value = node.value
     elif isinstance(node, syntax.NumberLiteral):
         number = node.number
@@ -297,7 +302,9 @@ def compile_call(
     return calls.make_call(called, prepared, last, _failure(frame, blamed, name.name), function.cost)
 
 
-def _failure(frame: Frame, blamed: syntax.Command | syntax.Identifier, name: str) -> Callable[[Exception], TemplateError]:
+def _failure(
+    frame: Frame, blamed: syntax.Command | syntax.Identifier, name: str
+) -> Callable[[Exception], TemplateError]:
     def fail(problem: Exception) -> TemplateError:
         if isinstance(problem, TemplateError):
             return problem
@@ -318,7 +325,9 @@ def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> calls.Argu
             return _failing(frame, node, str(problem)), None, _unchanged
         return _constant(value), None, _unchanged
     expr = (
-        compile_pipe(frame, node, keep_nil=go_type == ANY) if isinstance(node, syntax.Pipe) else compile_operand(frame, node)
+        compile_pipe(frame, node, keep_nil=go_type == ANY)
+        if isinstance(node, syntax.Pipe)
+        else compile_operand(frame, node)
     )
     return expr, *_admission(frame, go_type, last_visited(node))
 
@@ -335,7 +344,9 @@ def _admission(frame: Frame, go_type: str, at: syntax.Expression) -> tuple[type 
     return None if go_type in (ANY, VALUE) else calls.PYTHON_TYPES.get(go_type, calls.Checked), admit
 
 
-def _short_circuit(frame: Frame, name: syntax.Identifier, arguments: list[syntax.Expression], final: Expr | None) -> Expr:
+def _short_circuit(
+    frame: Frame, name: syntax.Identifier, arguments: list[syntax.Expression], final: Expr | None
+) -> Expr:
     """Compile and/or, which stop at the first deciding argument."""
     if not arguments and final is None:
         return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")

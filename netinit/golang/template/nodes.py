@@ -13,7 +13,6 @@ from netinit.golang.template.literals import Number, quote
 
 
 class _Word:
-
     def __init__(self, pos: int) -> None:
         self.pos = pos
 

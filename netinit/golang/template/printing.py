@@ -94,7 +94,6 @@ def sprintln(*values: Any) -> str:
 
 
 class _Buffer:
-
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.size = 0

@@ -26,7 +26,11 @@ class Frame:
     """
 
     def __init__(
-        self, tree: Tree, functions: Mapping[str, Function], own: frozenset[str], constants: frozenset[str] = frozenset()
+        self,
+        tree: Tree,
+        functions: Mapping[str, Function],
+        own: frozenset[str],
+        constants: frozenset[str] = frozenset(),
     ) -> None:
         self.tree = tree
         self.functions = functions

@@ -123,7 +123,9 @@ class Template:
             marked = frozenset[Action]()
             if self._trusted is not None:
                 marked = foreign_actions(self._trees, self.name, self._trusted)
-            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own, marked, self._constants.names)
+            bodies = self._compiled = compile_trees(
+                self._trees, self._functions, self._own, marked, self._constants.names
+            )
         return bodies
 
 

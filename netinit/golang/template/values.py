@@ -70,7 +70,6 @@ class FunctionError(Exception):
 
 
 class _NoValue:
-
     go_kind = NIL
 
     def __bool__(self) -> bool:
