@@ -1,6 +1,6 @@
-"""Check rendered fields against the types of the Kubernetes API, so that an error is reported here instead of by the server.
+"""Check rendered fields against the types of the Kubernetes API, before the API server does.
 
-Fields that the table of types does not have, quantities and times are not checked.
+Unknown fields, quantities and times are not checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _misfits(tree: Any, go_type: str, path: str) -> Iterator[str]:
 
 
 def _expected(value: Any, go_type: str) -> str:
-    """Return what a value of this scalar type must be, if this one is not; otherwise empty."""
+    """Return what a value of this scalar type must be, if this one is not; else ""."""
     if go_type == "string":
         return "" if isinstance(value, str) else "a text: put it in quotes"
     if go_type == "bool":

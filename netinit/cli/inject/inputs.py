@@ -156,7 +156,7 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
             mesh = _entry(cluster.config_map(flags.istio_namespace, name), "mesh", flags.istio_namespace)
     try:
         if source is None:
-            from netinit.inject.defaults import default_config
+            from netinit.inject.config import default_config
 
             return default_config(values=values, mesh=mesh, settings=_settings(flags, own=True), lazily=lazily)
         config = load_config(source, values=values, mesh=mesh, settings=_settings(flags, own=False), lazily=lazily)
