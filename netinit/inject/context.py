@@ -14,7 +14,8 @@ from netinit.inject.owner import PodOwner
 from netinit.inject.quantity import round_up
 
 __all__ = [
-    "CONSTANTS", "TRUSTED", "ProxyStruct", "estimate_concurrency", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct",
+    "CONSTANTS", "TRUSTED", "ProxyStruct",
+    "estimate_concurrency", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct",
 ]  # fmt: skip
 
 TRUSTED: Mapping[str, frozenset[str]] = {

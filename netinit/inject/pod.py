@@ -1,7 +1,7 @@
 """Inject one pod: render the templates, merge and complete them, in Istio's order.
 
-Invariants: the argument is never modified, the result shares its unchanged parts; injecting an injected pod gives an equal pod; if a pod cannot be injected,
-an InjectionError names the annotation or template in each line.
+Invariants: the argument is never modified, and the result shares its unchanged parts; injecting an injected pod gives an
+equal pod; if a pod cannot be injected, an InjectionError names the annotation or template in each line.
 """
 
 from __future__ import annotations

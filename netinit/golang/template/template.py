@@ -42,6 +42,7 @@ class Template:
         functions: Mapping[str, Function],
         own: frozenset[str],
         trusted: Trusted | None,
+        *,
         constants: Iterable[str] = (),
     ) -> None:
         self.name = name
@@ -57,6 +58,7 @@ class Template:
         functions: Mapping[str, Callable[..., Any] | Function] | None = None,
         delimiters: tuple[str, str] = ("{{", "}}"),
         trusted: Trusted | None = None,
+        *,
         constants: Iterable[str] = (),
     ) -> Template:
         """The template of the text, which may call the functions and Go's own; an empty delimiter is the default.
@@ -71,7 +73,7 @@ class Template:
             trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), known)
         except RecursionError:
             raise TemplateError(f"template: {name}: the text is nested too deeply") from None
-        return cls(name, trees, known, frozenset(own), trusted, constants)
+        return cls(name, trees, known, frozenset(own), trusted, constants=constants)
 
     @property
     def names(self) -> tuple[str, ...]:
