@@ -18,8 +18,6 @@ from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
-__all__ = ["encode", "from_json", "json_float", "json_name", "to_json"]
-
 _BEYOND: Final = "[\u2028\u2029\ud800-\udfff]"
 _ESCAPES: Final = {"\u2028": "\\u2028", "\u2029": "\\u2029"}
 _LARGE: Final = 1e21

@@ -21,12 +21,10 @@ from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
 from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
-from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
+from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
 from netinit.inject.values import misfit_texts, set_values
-
-__all__ = ["InjectionConfig", "load_config", "load_values"]
 
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")

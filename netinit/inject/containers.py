@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
@@ -10,25 +11,6 @@ from netinit.base.tree import Tree, clone, mapping, sequence, string
 from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
-
-__all__ = [
-    "CORE_DUMP",
-    "INIT",
-    "LISTS",
-    "PROXY",
-    "VALIDATION",
-    "Overrides",
-    "all_containers",
-    "find",
-    "find_proxy",
-    "move_to_init",
-    "named",
-    "names",
-    "normalize",
-    "reorder",
-    "security",
-    "without",
-]
 
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
 LISTS = ("containers", "initContainers")
@@ -50,7 +32,7 @@ def find(items: Any, name: str) -> Tree | None:
     return next((item for item in named(items) if item.get("name") == name), None)
 
 
-def without(items: Any, gone: list[str]) -> list[Any]:
+def without(items: Any, gone: Collection[str]) -> list[Any]:
     """Return the list without the items with these names."""
     return [item for item in sequence(items) if not (isinstance(item, dict) and item.get("name") in gone)]
 
@@ -147,7 +129,7 @@ class Overrides:
             if missing:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
-    def apply(self, spec: Tree, original: Tree, template: Tree, before: dict[str, list[str]] | None) -> bool:
+    def apply(self, spec: Tree, original: Tree, template: Tree, before: Mapping[str, tuple[str, ...]] | None) -> bool:
         """Merge the user's containers over the template's containers of the same name; return whether there are any to save.
 
         Saved containers have priority; then those of `original`, unless an earlier injection added them (`before`:

@@ -12,8 +12,6 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.tree import Tree, clone, same, shown
 
-__all__ = ["apply_patch", "json_patch"]
-
 _FIRST = ("spec", "initContainers", "containers", "volumes", "imagePullSecrets")
 _LAST = ("metadata", "labels", "annotations")
 _RANKS = {key: (place, "") for places, keys in ((0, _FIRST), (100, _LAST)) for place, key in enumerate(keys, places)}

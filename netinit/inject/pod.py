@@ -1,7 +1,7 @@
 """Inject one pod: render the templates, merge and complete them, in Istio's order.
 
-Invariants: the argument is never modified, and the result shares its unchanged parts; injecting an injected pod gives an
-equal pod; if a pod cannot be injected, an InjectionError names the annotation or template in each line.
+Invariants: the argument is never modified, the result shares its unchanged parts; injecting an injected pod gives an equal pod;
+if a pod cannot be injected, an InjectionError names the annotation or template in each line.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_w
 from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
-
-__all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -259,7 +257,7 @@ class _Injection:
         overrides = Overrides.of(self.annotations)
         _, spec = _parts(self.pod)
         original = self.original["spec"]
-        injected = self.status.lists() if self.status else None
+        injected = self.status.added if self.status else None
         if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}

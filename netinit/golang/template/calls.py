@@ -9,8 +9,6 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import Run
 from netinit.golang.template.values import NO_VALUE
 
-__all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "Checked", "make_call"]
-
 CONSTANT_KINDS: Final = {
     "bool": "bool",
     "string": "string",

@@ -27,8 +27,6 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-__all__ = ["Body", "compile_trees"]
-
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
 

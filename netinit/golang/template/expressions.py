@@ -32,8 +32,6 @@ from netinit.golang.template.nodes import (
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
 
-__all__ = ["Expr", "compile_pipe"]
-
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
 
 _CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral, Nil)

@@ -13,8 +13,6 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError
 
-__all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure", "measure_all", "size_of", "text_cost"]
-
 LARGEST_VALUE: Final = 1 << 20
 """Characters (or elements) that one function may build: a repeated, padded or joined text ends here."""
 

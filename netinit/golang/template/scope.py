@@ -10,8 +10,6 @@ from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Command, Expression, FieldChain, Identifier, Invoke, Nil, Pipe, Tree
 from netinit.golang.template.values import Function, to_bytes
 
-__all__ = ["Frame", "Slot", "last_visited"]
-
 
 class Slot:
     """A place for a variable; `holder` is the place of the list or map that a range takes its values from, or 0."""

@@ -16,8 +16,6 @@ from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
 
-__all__ = ["Rendering", "Template"]
-
 _DEFAULT_LIMITS: Final = Limits()
 
 
