@@ -29,7 +29,7 @@ __all__ = ["Application", "Monitoring", "Stopwatch"]
 
 _DEADLINE = 10.0  # seconds, the API's default for a webhook
 _LONGEST = 30.0
-_MOST_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds to read from a body that is too long
+_MAX_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds to read from a body that is too long
 _MARGIN = 0.9  # fraction of the timeout to use, so that the answer arrives in time
 _LIGHT = 32 << 10  # bytes: larger bodies go to a child at once; most have less than 10 KiB
 _MOMENT = 0.05  # seconds of processor time in the event loop, then a child starts over; 2 ms are usual
@@ -248,7 +248,7 @@ def request_seconds(query: bytes) -> float:
 
 async def discard(receive: Any) -> None:
     """Read the rest of a rejected body for a moment, so that a client that is still sending can read the answer."""
-    left = _MOST_DISCARDED
+    left = _MAX_DISCARDED
     try:
         async with asyncio.timeout(_LINGER):
             while left > 0:
