@@ -38,7 +38,8 @@ class Choice:
     certain: Region
     possible: Region
 
-    def turned(self, negated: bool) -> Choice:
+    def negated_if(self, negated: bool) -> Choice:
+        """The choice, negated if asked; uncertain packets stay uncertain."""
         if not negated:
             return self
         whole = everything(self.certain.space)
@@ -56,7 +57,7 @@ class Choice:
 
 
 class SymbolicPackets:
-    """All packets of a space under one condition (rules.selection.PacketSet)."""
+    """All packets of a space under one condition (rules.packet_set.PacketSet)."""
 
     def __init__(self, space: Space, condition: Condition) -> None:
         self._space = space
@@ -65,11 +66,12 @@ class SymbolicPackets:
     def of_protocol(self, name: str) -> Choice:
         return self._named(Dim.PROTOCOL, lambda value: value == name)
 
-    def from_networks(self, networks: tuple[Network, ...]) -> Choice:
-        return self._at(Dim.SOURCE, self._now.source, networks)
-
-    def to_networks(self, networks: tuple[Network, ...]) -> Choice:
-        return self._at(Dim.DESTINATION, self._now.destination, networks)
+    def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:
+        """Packets whose destination (or source) is in one of the networks."""
+        name, address = (Dim.SOURCE, self._now.source) if source else (Dim.DESTINATION, self._now.destination)
+        if address is KEPT:
+            return self._exactly(within(self._space, name, intervals_of(networks)))
+        return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
         port = KEPT if source else self._now.destination_port
@@ -77,14 +79,16 @@ class SymbolicPackets:
             return self._always(holds=any(low <= port <= high for low, high in ranges))
         return self._exactly(within(self._space, Dim.SOURCE_PORT if source else Dim.DESTINATION_PORT, ranges))
 
-    def coming_through(self, names: tuple[str, ...]) -> Choice:
+    def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
+        """Packets received on (or sent through) one of the interfaces, at hooks where that interface is known."""
         now = self._now
-        seen = now.hook in (PREROUTING, INPUT, FORWARD)
-        return self._through(now.in_interface if seen else "", names)
-
-    def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        now = self._now
-        return self._through("" if now.hook in (PREROUTING, INPUT) else now.out_interface, names)
+        if inbound:
+            interface = now.in_interface if now.hook in (PREROUTING, INPUT, FORWARD) else ""
+        else:
+            interface = "" if now.hook in (PREROUTING, INPUT) else now.out_interface
+        if isinstance(interface, str):
+            return self._always(holds=is_named(interface, names))
+        return self._named(Dim.INTERFACE, lambda value: is_named(value, names))
 
     def owned_by(self, kind: str, low: int, high: int) -> Choice:
         if not self._now.sender:
@@ -125,7 +129,7 @@ class SymbolicPackets:
         if set(mask) == {"FIN", "RST"}:
             unset = begins | valued(self._space, Dim.STATE, CtState.INVALID)
             found = Choice(unset, all_of_them - valued(self._space, Dim.STATE, CtState.INVALID_CLOSING))
-            return found if not flags else found.turned(negated=True)
+            return found if not flags else found.negated_if(negated=True)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
@@ -133,9 +137,9 @@ class SymbolicPackets:
         if self._now.rewritten:
             return self.unknown()
         port = self._now.destination_port
-        changed = self._same_destination().turned(negated=True)
+        changed = self._same_destination().negated_if(negated=True)
         if isinstance(port, int):
-            changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).turned(negated=True)
+            changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).negated_if(negated=True)
         if self._now.state is not KEPT:
             return changed
         known, answers = valued(self._space, Dim.STATE, CtState.TRANSLATED), valued(self._space, Dim.STATE, CtState.ANSWER)
@@ -157,7 +161,7 @@ class SymbolicPackets:
             found |= same & self._named(Dim.INTERFACE, partial(eq, name))
         return found
 
-    def in_answers(self) -> Choice:
+    def in_reply_direction(self) -> Choice:
         """Uncertain for new connections before tracking."""
         answers = valued(self._space, Dim.STATE, CtState.ANSWER)
         untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
@@ -176,11 +180,6 @@ class SymbolicPackets:
     def unknown(self) -> Choice:
         return Choice(nothing(self._space), everything(self._space))
 
-    def _at(self, name: str, address: object, networks: tuple[Network, ...]) -> Choice:
-        if address is KEPT:
-            return self._exactly(within(self._space, name, intervals_of(networks)))
-        return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
-
     def _settled(self, address: object, fits: Callable[[int], bool]) -> Choice:
         """Packets whose rewritten address fits: constant, unknown, or the incoming interface's."""
         if isinstance(address, int):
@@ -191,11 +190,6 @@ class SymbolicPackets:
         unknown = self._named(Dim.INTERFACE, lambda name: primary(name) is None).certain
         fitting = self._named(Dim.INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
         return Choice(fitting, fitting | unknown)
-
-    def _through(self, interface: object, names: tuple[str, ...]) -> Choice:
-        if isinstance(interface, str):
-            return self._always(holds=is_named(interface, names))
-        return self._named(Dim.INTERFACE, lambda value: is_named(value, names))
 
     def _named(self, name: str, fits: Callable[[str], bool]) -> Choice:
         values = self._space.dimension(name).values
@@ -245,21 +239,16 @@ class _NameCollector(SymbolicPackets):
         super().__init__(space, Condition())
         self.names = Names()
 
-    def to_networks(self, networks: tuple[Network, ...]) -> Choice:  # noqa: ARG002
+    def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:  # noqa: ARG002
         return self.unknown()
-
-    from_networks = to_networks
 
     def of_protocol(self, name: str) -> Choice:
         self.names |= Names(protocols=frozenset((name,)))
         return super().of_protocol(name)
 
-    def coming_through(self, names: tuple[str, ...]) -> Choice:
+    def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
         self.names |= Names(interfaces=frozenset(names))
-        return super().coming_through(names)
-
-    def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        return self.coming_through(names)
+        return super().through_interfaces(names, inbound=inbound)
 
 
 def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
