@@ -64,6 +64,7 @@ class BackendLine(Record):
     variant: str = ""  # the iptables variant, as --force-iptables-binary names it
     with_sets: str = ""  # the class that also supports address sets
     wants_net_raw: bool = False
+    logs_to_groups: bool = True  # supports NFLOG
     joins_foreign: bool = False  # auto prefers it if foreign rules are in its tables: otherwise packets would traverse two interfaces
 
 
@@ -85,6 +86,7 @@ BACKENDS = {
         ),
         BackendLine(
             name=LIBIPTC, module="netinit.backends.libiptc", made_by="LibiptcBackend", tables=LEGACY_TABLES, wants_net_raw=True,
+            logs_to_groups=False,
         ),
     )
 }  # fmt: skip
