@@ -1,7 +1,4 @@
-"""Terminal output: answers to stdout, notes and warnings to stderr, in colour where appropriate.
-
-Programs should read JSON; colour is used only on terminals unless requested.
-"""
+"""Terminal output: answers on stdout, notes and warnings on stderr; in colour on a terminal, or if --color asks for it."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ def answer_again(texts: list[str], above: int) -> int:
 
 
 def fit(line: str, width: int) -> list[str]:
-    """Wrap a line to `width` columns with indented continuation lines; width 0 is unlimited.
-
-    Breaks only at blanks: not within words, and not between an option and its value. Longer words stay whole.
-    """
+    """Wrap a line to `width` columns (0: unlimited) at blanks, not between an option and its value; the rest is indented."""
     if not width or width < _NARROWEST or len(line) <= width:
         return [line]
     import textwrap

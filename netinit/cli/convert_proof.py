@@ -30,9 +30,9 @@ MOST_SECONDS = 30  # for the peer's program, which may wait for locks or retry
 
 
 def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, ...]) -> dict[str, Any]:
-    """The differences in the form of a pair in netinit/data/diff.schema.json.
+    """Compare the rules of `named` (a file, `-` for stdin, or the peer's program) with the converted options.
 
-    `named` is a file of rules, `-` (stdin), or the peer's program. Raises OptionError, ParseError, LabError.
+    Returns a pair of netinit/data/diff.schema.json. Raises OptionError, ParseError, LabError.
     """
     peer = PEERS[found.peer].peer
     fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
@@ -62,7 +62,7 @@ def _read_rules(named: str) -> RuleSource | None:
 
 
 def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...]) -> tuple[RuleSource, tuple[str, ...]]:
-    """Run the peer's program in a temporary pod of network namespaces; return the rules that it created, and the pod's addresses."""
+    """Run the peer's program in a temporary pod; return the rules that it created, and the pod's addresses."""
     from netinit.lab.pod import Pod, find_obstacle
 
     obstacle = find_obstacle()
@@ -82,6 +82,6 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
 
 
 def _list_subcommands(peer: str, line: CommandLine, name: str) -> list[str]:
-    """The words between the program and its flags: those of the peer's program of this name, else those of the command line."""
+    """The words between the program and its flags, for the peer's program of this name or as on the command line."""
     known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}
     return known.get(name, [*line.program[1:]])

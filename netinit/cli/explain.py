@@ -97,8 +97,8 @@ def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
 def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
     """The place of the deciding rules, the answer, and warnings.
 
-    If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them at each hook, in an
-    order it does not expose; an answer that depends on the order is unknown.
+    If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them in an order that it does not
+    expose: an answer that depends on it is unknown.
     """
     around = rule_source.surroundings[packet.family]
     answer = _explain(rule_source, packet, around)

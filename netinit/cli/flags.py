@@ -1,7 +1,6 @@
-"""Commands whose flags are declared options, with click's help, completion and suggestions, and pflag's syntax.
+"""Commands whose flags are declared options: pflag's syntax, click's help, completion and suggestions.
 
-The fast path's parser reads these flags here, too, so that both agree; click parses what remains: the command's own
-options and arguments.
+`apply`'s own parser reads the declared flags, so that both agree; click parses the command's own options and arguments.
 """
 
 from __future__ import annotations
@@ -52,17 +51,12 @@ TAKE_A_WHOLE_LINE = ("remove", "verify")  # these are given the line that progra
 
 
 class FlagCommand(click.Command):
-    """A command whose callback receives `options`, built from flags, environment and defaults.
+    """A command whose callback gets `options`, an instance of `settings`, from flags, environment and defaults.
 
-    Use it as `@click.command(cls=FlagCommand)`; `settings` is the class that declares the flags. The command's own
-    options are declared as usual and must not share a flag's name. All problems of a command line are reported in one
-    OptionError.
-
-    `shows` lists the flags with an effect, for the help. Rule flags are summarised in one line (`rules`: listed;
-    rules=None: without effect and omitted). For classes other than Options the help has every flag except `hides`, and
-    no rule flags. A flag without effect is an error; one of istio-iptables, which may be pasted from a pod's command
-    line, only causes a note, and so does every flag of `remove` and `verify`. With `judges_all` all flags but the
-    namespace's have an effect.
+    All problems of a command line are one OptionError. For Options, `shows` lists the flags of the run that have an effect;
+    `rules` is True if the help lists the rules' flags, False if it refers to apply, None if they have no effect. `judges_all`: all
+    flags but the namespace's have an effect. A flag without effect is an error; one of istio-iptables, which may be pasted from
+    a pod, is a note, and so is any of `remove` and `verify`. For other settings the help has every flag but `hides`.
     """
 
     def __init__(
@@ -196,8 +190,6 @@ def given_flags() -> Mapping[str, str]:
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    """Seconds, or a duration with a unit."""
-
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:

@@ -38,8 +38,8 @@ MOST_NAMED = 5
 class RuleSource:
     """Rules and surroundings by family; rules are keyed by `plan`, or by the place of live rules.
 
-    `options` are those inferred for each place; `wanted` are the options that should apply. `notes` say where the rules
-    come from, `warnings` what is doubtful about them. `facts` come from the manifest, if there is one.
+    `options`: those inferred for each place; `wanted`: those that should apply; `notes`: where the rules come from; `warnings`:
+    what is doubtful about them; `facts`: of the manifest, if there is one.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -141,10 +141,7 @@ rule_source_options = add_value(
 
 
 def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
-    """Select the rules. Live rules are compared with a pod's manifest, or with the options, if either is given.
-
-    Raises OptionError, ParseError, NetinitError.
-    """
+    """The rules; live ones are compared with a manifest or given options. Raises OptionError, ParseError, NetinitError."""
     facts = read_manifest(choice.pod, choice.select, options) if choice.pod or choice.select else None
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
@@ -347,7 +344,6 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
 
 
 def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
-    """Raise OptionError for options that only apply to the other direction."""
     owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
     if inbound and owner:
         raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or say outbound")
@@ -356,11 +352,7 @@ def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> 
 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
-    """The packets in question with the containers that send them.
-
-    Outbound and without --uid and --gid, there is one per user of --pod; without a manifest, containers are empty.
-    Raises OptionError.
-    """
+    """The packets in question, each with the containers that send it: one for each user of --pod if --uid and --gid are not given."""
     packet = make_packet(question, rule_source.surroundings)
     if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
         return [((), packet)]

@@ -35,9 +35,9 @@ def watch(
     options: Options, look: Callable[[], Report], *, render: Callable[[Report], Lines],
     to_plain: Callable[[Report], dict[str, Any]] | None, connections: bool = False,
 ) -> int:  # fmt: skip
-    """Compare until Ctrl-C and print each report that differs from the previous one; `to_plain` selects JSON lines.
+    """Compare until Ctrl-C and print each report that differs from the one before, as JSON lines with `to_plain`.
 
-    Returns the last report's exit code: 0 as planned, 3 if rules differ. Raises NamespaceError if the pod goes away.
+    Returns the last report's exit code. Raises NamespaceError if the pod goes away.
     """
     begun = time.monotonic()
     last: Report | None = None

@@ -1,6 +1,6 @@
 """Options: what to capture, in which namespace and how. Every flag has one declaration, here or in `interception`.
 
-Precedence: flag, environment variable, file (--config), default. An empty variable counts as unset.
+Precedence: flag, variable (an empty one is unset), file (--config), default.
 """
 
 from __future__ import annotations
@@ -187,10 +187,7 @@ class Options(Interception):
                 yield flag, value
 
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the shortest command line from which `from_argv` makes equal options; fields in `always` are included.
-
-        Options without a flag are not in it: see `to_environ`.
-        """
+        """The shortest command line from which `from_argv` makes equal options, with the fields in `always`; see also `to_environ`."""
         arguments: list[str] = []
         for flag, value in self.differing(always):
             if not flag.long:
@@ -239,10 +236,9 @@ class Options(Interception):
     ) -> Settled:  # fmt: skip
         """Decide what depends on the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
 
-        Each function is called only if its result matters. With a pid, the servers are not this process's: use
-        `with_servers`. IPv6 is on if the first address that is neither loopback nor link-local is IPv6 (with
-        --dual-stack: if any is), as in Istio. Without an address, or without IPv6 in the kernel, IPv6 is off; that is no
-        error. What else --ipv6 auto means depends on the backend: see `Settled.on`.
+        A function is called only if its result matters; with a pid, see `with_servers`. As in Istio, IPv6 is on if the first
+        address that is neither loopback nor link-local is IPv6 (with --dual-stack: any). Without one, or without IPv6 in the
+        kernel, it is off. What --ipv6 auto means on a backend: see `Settled.on`.
         """
         warnings = []
         ipv6, second = self.ipv6, ""
@@ -291,10 +287,10 @@ class Options(Interception):
 
 
 class Settled(Record):
-    """Options with everything decided, the kernel's address families, and messages for the user.
+    """Options with everything decided, the kernel's address families, and warnings.
 
-    `follows_istio`: --ipv6 auto found an IPv4 address first, so IPv6 is treated as Istio does on the backend.
-    `second_address`: the pod's IPv6 address, if it has one.
+    `follows_istio`: --ipv6 auto found an IPv4 address first, so IPv6 is as Istio has it on the backend. `second_address`: the
+    pod's IPv6 address, if it has one.
     """
 
     options: Options
@@ -335,7 +331,6 @@ FLAGS = Options.flags
 
 
 def _is_local(address: str) -> bool:
-    """Whether the address is loopback or link-local."""
     if ":" in address:
         return address in ("::1", "::6") or address[:3] in ("fe8", "fe9", "fea", "feb")
     return address.startswith(("127.", "169.254."))

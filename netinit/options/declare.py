@@ -1,8 +1,7 @@
-"""Declare options: one line for each flag with its field, names, variables, default and help.
+"""Declare options: a field, its flag, variables, default and help in one place.
 
-A class of options is a `Record` whose fields are declared by `istio`, `ours`, `variable` or `plain`. The constructor
-(checked by mypy: they are field specifiers of PEP 681), the flags, the help and the documentation are derived from these
-declarations.
+A class of options has fields made by `istio`, `ours`, `variable` or `plain`. Its constructor, which mypy checks (PEP 681), the
+flags, the help and the documentation are derived from these.
 """
 
 from __future__ import annotations
@@ -93,10 +92,10 @@ class _DeclaredOptionsType(RecordType):
     kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
 )
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
-    """A record of declared options. Given and derived values are stored separately, so that `replace` derives again.
+    """A record of declared options. Given values are kept apart from derived ones, so that `replace` derives again.
 
-    Values may also be given in the flag's syntax (`inbound_ports="80,443"`), lists as any sequence. OptionError lists
-    every unknown field and every invalid value, including values of the wrong type.
+    Values may have the flag's syntax (`inbound_ports="80,443"`), lists be any sequence. Raises OptionError with every unknown
+    field and invalid value.
     """
 
     _given: ClassVar[dict[str, Any]]  # of each record; this annotation keeps type checkers from treating it as a field
@@ -117,9 +116,9 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = (),
         file: Mapping[str, tuple[Text, str]] | None = None,
     ) -> Self:  # fmt: skip
-        """Return options from texts of flags (field -> (text, flag as written)), the environment, a file and the defaults.
+        """Options from flags (field -> (text, flag as written)), the environment, a file and defaults.
 
-        Raises OptionError with every invalid value and the flag or variable it came from, after `known_problems`.
+        Raises OptionError with `known_problems` and every invalid value, each with its flag, variable or key.
         """
         read: dict[str, Any] = {}
         problems = list(known_problems)
@@ -145,10 +144,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
-        """Return options from a command line in pflag's syntax (without program name) and an environment (default: empty).
-
-        Raises OptionError with every problem.
-        """
+        """Options from a command line without the program's name, and an environment. Raises OptionError with every problem."""
         from netinit.options.argv import describe_strays, take_flags
 
         taken = take_flags(arguments, cls.flags)
@@ -174,7 +170,6 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def _made(cls, checked: dict[str, Any]) -> Self:
-        """Create a record from values that their kinds' readers returned."""
         made = cls.__new__(cls)
         made._settle(checked)  # noqa: SLF001 - its own class
         return made
@@ -198,7 +193,6 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the values as their flags' readers parse them."""
         checked: dict[str, Any] = {}
         problems = []
         flags = {flag.field: flag for flag in cls.flags}

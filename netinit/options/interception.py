@@ -1,8 +1,4 @@
-"""The options that determine a plan: what to capture. Pure; options about where and how to apply it are in netinit.options.
-
-Names are those of istio-iptables, so that an unmodified template works; those declared with `ours` have a NETINIT_
-variable.
-"""
+"""The options that determine a plan, under istio-iptables' names so that its templates work. Pure."""
 
 from __future__ import annotations
 
@@ -41,10 +37,7 @@ PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 
 
 
 class Interception(DeclaredOptions):
-    """Which traffic to capture. Ports and ids are numbers, networks are `Network`s, lists are tuples.
-
-    Equal options give equal plans. Raises OptionError with every invalid value.
-    """
+    """Which traffic to capture. Equal options give equal plans. Raises OptionError with every invalid value."""
 
     # No variable: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod of its namespace.
     outbound_port: int = without_variable(
@@ -205,10 +198,7 @@ class Interception(DeclaredOptions):
         return self.ipv6 in (AUTO, ON)
 
     def may_contradict(self) -> bool:
-        """Whether options may contradict each other, so that running netinit.simulate.lint, which takes 20 ms, is worthwhile.
-
-        False for the options of a usual sidecar. A network excluded without effect is no contradiction.
-        """
+        """Whether to run netinit.simulate.lint, which takes 20 ms; not for the options of a usual sidecar."""
         for flag in Interception.flags:
             if not flag.is_harmless and getattr(self, flag.field) not in (flag.default, ALL):
                 return True

@@ -1,6 +1,6 @@
-"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, in the format of Kuma's --exclude-outbound-ports-for-uids.
+"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, as Kuma's --exclude-outbound-ports-for-uids.
 
-Parsed lists are normalised: one item for each protocol and user or range of users, in the order of first appearance.
+Lists are normalised: one item for each protocol and range of users, in order of appearance.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ def read(text: str, read_user: Callable[[str], int]) -> tuple[PortsOfUsers, ...]
 
 
 def _read_item(item: str, found: dict[tuple[str, int, int], Ports], read_user: Callable[[str], int]) -> None:
-    """Add an item to `found`."""
     parts = [part.strip(" \t") for part in item.split(":")]
     if len(parts) > MAX_PARTS:
         raise ValueError(f"has more than three parts: {FORM}")

@@ -79,7 +79,6 @@ def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion])
 
 
 def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:
-    """Where another mesh's rules redirect connections; it is unknown whether its proxy listens there."""
     ports = sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})
     if subject.is_of_another_mesh:
         yield f"no rules of netinit here: what foreign rules redirect to port {', '.join(map(str, ports))} counts as captured"

@@ -92,10 +92,7 @@ def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Com
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:
-    """Read two sides, each an option set, a file of pods or of rules, or the live rules.
-
-    Raises OptionError, ParseError.
-    """
+    """Read two sides: options, a file of pods or of rules, or the live rules. Raises OptionError, ParseError."""
     listings = {side: found for side in (old, new) if (found := _read_listings(side))}
     if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")

@@ -95,7 +95,6 @@ def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> s
 
 
 def _annotation(one: Issue) -> str:
-    """An encoded GitHub workflow command."""
     message = _encode(escape(f"{one.pod + ': ' if one.pod else ''}{one.text} ({link(one.code)})"))
     file = f"file={_encode(escape(one.file), ':,')}," if one.file else ""
     return f"::{_COMMANDS[one.severity]} {file}title={one.code} {one.kind}::{message}"

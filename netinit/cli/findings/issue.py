@@ -11,7 +11,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """A finding: kind, `severity` (ERROR, WARNING or NOTE), `subject` (an option or container) and message.
+    """A finding about `subject` (an option or a container), with `severity` ERROR, WARNING or NOTE.
 
     `pod` and `file` are empty if only options were checked. `accepted` is the reason for ignoring it, or empty.
     """

@@ -80,7 +80,6 @@ def _config(flags: CheckFlags) -> InjectionConfig:
 
 
 def _judged(flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict]) -> list[Verdict]:
-    """The verdict on every requested workload."""
     verdicts = []
     selection = Selection(flags.select)
     for name, tree in trees:
@@ -95,7 +94,9 @@ def _judged(flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[
 
 def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
     if flags.as_json:
-        show_artefact(_json(verdicts))
+        objects = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
+        shown = [{key: value for key, value in one.items() if key != "options"} for one in objects]
+        show_artefact(to_json(with_version({"objects": shown})))
     else:
         answer(_table(verdicts, webhooks=webhooks))
     if any(verdict.error for verdict in verdicts):
@@ -104,7 +105,6 @@ def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
 
 
 def _linted(verdict: Verdict) -> Verdict:
-    """Add the lint findings of the init container's options to the verdict."""
     if verdict.options is None:
         return verdict
     options = verdict.options.replace(ipv6="on")  # whether the pod will have IPv6 is unknown
@@ -112,7 +112,6 @@ def _linted(verdict: Verdict) -> Verdict:
 
 
 def _read_trees(flags: CheckFlags) -> list[tuple[str, Any]]:
-    """All documents of the manifests with their file names."""
     found = []
     for name, text in inject_inputs.read_manifests(flags.filenames, recursive=flags.recursive):
         for document in split(text):
@@ -126,7 +125,6 @@ def _read_trees(flags: CheckFlags) -> list[tuple[str, Any]]:
 
 
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
-    """Objects of a kind, including those in Lists."""
     found = []
     waiting = [tree for _, tree in trees]
     while waiting:
@@ -138,7 +136,6 @@ def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
 
 
 def _known_namespaces(trees: list[tuple[str, Any]]) -> dict[str, dict[str, str]]:
-    """Labels of namespaces defined in the input."""
     metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
     return {string(item.get("name")): strings(item.get("labels")) for item in metadata}
 
@@ -172,13 +169,6 @@ def _webhooks(revision: str, config: InjectionConfig, trees: list[tuple[str, Any
     if config.classic:
         return early_webhook(by_default=by_default)
     return current_webhooks(revision or DEFAULT_REVISION, by_default=by_default)
-
-
-def _json(verdicts: list[Verdict]) -> str:
-    plain = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
-    for item in plain:
-        del item["options"]
-    return to_json(with_version({"objects": plain}))
 
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:

@@ -31,17 +31,12 @@ def _read_file(text: str) -> str:
     return text
 
 
-def _read_file_or_stdin(text: str) -> str:
-    return text if text == STDIN else _read_file(text)
-
-
 _FILE = Kind(metavar="FILE", read=_read_file, is_file=True)
-_INPUT = Kind(metavar="FILE|-", read=_read_file_or_stdin, is_file=True)
+_INPUT = Kind(metavar="FILE|-", read=lambda text: text if text == STDIN else _read_file(text), is_file=True)
 _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 
 
 def _read_image(text: str) -> str:
-    """An image reference such as registry.example/mesh/netinit:0.2.0."""
     if not text or any(letter not in _IMAGE_LETTERS for letter in text):
         raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
     return text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten, split_message
-from netinit.base.tree import Tree, mapping, string
+from netinit.base.tree import mapping, string
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError, Spool
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
@@ -46,22 +46,17 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
     found = []
     for name, text in read_manifests(flags.proxy_config_files, "--proxyConfigFile", recursive=False):
         try:
-            trees = [tree for tree in goyaml.load_all(text) if isinstance(tree, dict) and _is_proxy_config(tree)]
-            found += [ProxyConfigResource.parse(_with_namespace(tree, flags.namespace or "default")) for tree in trees]
+            trees = [tree for tree in map(mapping, goyaml.load_all(text)) if tree.get("kind") == KIND]
+            trees = [tree for tree in trees if string(tree.get("apiVersion")).startswith(f"{API_GROUP}/")]
+            for tree in trees:
+                metadata = mapping(tree.get("metadata"))
+                named = {**metadata, "namespace": metadata.get("namespace") or flags.namespace or "default"}
+                found.append(ProxyConfigResource.parse({**tree, "metadata": named}))
         except NetinitError as error:
             raise ConfigError(in_file(name, error)) from error
         if not trees:
             raise ConfigError(f"--proxyConfigFile: {shorten(name)} has no ProxyConfig of {API_GROUP}")
     return found
-
-
-def _is_proxy_config(tree: Tree) -> bool:
-    return tree.get("kind") == KIND and string(tree.get("apiVersion")).startswith(f"{API_GROUP}/")
-
-
-def _with_namespace(tree: Tree, namespace: str) -> Tree:
-    metadata = mapping(tree.get("metadata"))
-    return {**tree, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 
 
 def _cluster_of(flags: CheckFlags) -> Cluster:
@@ -95,10 +90,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) -> list[tuple[str, str]]:
-    """Name and text of every manifest in files, `-`, directories (sorted by name) and patterns such as *.yaml.
-
-    Messages name the option `label`.
-    """
+    """Name and text of each manifest in files, `-`, directories and patterns such as *.yaml; errors name the option `label`."""
     if names.count(STDIN) > 1:
         raise OptionError(f"{label}: '-' is given twice, and stdin can be read once; give it once")
     found: list[tuple[str, str]] = []
@@ -146,13 +138,14 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     values = read_text(flags.values_file) if flags.values_file else None
     if flags.uses_cluster and (source is None or mesh is None):
         cluster = _cluster_of(flags)
+        suffix = f"-{flags.revision}" if flags.revision not in {"", "default"} else ""
         if source is None:
-            name = flags.config_map or _injector_map(flags.revision)
+            name = flags.config_map or f"istio-sidecar-injector{suffix}"
             data = cluster.config_map(flags.istio_namespace, name)
             source = _entry(data, "config", flags.istio_namespace)
             values = data.get("values") if values is None else values
         if mesh is None:
-            name = flags.mesh_map or _mesh_map(flags.revision)
+            name = flags.mesh_map or f"istio{suffix}"
             mesh = _entry(cluster.config_map(flags.istio_namespace, name), "mesh", flags.istio_namespace)
     try:
         if source is None:
@@ -190,14 +183,6 @@ def describe_image(flags: CheckFlags, config: InjectionConfig) -> list[str]:
     if "/" in image:
         return []
     return [f"note: the init container's image is {quote_value(image)}, which only nodes have that built it; name yours with --image"]
-
-
-def _injector_map(revision: str) -> str:
-    return f"istio-sidecar-injector-{revision}" if revision not in {"", "default"} else "istio-sidecar-injector"
-
-
-def _mesh_map(revision: str) -> str:
-    return f"istio-{revision}" if revision not in {"", "default"} else "istio"
 
 
 def _entry(data: dict[str, str], key: str, namespace: str) -> str:

@@ -76,10 +76,7 @@ def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool
 
 
 def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -> list[Row]:
-    """A row for each pod concerned with the mesh.
-
-    Agents are queried twice: about all rules, then about those that differ.
-    """
+    """A row for each pod of the mesh. Agents are asked twice: about all rules, then about those that differ."""
     rows: dict[str, Row] = {}
     found: dict[str, tuple[ClusterPod, PodFacts]] = {}
     for pod in pods:

@@ -112,10 +112,7 @@ class Sources:
 
 
 def find_pods(kubectl: Kubectl, named: str, namespace: str) -> list[ClusterPod]:
-    """The pods with an address that the argument names: one pod, or those of a workload.
-
-    Raises NetinitError if there are none.
-    """
+    """The pods with an address that the argument names: one, or those of a workload. Raises NetinitError if there are none."""
     kind, name = split_object(named)
     tree = kubectl.get(kind, name, *(("-n", namespace) if namespace else ()))
     if not tree:

@@ -59,7 +59,6 @@ def _ask_contexts() -> list[str]:
 
 
 def _lines(*words: str) -> list[str]:
-    """The words in kubectl's output; empty if it fails."""
     try:
         done = find_kubectl().ask(*words)
     except NetinitError:

@@ -35,10 +35,7 @@ class NamedDestination:
 
 
 def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[NamedDestination]:
-    """Resolve `HOST:PORT`, where HOST is an address, a Service, a pod (`pod/NAME`) or a host name.
-
-    Raises OptionError, ClusterError.
-    """
+    """Resolve `HOST:PORT`; HOST is an address, a Service, `pod/NAME` or a host name. Raises OptionError, ClusterError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port:
         raise OptionError(f"--to: {quote(text)} has no port; give service.namespace:port or host:port")

@@ -35,8 +35,6 @@ _COUNTERS = re.compile(r'  \[\d+ packets\]|"packets": \d+')
 
 @dataclass(frozen=True, slots=True)
 class _PodStatus:
-    """The output for one pod."""
-
     pod: ClusterPod
     head: str
     notes: tuple[str, ...]
@@ -89,7 +87,6 @@ def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sou
 def _questions(
     verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], base: Options
 ) -> list[PodQuestion]:
-    """The questions about a pod, one per destination."""
     options = read_object(pod.tree, base).options
     destinations: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
     return [PodQuestion(verb, (*to, *words), options) for to in destinations]
@@ -98,7 +95,6 @@ def _questions(
 def _ask(
     pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
 ) -> _PodStatus:
-    """Collect the output for a pod."""
     statuses: list[str] = []
     notes: dict[str, None] = {}
     found: list[PodAnswer] = []

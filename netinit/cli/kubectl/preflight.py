@@ -107,7 +107,6 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
-    """Node directories that the DaemonSet mounts."""
     volumes = [one for pod in find_pods(planned, "DaemonSet") for one in sequence(pod.get("volumes"))]
     paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
     return {string(one.get("path")) for one in paths if one}

@@ -47,7 +47,6 @@ def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
 
 
 def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Iterator[str]:
-    """Yield the report's lines."""
     yield from ("# netinit report", "")
     yield from _section("Versions", [f"netinit {__version__}, Python {platform.python_version()}", *_describe_node(kubectl, pod)])
     try:
@@ -72,7 +71,6 @@ def _section(title: str, rows: list[str]) -> Iterator[str]:
 
 
 def _describe_node(kubectl: Kubectl, pod: ClusterPod) -> list[str]:
-    """Software versions on the pod's node."""
     try:
         info = strings(mapping(mapping(kubectl.get("node", pod.node)).get("status")).get("nodeInfo"))
     except ClusterError as error:
@@ -109,7 +107,6 @@ def _describe_container(container: Tree) -> str:
 
 
 def _find_names(pod: ClusterPod) -> dict[str, str]:
-    """Names to redact, with their replacements."""
     metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
     owners = [string(mapping(one).get("name")) for one in sequence(metadata.get("ownerReferences"))]
     stems = [owner.rpartition("-")[0] for owner in owners] + [string(metadata.get("generateName")).rstrip("-")]

@@ -75,10 +75,7 @@ class PodQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
-    """A continuous command for a pod: its lines as they come, and their source.
-
-    `find_code` determines the exit code if kubectl's own status does not.
-    """
+    """The lines of a continuous command as they come; `find_code` finds the exit code if kubectl's status is another."""
 
     followed: Followed
     source: str
@@ -86,11 +83,10 @@ class LiveAnswer:
 
 
 class AgentSource:
-    """The node agents, cached by node. Questions for a node are batched, and nodes are queried concurrently.
+    """The node agents; questions for a node are asked at once, and nodes concurrently.
 
-    Agents are trusted, but anybody can set an agent's label. So an agent must be in the namespace and service account
-    that a ClusterRoleBinding of the chart names, which requires the right to grant those permissions, or in the
-    namespace the user names.
+    Anybody can set an agent's label. So an agent must run in the namespace and service account that a ClusterRoleBinding of
+    the chart names, which only who may grant its rights can create, or in the namespace that the user names.
     """
 
     def __init__(self, kubectl: Kubectl, namespace: str = "") -> None:
@@ -161,7 +157,6 @@ class AgentSource:
         return self._agents[node]
 
     def _read_accounts(self) -> set[tuple[str, str]]:
-        """Namespace and name of the service accounts in the chart's ClusterRoleBindings."""
         try:
             tree = self.kubectl.get("clusterrolebindings", "-l", AGENT_LABEL)
         except ClusterError as error:
@@ -175,7 +170,6 @@ def _account(agent: ClusterPod) -> tuple[str, str]:
 
 
 def _words(agent: ClusterPod) -> list[str]:
-    """The arguments of `kubectl exec` that ask the agent."""
     return ["-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--", "netinit", "node", "run"]
 
 
@@ -241,7 +235,6 @@ class EphemeralSource:
         return LiveAnswer(followed, source, lambda: self._wait(pod, name))
 
     def _words(self, pod: ClusterPod, name: str, question: PodQuestion) -> list[str]:
-        """The arguments of `kubectl debug` that start the container."""
         environ = [f"--env={key}={value}" for key, value in question.options.to_environ().items()]
         return [
             "-n", pod.namespace, pod.name, f"--image={self.image}", "--profile=netadmin", f"--container={name}", "--quiet",
@@ -249,7 +242,6 @@ class EphemeralSource:
         ]  # fmt: skip
 
     def _wait(self, pod: ClusterPod, name: str) -> int:
-        """Wait for the container and return its exit code."""
         until = time.monotonic() + self.seconds
         why = "it has not started"
         while True:

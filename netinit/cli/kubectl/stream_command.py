@@ -74,7 +74,6 @@ def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:
-    """A function that prints one line of the command."""
     if verb == "trace":
         return lambda line: answer(lines([line]), now=True)
     writer = CounterSnapshotWriter(form, everything=everything)

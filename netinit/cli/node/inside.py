@@ -75,8 +75,6 @@ def command(
 
 
 class _Question:
-    """A command for one pod."""
-
     def __init__(self, uids: tuple[str, ...], title: str, environ: dict[str, str], words: tuple[str, ...]) -> None:
         self.uids, self.title, self.environ, self.words = uids, title, environ, words
 

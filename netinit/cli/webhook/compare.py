@@ -210,7 +210,6 @@ def _render(compared: PodComparison, titles: list[str]) -> Lines:
 
 
 def _to_tree(compared: PodComparison, titles: list[str]) -> Tree:
-    """The comparison in the form of netinit/data/compare.schema.json."""
     groups = [
         {
             "path": group.path, "documented": f"{_DOCS}#{group.documented.section}" if group.documented else None,

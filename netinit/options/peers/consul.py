@@ -1,7 +1,6 @@
 """Consul: the flags of `consul connect redirect-traffic` (command/connect/redirecttraffic, 1.10 and later) and the keys of its Config.
 
-The Config (sdk/iptables) is what consul-k8s hands to its CNI plugin, as JSON in the annotation
-consul.hashicorp.com/redirect-traffic-config.
+consul-k8s gives the Config (sdk/iptables) to its CNI plugin in the annotation consul.hashicorp.com/redirect-traffic-config.
 """
 
 from __future__ import annotations

@@ -26,10 +26,9 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 class Conversion(Record):
-    """The converted options, and messages about the conversion.
+    """The converted options, and remarks.
 
-    `lacking`: flags without a complete equivalent. `needless`: flags that are not needed here. `differing`: known
-    differences in behaviour, whatever was given.
+    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences whatever was given.
     """
 
     peer: str
@@ -63,18 +62,15 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
     if cls.single_dash:
         rest = [f"-{word}" if is_flag(word) and word[1] != "-" else word for word in rest]
     taken = take_flags(rest, cls.flags)
-    files = taken.texts.get("config", ((), ""))[0]
+    files = taken.texts.get("config", ((), ""))[0]  # repeated: a tuple
     return CommandLine(
         taken=taken, program=program, words=flags, variables=variables,
-        files=tuple(one for text in _texts(files) for one in text.split(",")),
+        files=tuple(one for text in files for one in text.split(",")),
     )  # fmt: skip
 
 
 def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ()) -> Conversion:
-    """Convert a peer's options; `trees` are its files with their names, later ones first.
-
-    Raises OptionError with every problem: peer, flag, value and remedy.
-    """
+    """Convert a peer's options; `trees` are its files with their names, later ones first. Raises OptionError with every problem."""
     cls = PEERS[peer]
     problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest), *_describe_variables(cls, line.variables)]
     file: dict[str, tuple[Text, str]] = {}
@@ -103,10 +99,6 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         peer=peer, options=options, lacking=tuple(draft.lacking), differing=tuple(draft.differing),
         needless=(*draft.needless, *[Remark(flag=name, value="", text=without_file) for name in ignored]),
     )
-
-
-def _texts(text: Text) -> tuple[str, ...]:
-    return text if isinstance(text, tuple) else (text,)
 
 
 def _label(cls: type[PeerOptions], field: str) -> str:

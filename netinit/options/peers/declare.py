@@ -1,7 +1,7 @@
-"""Declare a peer's flags: one line for each flag says how it is converted.
+"""Declare a peer's flags, and how each is converted.
 
-`same`: a field of ours has the same meaning. `lacking`: no equivalent. `needless`: done here anyway, or irrelevant to
-packets. `read`: the peer's class converts it together with its other flags.
+`same`: a field of ours means the same. `lacking`: no equivalent. `needless`: done here anyway, or not about packets. `read`:
+`complete` converts it together with others.
 """
 
 from __future__ import annotations
@@ -208,7 +208,6 @@ def _format_value(flag: Flag, value: Any) -> str:
 
 
 def _flatten(tree: dict[Any, Any], path: str | None = None) -> list[tuple[str, Any]]:
-    """Return the leaves of a tree with their full keys."""
     leaves: list[tuple[str, Any]] = []
     for key, value in tree.items():
         name = str(key) if path is None else f"{path}.{key}"
