@@ -26,7 +26,7 @@ STRICTER = (
 )
 LABEL = "--verify"
 OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # where and how to run, not what is captured
-MOST_SECONDS = 30  # for the peer's program, which may wait for locks or retry
+MAX_SECONDS = 30  # for the peer's program, which may wait for locks or retry
 
 
 def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, ...]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     path = os.path.abspath(named)  # noqa: PTH100 - a link's name is the program's
     words = [path, *_list_subcommands(peer, line, os.path.basename(path)), *line.words, *files]  # noqa: PTH119
     with Pod() as pod:
-        done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MOST_SECONDS)
+        done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MAX_SECONDS)
         if done.returncode:
             said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MOST_OF_A_LINE)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")

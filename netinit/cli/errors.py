@@ -34,11 +34,11 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
 
 def _show_person(message: str) -> None:
     try:
-        from netinit.cli.console import fail
+        from netinit.cli.console import note
     except ImportError:  # click is not installed, which commands for people require
         show_lines([f"{NAME}: {line}" for line in split_message(message)])
     else:
-        fail(NAME, message)
+        note(split_message(message), NAME)
 
 
 def names_a_command(words: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,12 +26,11 @@ from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
 if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
     from netinit.inject.podfile import PodFacts
-    from netinit.options.kinds import Flag
 
 DIRECTIONS = ("outbound", "inbound")
 POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod with unknown addresses, from the documentation ranges (RFC 5737, RFC 3849)
 APPLICATION = 1000
-MOST_NAMED = 5
+MAX_NAMED = 5  # pods in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +213,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
         notes += _describe_tunnel_listener(inferred.options, found.listening)
         others = find_other_values(found.given, inferred.options) if found.given else ()
         if others:
-            words = [f"{flag.label} is {_format(flag, live)} and not {_format(flag, wanted)}" for flag, wanted, live in others]
+            texts = [(flag.label, *[quote_value(flag.kind.write(value)) for value in (live, wanted)]) for flag, wanted, live in others]
+            words = [f"{label} is {is_live} and not {is_wanted}" for label, is_live, is_wanted in texts]
             by = "the manifest" if facts else "the options given"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
@@ -261,7 +261,7 @@ def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts
     """The single pod of manifests; its name servers come from the command line."""
     found = read_pods(pod, select)
     if len(found) > 1:
-        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (" and more" if len(found) > MOST_NAMED else "")
+        names = ", ".join([facts.name for facts in found[:MAX_NAMED]]) + (" and more" if len(found) > MAX_NAMED else "")
         raise OptionError(f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
     return complete_servers(found[0], options)
 
@@ -293,10 +293,6 @@ def format_options(options: Interception) -> str:
     return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
 
 
-def _format(flag: Flag, value: Any) -> str:
-    return quote_value(flag.kind.write(value))
-
-
 def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:
     """Surroundings of a pod of which at most the addresses are known."""
     own = [number_of(address) for address in addresses if family_of(address) is family]
@@ -315,7 +311,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
         )
     port = port or named
-    if not (host or source or inbound):
+    if not host and not inbound:
         raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     if not port:
         start, _, end = host.rpartition(":")
@@ -336,8 +332,6 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
         if packet.destination is None:
             raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
         return packet.replace(mark=question.mark)
-    if not host:
-        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
     gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)

@@ -25,7 +25,7 @@ from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
-MOST_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
+MAX_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 _SLICE = 0.1  # seconds between checks for signals
 _LEFT_FREE = 2  # lines of the terminal left free by the table
 
@@ -76,7 +76,7 @@ def _look(
             rule_source = find_rule_source(options, LIVE)
         except (ParseError, BackendUnavailableError):
             failures += 1
-            if meter is None or failures > MOST_FAILURES:
+            if meter is None or failures > MAX_FAILURES:
                 raise
         else:
             failures = 0

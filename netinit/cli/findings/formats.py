@@ -13,8 +13,7 @@ from netinit.base.errors import OptionError
 from netinit.base.output import to_json
 from netinit.base.sanitize import escape
 from netinit.base.version import __version__
-from netinit.cli.findings.codes import MEANINGS, link
-from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue
+from netinit.cli.findings.codes import ERROR, MEANINGS, NOTE, WARNING, Issue, link
 from netinit.cli.flags import Decorator, add_value, json_option
 
 TEXT, JSON, SARIF, JUNIT, GITHUB = "text", "json", "sarif", "junit", "github"

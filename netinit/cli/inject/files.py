@@ -20,7 +20,7 @@ from netinit.kernel.files import BENEATH, NO_LINKS, open_path
 
 LARGEST = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
-_MOST_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
+_MAX_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
 _TYPE, _LINK, _REGULAR = 0o170000, 0o120000, 0o100000
 _STREAMS = (0o010000, 0o020000)
 """Pipes and character devices."""
@@ -97,7 +97,7 @@ def _content(folder: str, name: str) -> bytes:
         raise RefusedFileError(f"{folder.rstrip('/')}/{name}: cannot be read: {reason}") from error
 
 
-_MOST_KEPT = 4 << 20
+_MAX_KEPT = 4 << 20  # characters in memory; most manifests are shorter
 
 
 class Spool:
@@ -112,7 +112,7 @@ class Spool:
         """Append text. Raises OSError if the disk is full."""
         self._kept.append(piece)
         self._size += len(piece)
-        if self._size > _MOST_KEPT:
+        if self._size > _MAX_KEPT:
             if self._file is None:
                 from tempfile import TemporaryFile  # takes 10 ms to import, and most manifests are short
 
@@ -194,7 +194,7 @@ def _resolve(path: str) -> str:
         finally:
             os.close(seen)
         links += 1
-        if links > _MOST_LINKS:
+        if links > _MAX_LINKS:
             raise RefusedFileError(_MANY)
         real = "" if target.startswith("/") else real
         todo += target.split("/")[::-1]

@@ -15,6 +15,7 @@ from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.kubelets import Kubelets
+from netinit.inject.manifests import split
 from netinit.inject.pod import Settings
 from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.options import AUTO
@@ -22,6 +23,9 @@ from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from netinit.cli.inject.cluster import Cluster
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -32,7 +36,7 @@ def settings_of(flags: CheckFlags) -> Settings:
     return Settings(
         revision=flags.revision,
         native_sidecars=flags.native_sidecars is True,
-        kubelets=Kubelets.of(_cluster_of(flags).nodes()) if flags.native_sidecars == AUTO else None,
+        kubelets=Kubelets.of(cluster_of(flags).nodes()) if flags.native_sidecars == AUTO else None,
         compliance_policy=flags.compliance_policy,
         proxy_configs=ProxyConfigs.of(_read_proxy_configs(flags), flags.revision),
     )
@@ -42,7 +46,7 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
     """ProxyConfig resources from files, or else from the cluster if the configuration comes from one."""
     if not flags.proxy_config_files:
         reads = flags.uses_cluster and not (flags.config_file and flags.mesh_file)
-        return [ProxyConfigResource.parse(tree) for tree in (_cluster_of(flags).proxy_configs() if reads else ())]
+        return [ProxyConfigResource.parse(tree) for tree in (cluster_of(flags).proxy_configs() if reads else ())]
     found = []
     for name, text in read_manifests(flags.proxy_config_files, "--proxyConfigFile", recursive=False):
         try:
@@ -59,7 +63,8 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
     return found
 
 
-def _cluster_of(flags: CheckFlags) -> Cluster:
+def cluster_of(flags: CheckFlags) -> Cluster:
+    """Access to the cluster that the flags name. Raises ConfigError."""
     from netinit.cli.inject.cluster import Cluster  # requires an optional package
 
     return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
@@ -108,6 +113,16 @@ def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) 
     return found
 
 
+def read_trees(flags: CheckFlags) -> Iterator[tuple[str, Any]]:
+    """Yield file name and tree of each document of the manifests. Raises ParseError."""
+    for name, text in read_manifests(flags.filenames, recursive=flags.recursive):
+        for document in split(text):
+            try:
+                yield name, document.parse()[0]
+            except NetinitError as error:
+                raise ParseError(in_file(name, error)) from error
+
+
 def _matching(name: str, label: str) -> list[str]:
     """Files that match a pattern; an existing name, or one without wildcards, stands for itself."""
     if not any(sign in name for sign in "*?[") or os.path.lexists(name):
@@ -137,7 +152,7 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     mesh = read_text(flags.mesh_file) if flags.mesh_file else None
     values = read_text(flags.values_file) if flags.values_file else None
     if flags.uses_cluster and (source is None or mesh is None):
-        cluster = _cluster_of(flags)
+        cluster = cluster_of(flags)
         suffix = f"-{flags.revision}" if flags.revision not in {"", "default"} else ""
         if source is None:
             name = flags.config_map or f"istio-sidecar-injector{suffix}"
@@ -173,6 +188,13 @@ def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
             "write REGISTRY/PATH:TAG"
         )
     return (*flags.settings, f"global.proxy_init.image={flags.image}")
+
+
+def read_config_with_warnings(flags: CheckFlags) -> InjectionConfig:
+    """The configuration, whose warnings are printed."""
+    config = read_config(flags)
+    warn([f"warning: {line}" for line in config.warnings])
+    return config
 
 
 def describe_image(flags: CheckFlags, config: InjectionConfig) -> list[str]:

@@ -25,7 +25,7 @@ from netinit.simulate.audit import kinds
 Row = dict[str, Any]
 JSON, TABLE = "json", "table"
 PLANNED, DIFFERENT, NOT_READ, ENDED = "as planned", "different", "not read", "ended"
-MOST_OF_A_CELL = 60
+MAX_CELL = 60  # characters: a row of five cells stays readable
 MESH_LABELS = {"istio-injection": "enabled"}
 REVISION = "istio.io/rev"
 _BYPASSES = {kind.name for kind in kinds.BYPASSES}
@@ -166,13 +166,10 @@ def render_rows(rows: list[Row]) -> Lines:
         return lines(["no pod here is in a mesh"])
     order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
     ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
-    table = [("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)]
-    printed = format_table(table)
-    counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
-    bare = sum(not row["injected"] for row in rows)
-    ended = sum(row["rules"] == ENDED for row in rows)
-    texts = [f"{number} with rules {word}" for number, word in counts]
-    texts += [f"{bare} not injected"] * bool(bare) + [f"{ended} ended"] * bool(ended)
+    printed = format_table([("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)])
+    counts = {f"with rules {word}": sum(row["rules"] == word for row in rows) for word in (PLANNED, DIFFERENT, NOT_READ)}
+    counts |= {"not injected": sum(not row["injected"] for row in rows), "ended": sum(row["rules"] == ENDED for row in rows)}
+    texts = [f"{number} {text}" for text, number in counts.items() if number]
     return lines([*printed, f"{len(rows)} pods: {', '.join(texts)}"])
 
 
@@ -183,5 +180,5 @@ def _cells(row: Row) -> tuple[str, ...]:
     bypasses = "-" if row["bypasses"] is None else "; ".join(row["bypasses"]) or "none but by design"
     first = (row["differences"] or row["warnings"] or [""])[0]
     more = len(row["differences"]) + len(row["warnings"]) - 1
-    warned = f"{shorten(first, MOST_OF_A_CELL)}{f' (+{more})' if more > 0 else ''}"
-    return tuple(escape(shorten(cell, 2 * MOST_OF_A_CELL)) for cell in (title, injected, rules, bypasses, warned))
+    warned = f"{shorten(first, MAX_CELL)}{f' (+{more})' if more > 0 else ''}"
+    return tuple(escape(shorten(cell, 2 * MAX_CELL)) for cell in (title, injected, rules, bypasses, warned))

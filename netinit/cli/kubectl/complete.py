@@ -14,7 +14,7 @@ from netinit.cli.kubectl.common_options import find_kubectl
 
 NO_FILES = ":4"  # the last line is a bit mask of directives (ShellCompDirectiveNoFileComp)
 OF_NAMESPACES = ("-n", "--namespace", "--agent-namespace")
-MOST = 500
+MAX_PROPOSED = 500  # more than a shell lists
 
 
 @click.command("complete", context_settings=HELP_NAMES)
@@ -22,7 +22,7 @@ MOST = 500
 def command(words: tuple[str, ...]) -> int:
     """Print the completions of the last word, for kubectl."""
     *before, last = words or ("",)
-    found = [text for text in _propose(before, last) if text.startswith(last)][:MOST]
+    found = [text for text in _propose(before, last) if text.startswith(last)][:MAX_PROPOSED]
     show_artefact("".join(f"{text}\n" for text in [*found, NO_FILES]))
     return 0
 

@@ -17,7 +17,6 @@ from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
 from netinit.cli.kubectl.sources import PodAnswer, PodQuestion, PodSource, ask_first
 from netinit.inject.podfile import read_object
-from netinit.options import Options
 
 WITH_TARGET = ("explain", "draw")
 WITH_JSON = ("explain", "audit", "verify", "doctor")
@@ -73,7 +72,9 @@ def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sou
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     words = (*words, *["--json"] * as_json)
-    asked = [_questions(verb, pod, words, targets, sources.base(pod)) for pod in pods]
+    to_each: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
+    options = [read_object(pod.tree, sources.base(pod)).options for pod in pods]
+    asked = [[PodQuestion(verb, (*to_one, *words), own) for to_one in to_each] for own in options]
     if sources.chosen in (AUTO, AGENT):
         sources.agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
     statuses = [_ask(pod, questions, targets, sources.of(pod), as_json=as_json) for pod, questions in zip(pods, asked, strict=True)]
@@ -82,14 +83,6 @@ def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sou
     else:
         answer(lines(_arrange(statuses)))
     return max(one.code for one in statuses)
-
-
-def _questions(
-    verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], base: Options
-) -> list[PodQuestion]:
-    options = read_object(pod.tree, base).options
-    destinations: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
-    return [PodQuestion(verb, (*to, *words), options) for to in destinations]
 
 
 def _ask(

@@ -24,7 +24,7 @@ from netinit.inject.podfile import PodFacts, read_object
 
 OF_THE_NODE = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
 OF_THE_MESH = ("istio-proxy", "istio-init", "istio-validation", "agent", "netinit")
-MOST_OF_A_VALUE = 300  # characters of an annotation: sidecar.istio.io/status fills a page
+MAX_VALUE = 300  # characters of an annotation: sidecar.istio.io/status fills a page
 QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "Doctor": "doctor"}
 
 
@@ -81,7 +81,7 @@ def _describe_node(kubectl: Kubectl, pod: ClusterPod) -> list[str]:
 def _describe_pod(pod: ClusterPod, facts: PodFacts) -> list[str]:
     metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
     known, annotations = known_keys(), strings(metadata.get("annotations"))
-    kept = {key: value for key, value in annotations.items() if key in known and len(value) < MOST_OF_A_VALUE}
+    kept = {key: value for key, value in annotations.items() if key in known and len(value) < MAX_VALUE}
     families = " and ".join(dict.fromkeys(["IPv6" if ":" in address else "IPv4" for address in pod.addresses]))
     own_users = spec.get("hostUsers") is False
     return [

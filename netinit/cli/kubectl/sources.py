@@ -24,7 +24,7 @@ LIVE_WORD = ("explain", "audit", "draw")  # read live rules only with --live; ve
 FROM_MANIFEST = ("explain", "audit", "draw")
 _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftables", "force_iptables_binary", "ipset_threshold")
 SECONDS_OF_A_QUESTION = 2.0  # added per pod to the default timeout
-MOST_LINES, MOST_OF_AN_ANSWER = 2000, 1 << 20
+MAX_LINES, MAX_ANSWER = 2000, 1 << 20  # of an answer that is shown; the second in characters
 NO_IMAGE = "no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE"
 _PULL_SECONDS, _PAUSE = 90.0, 1.0
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
@@ -311,5 +311,5 @@ def bound(text: str) -> tuple[str, ...]:
     """Truncate a remote answer to the lines to show."""
     if not text:
         return ()
-    found = split_message(shorten(text, MOST_OF_AN_ANSWER))
-    return tuple(found[:MOST_LINES]) + (("…",) if len(found) > MOST_LINES else ())
+    found = split_message(shorten(text, MAX_ANSWER))
+    return tuple(found[:MAX_LINES]) + (("…",) if len(found) > MAX_LINES else ())

@@ -72,13 +72,15 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
 def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ()) -> Conversion:
     """Convert a peer's options; `trees` are its files with their names, later ones first. Raises OptionError with every problem."""
     cls = PEERS[peer]
-    problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest), *_describe_variables(cls, line.variables)]
+    problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest)]
     file: dict[str, tuple[Text, str]] = {}
     for path, tree in trees:
         texts_of_it, wrong = cls.read_tree(tree, path)
         file |= texts_of_it
         problems += wrong
     known = cls.variables()
+    unknown = [name for name in line.variables if name not in known]
+    problems += [f"{quote_value(name)} is no variable of {cls.peer}{hint(name, known)}" for name in unknown]
     given = [(name, value) for name, value in line.variables.items() if value and name in known]
     ignored = [] if trees or not cls.variables_of_file else [name for name, _ in given]
     file |= {known[name].field: (value, f"environment variable {name}") for name, value in given if name not in ignored}
@@ -93,7 +95,8 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         draft = draft_of(cls.from_texts(texts, {}, problems, file))
         options = Options(**draft.fields)
     except OptionError as error:
-        raise OptionError(*[f"{peer}: {_as_spelled(cls, problem)}" for problem in error.problems]) from None
+        problems = [text[1:] if cls.single_dash and text.startswith("--") else text for text in error.problems]  # as the peer's flags
+        raise OptionError(*[f"{peer}: {text}" for text in problems]) from None
     without_file = f"{cls.peer} reads its variables beside --config alone"
     return Conversion(
         peer=peer, options=options, lacking=tuple(draft.lacking), differing=tuple(draft.differing),
@@ -127,11 +130,6 @@ def _join_negative(words: list[str]) -> list[str]:
     return joined
 
 
-def _as_spelled(cls: type[PeerOptions], problem: str) -> str:
-    """Return the problem with the dash that the peer's flags use."""
-    return problem[1:] if cls.single_dash and problem.startswith("--") else problem
-
-
 def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
     """Return a problem for each unknown word; the word after an unknown flag counts as its value."""
     known = [f"--{name}" for flag in cls.flags if flag.names for name in (flag.long, *flag.aliases)]
@@ -148,8 +146,3 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
             loose.append(word)
         previous = word
     return [*problems, *describe_strays(loose, "a command line of the peer is meant, without the program's other words")]
-
-
-def _describe_variables(cls: type[PeerOptions], variables: Mapping[str, str]) -> list[str]:
-    known = cls.variables()
-    return [f"{quote_value(name)} is no variable of {cls.peer}{hint(name, known)}" for name in variables if name not in known]

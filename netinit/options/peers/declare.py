@@ -16,7 +16,7 @@ from netinit.options.interception import Interception
 from netinit.options.kinds import ALL, Flag, Kind, quote_value, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from netinit.options.kinds import Text
 
@@ -147,7 +147,8 @@ class PeerOptions(DeclaredOptions):
         if cls.root and isinstance(tree, dict) and cls.root in tree:
             tree = tree[cls.root]
         if not isinstance(tree, dict):
-            return {}, [f"{path}: holds no options: give the peer's own file, whose keys are {_name_some(cls.keys())}"]
+            some = ", ".join([*list(cls.keys())[:3], "…"]) if cls.keys() else "none: it has no file"
+            return {}, [f"{path}: holds no options: give the peer's own file, whose keys are {some}"]
         found: dict[str, tuple[Text, str]] = {}
         problems = []
         keys = cls.keys()
@@ -226,7 +227,3 @@ def _text_of(value: Any, *, repeated: bool) -> Text | None:
     if not isinstance(value, (int, str)):
         return None
     return (str(value),) if repeated else str(value)
-
-
-def _name_some(keys: Mapping[str, object]) -> str:
-    return ", ".join([*list(keys)[:3], "…"]) if keys else "none: it has no file"
