@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.sanitize import MOST_OF_A_LINE, shorten
+from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.diff.report import to_object
@@ -73,7 +73,7 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MAX_SECONDS)
         if done.returncode:
-            said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MOST_OF_A_LINE)
+            said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MAX_LINE_LENGTH)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
         made = replace(find_rule_source(Options(pid=pod.pid), LIVE), notes=())
     if not made.has_rules:

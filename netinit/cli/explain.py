@@ -28,7 +28,7 @@ from netinit.options import TPROXY, Options
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
-from netinit.simulate.routing import LOST, find_ways
+from netinit.simulate.routing import LOST, find_devices
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
@@ -105,7 +105,7 @@ def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Expla
     if rule_source.has_several_ways and rule_source.snapshot and not packet.in_interface and not around.is_local(packet.destination):
         usual = around.primary_address(around.leaving_interface(packet.destination, 0))
         sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
-        answer = _explain_each_way(rule_source, packet, around, find_ways(rule_source.snapshot, sent)) or answer
+        answer = _explain_each_way(rule_source, packet, around, find_devices(rule_source.snapshot, sent)) or answer
     if rule_source.ipv4_first and packet.family is IPV6:
         answer = answer.unless_ipv4_is_first(_explain(rule_source.ipv4_first, packet, around))
     return _source_of(rule_source, answer), answer, tuple(_find_caveats(rule_source, answer))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.sanitize import MOST, shorten, split_message
+from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten, split_message
 from netinit.options import Interception, Options
 from netinit.options.argv import describe_strays, is_flag, take_flags
 from netinit.options.declare import (
@@ -249,7 +249,7 @@ def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
     """The lines of click's message, with overlong words of the command line truncated."""
     message = _word(error)
-    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MOST}
+    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MAX_TEXT_LENGTH}
     for part in sorted(given, key=len, reverse=True):
         spelled = repr(part)[1:-1]
         message = message.replace(spelled, shorten(spelled)).replace(part, shorten(part))

@@ -12,7 +12,7 @@ import click
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value
 from netinit.cli.inject import files
 from netinit.kernel.detect import read_name_servers
@@ -21,7 +21,7 @@ from netinit.options.kinds import quote_value, read_gid, read_interface, read_po
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, make_inbound, make_outbound, parse_endpoint
-from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
+from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
 if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
@@ -68,7 +68,7 @@ class RuleSource:
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family from all places; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_places(places, self.ours) if places else None
+        return combine_backends(places, self.ours) if places else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ def format_options(options: Interception) -> str:
     """Format options as a command line of apply, preceded by variables for options without a flag; truncated."""
     full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
-    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
+    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MAX_RULE_LENGTH)
 
 
 def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:

@@ -42,7 +42,7 @@ from netinit.simulate.trace_alignment import (
     KERNEL_ONLY,
     PREDICTED_ONLY,
     AlignedTrace,
-    PathLine,
+    ObservedHit,
     TracedPacket,
     align,
 )
@@ -191,11 +191,11 @@ def render_text(observed: TracedPacket, answer: Explanation, folded: AlignedTrac
     return lines([line.rstrip() for line in [*printed, ""]])
 
 
-def _head(line: PathLine) -> str:
+def _head(line: ObservedHit) -> str:
     return escape(f"{line.chain} {line.number or '-'}")
 
 
-def _render_line(line: PathLine, answer: Explanation, width: int) -> str:
+def _render_line(line: ObservedHit, answer: Explanation, width: int) -> str:
     loaded = line.loaded
     said = SAID.get(line.kind, "")
     text = f"    {SIGNS.get(line.kind, '✔')} {_head(line):<{width}}"
