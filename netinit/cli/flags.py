@@ -77,7 +77,7 @@ class FlagCommand(click.Command):
         """Extract the flags, let click parse the rest, and build the options."""
         taken = take_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
-        rest, unknown = self._part_unknown(ctx, taken.rest)
+        rest, unknown = self._split_unknown(ctx, taken.rest)
         problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
         ctx.allow_extra_args = True  # reported below
         try:
@@ -154,7 +154,7 @@ class FlagCommand(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(records)
 
-    def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    def _split_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
         known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
@@ -61,11 +63,18 @@ def command(  # noqa: PLR0917 - click's
         else:
             answer(lines([NOTHING]))
         return DriftError.exit_code
+
+    def look() -> Report:
+        return _judge(compare(target, connections=connections), strict=strict)
+
     if watching:
-        return _watch(target, strict=strict, as_json=as_json, connections=connections)
+        from netinit.cli.verify_watch import watch
+
+        to_tree = partial(to_plain, probes=None, options=target) if as_json else None
+        return watch(target, look, render=render_text, to_plain=to_tree, connections=connections)
     report = probes = None
     try:
-        report = _judge(compare(target, connections=connections), strict=strict)
+        report = look()
     except BackendUnavailableError as error:
         if not live:
             raise
@@ -89,18 +98,6 @@ def _show(report: Report | None, probes: Probes | None) -> None:
         answer(render_text(report))
     if probes:
         answer(conclude(report, probes))
-
-
-def _watch(target: Options, *, strict: bool, as_json: bool, connections: bool) -> int:
-    from netinit.cli.verify_watch import watch
-
-    def describe(report: Report) -> dict[str, object]:
-        return to_plain(report, None, target)
-
-    return watch(
-        target, lambda: _judge(compare(target, connections=connections), strict=strict), render=render_text,
-        to_plain=describe if as_json else None, connections=connections,
-    )  # fmt: skip
 
 
 def _judge(report: Report, *, strict: bool) -> Report:

@@ -112,23 +112,19 @@ class Options(Interception):
         help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.")
     probe_port: int = istio(
         "--iptables-probe-port", kinds.PORT, topic=VALIDATION, default=15002, needs="run_validation",
-        help_text="The port used by the validation.",
-    )
+        help_text="The port used by the validation.")
     # nanoseconds
     probe_timeout: int = istio(
         "--probe-timeout", kinds.DURATION, topic=VALIDATION, default=5 * 10**9, needs="run_validation",
-        help_text="How long the validation may take.",
-    )
+        help_text="How long the validation may take.")
     reconcile: bool = istio(
         "--reconcile", kinds.SWITCH, default=False,
         help_text="Replace existing rules that differ; without it they are reported and left.")
     cleanup_only: bool = istio("--cleanup-only", kinds.SWITCH, default=False, help_text="Remove the rules, add none.")
     force_apply: bool = istio(
-        "--force-apply", kinds.SWITCH, default=False, help_text="Program the rules even where they are right already.",
-    )
+        "--force-apply", kinds.SWITCH, default=False, help_text="Program the rules even where they are right already.")
     native_nftables: bool = istio(
-        "--native-nftables", kinds.SWITCH, default=False, help_text="Program nft tables instead of iptables.",
-    )
+        "--native-nftables", kinds.SWITCH, default=False, help_text="Program nft tables instead of iptables.")
     force_iptables_binary: str = istio(
         "--force-iptables-binary", kinds.choice(*sorted(VARIANTS), ""), default="",
         help_text="Use this variant of iptables, whatever is found.")
@@ -149,8 +145,7 @@ class Options(Interception):
         " them; 0 is never.")
     # nanoseconds
     lock_timeout: int = ours(
-        "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.",
-    )
+        "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.")
     retries: int = ours(
         "--retries", kinds.COUNT, default=0,
         help_text="How often a run begins anew where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
@@ -172,7 +167,7 @@ class Options(Interception):
     debug: bool = ours("--debug", kinds.SWITCH, topic=LOGGING, default=False, help_text="Print Python's traceback with an error.")
 
     @classmethod
-    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
+    def _add_environment_defaults(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         if "proxy_uids" not in read:
             read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
 

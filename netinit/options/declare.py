@@ -137,7 +137,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
                     problems.append(f"{label}: {quote_value(one)} {error}")
             if values:
                 read[flag.field] = tuple(values) if flag.repeated else values[0]
-        cls._look_around(read, environ)
+        cls._add_environment_defaults(read, environ)
         if problems:
             raise OptionError(*problems)
         return cls._made(read)
@@ -165,7 +165,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         self._settle(dict(state))
 
     @classmethod
-    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
+    def _add_environment_defaults(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         """Add defaults that depend on the environment to the parsed values; for command lines only."""
 
     @classmethod

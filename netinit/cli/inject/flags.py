@@ -86,17 +86,13 @@ class CheckFlags(DeclaredOptions):
         "--injectConfigMapName", _text("NAME"), default="",
         help_text="The injector's ConfigMap in the cluster (default: istio-sidecar-injector).")
     mesh_map: str = plain(
-        "--meshConfigMapName", _text("NAME"), default="", help_text="The mesh's ConfigMap in the cluster (default: istio).",
-    )
+        "--meshConfigMapName", _text("NAME"), default="", help_text="The mesh's ConfigMap in the cluster (default: istio).")
     istio_namespace: str = plain(
-        "-i --istioNamespace", _text("NAMESPACE"), default="istio-system", help_text="The namespace of these ConfigMaps.",
-    )
+        "-i --istioNamespace", _text("NAMESPACE"), default="istio-system", help_text="The namespace of these ConfigMaps.")
     namespace: str = plain(
-        "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects that do not name one.",
-    )
+        "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects that do not name one.")
     select: str = plain(
-        "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.",
-    )
+        "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.")
     # None: unset; an empty text: no labels
     labels: str | None = plain(
         "--namespace-labels", _text("KEY=VALUE,…"), default=None,

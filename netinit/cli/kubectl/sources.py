@@ -222,7 +222,7 @@ class EphemeralSource:
         if logs.status:
             raise ClusterError(f"kubectl logs: {describe_failure(logs)}")
         source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
-        answer, notes = _part(logs.output) if "--json" in question.words else (logs.output, ())
+        answer, notes = _split_log(logs.output) if "--json" in question.words else (logs.output, ())
         return PodAnswer(code, answer, notes, source)
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
@@ -293,7 +293,7 @@ def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuesti
     raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
 
 
-def _part(log: str) -> tuple[str, tuple[str, ...]]:
+def _split_log(log: str) -> tuple[str, tuple[str, ...]]:
     """Separate the JSON object in a container's log (stdout and stderr merged) from the lines around it."""
     printed = log.splitlines()
     if "{" not in printed or "}" not in printed:

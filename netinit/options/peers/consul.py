@@ -66,8 +66,8 @@ class Consul(PeerOptions):
             "proxy_uids": (self.proxy_uid,), "outbound_cidrs": kinds.ALL, "inbound_ports": kinds.ALL,
             "exclude_outbound_for_uids": tuple([all_ports_of(uid) for uid in self.uids]), "ipv6": OFF,
         }  # fmt: skip
-        draft.say_tunnel()
-        draft.say_group(self.proxy_uid)
+        draft.note_tunnel_port()
+        draft.note_group(self.proxy_uid)
         draft.differing += [
             "connections of the application to its own pod, but to 127.0.0.1, are captured by Consul and left alone by netinit",
             "connections of the proxy to its own pod, but to 127.0.0.1, are left alone by Consul and inbound again for netinit",

@@ -11,7 +11,7 @@ from netinit.options import Options
 from netinit.options.argv import Taken, describe_strays, is_flag, take_flags
 from netinit.options.kinds import quote_value
 from netinit.options.peers.consul import Consul
-from netinit.options.peers.declare import PeerOptions, Remark, draft_of, hint
+from netinit.options.peers.declare import PeerOptions, Remark, hint, make_draft
 from netinit.options.peers.istio import Istio
 from netinit.options.peers.kuma import Kuma
 from netinit.options.peers.linkerd import Linkerd
@@ -56,7 +56,7 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
     while rest and _ASSIGNMENT.match(rest[0]):
         name, _, value = rest.pop(0).partition("=")
         variables[name] = value
-    program, rest = _part_program(cls, rest)
+    program, rest = _split_program(cls, rest)
     flags = tuple(rest)
     rest = _join_negative(rest)
     if cls.single_dash:
@@ -92,7 +92,7 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         if field not in texts and field not in file:
             problems.append(f"{_label(cls, field)}: is missing, and {cls.peer} does not start without it; give it")
     try:
-        draft = draft_of(cls.from_texts(texts, {}, problems, file))
+        draft = make_draft(cls.from_texts(texts, {}, problems, file))
         options = Options(**draft.fields)
     except OptionError as error:
         problems = [text[1:] if cls.single_dash and text.startswith("--") else text for text in error.problems]  # as the peer's flags
@@ -108,7 +108,7 @@ def _label(cls: type[PeerOptions], field: str) -> str:
     return cls.format_flag(cls.flag(field))
 
 
-def _part_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+def _split_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
     """Return the words that name the peer's program (with its path, if given; else its usual name), and the rest."""
     if words and not is_flag(words[0]):
         named = [words[0].rpartition("/")[2], *words[1:]]

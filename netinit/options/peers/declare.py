@@ -85,14 +85,14 @@ class Draft:
         self.needless: list[Remark] = []
         self.differing: list[str] = []
 
-    def say_tunnel(self) -> None:
+    def note_tunnel_port(self) -> None:
         """Report that the port of Istio's tunnel is not captured here, unlike by the peer."""
         left = self.fields.get("exclude_inbound_ports", ())
         chosen = self.fields.get("inbound_ports", ())
         if chosen and not lists_port(left, TUNNEL_PORT) and (chosen == ALL or lists_port(chosen, TUNNEL_PORT)):
             self.differing.append(f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; -e 0 captures it too")
 
-    def say_group(self, user: int) -> None:
+    def note_group(self, user: int) -> None:
         """Report that the group with the proxy's number is excluded here too."""
         text = f"netinit leaves what group {user} sends alone too, {self.peer} knows no group; name the proxy's with -g"
         self.differing.append(text)
@@ -166,7 +166,7 @@ class PeerOptions(DeclaredOptions):
         return found, problems
 
 
-def draft_of(given: PeerOptions) -> Draft:
+def make_draft(given: PeerOptions) -> Draft:
     """Convert each flag by itself, then those that depend on each other."""
     draft = Draft(given.peer)
     for flag in type(given).flags:
