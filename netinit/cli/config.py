@@ -69,7 +69,7 @@ def load_file(path: str, label: str) -> Any:
 
 
 def _find_octal_numbers(text: str) -> Iterator[str]:
-    """A sentence for each number that YAML reads as another than it looks like: 010 is 8."""
+    """A problem for each number that YAML reads as octal: 010 is 8."""
     from netinit.golang.goyaml.events import scan, value_of
 
     for event in scan(text):

@@ -97,7 +97,6 @@ def fit(line: str, width: int) -> list[str]:
 
 
 def _rows(texts: Iterable[str], width: int, *, painted: bool) -> Iterator[list[tuple[str, str]]]:
-    """The lines wrapped for a terminal, each as styled parts."""
     for text in texts:
         first, *more = fit(text, width)
         yield paint(first) if painted else [(first, "")]

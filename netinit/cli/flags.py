@@ -102,7 +102,7 @@ class FlagCommand(click.Command):
         return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
 
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
-        """A problem for each flag without effect here, or one note for flags that a pod's command line brings with it."""
+        """A problem for each flag without effect here; those of a pod's command line share a note."""
         ignored = {field: label for field, label in given.items() if not self.has_effect(field)}
         places = [label for field, label in ignored.items() if field in ANY_NAMESPACE]
         others = [label for field, label in ignored.items() if field not in ANY_NAMESPACE]
@@ -155,7 +155,7 @@ class FlagCommand(click.Command):
                     formatter.write_dl(records)
 
     def _split_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
+        """The words but unknown flags, and a problem for each of these."""
         known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)
         kept: list[str] = []
@@ -221,7 +221,7 @@ def add_options(*decorators: Decorator) -> Decorator:
 
 
 def add_value(name: str, make: Callable[..., Any], *decorators: Decorator) -> Decorator:
-    """Combine the options of these decorators: the function gets one argument `name`, which `make` builds from their values."""
+    """Combine options into one argument `name`, which `make` builds from their values."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)

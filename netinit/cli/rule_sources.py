@@ -185,7 +185,6 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
 
 
 def _plan(rules: Interception, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
-    """The rules of settled options in a pod with these addresses."""
     made = plan(rules)
     if facts and not facts.intercepted:
         made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
@@ -240,7 +239,6 @@ def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Notes on whose options are used, and warnings about the pod."""
     return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
 
 
@@ -267,7 +265,7 @@ def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts
 
 
 def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
-    """Add name servers from the command line or the pod's dnsConfig if it needs them, with a note if some are missing."""
+    """Add the name servers that a pod needs, from the command line or its dnsConfig; note if some are missing."""
     if not facts.options.wants_servers:
         return facts
     if options.dns_servers:
@@ -287,7 +285,7 @@ def names_rules(options: Options) -> bool:
 
 
 def format_options(options: Interception) -> str:
-    """Format options as a command line of apply, preceded by variables for options without a flag; truncated."""
+    """Options as a command line of apply, after variables for those without a flag; truncated."""
     full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
     return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MAX_RULE_LENGTH)
@@ -346,7 +344,7 @@ def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> 
 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
-    """The packets in question, each with the containers that send it: one for each user of --pod if --uid and --gid are not given."""
+    """The packets in question with their containers: one for each user of --pod unless --uid or --gid is given."""
     packet = make_packet(question, rule_source.surroundings)
     if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
         return [((), packet)]

@@ -101,7 +101,7 @@ def read_call(argv: Sequence[str]) -> Call:
 
 
 def _apply_if_configured(call: Call, environ: Mapping[str, str]) -> Call:
-    """Treat a bare program name as apply if the environment sets options: a template with `env` and no `args`."""
+    """A bare program name is apply if the environment sets options, as a template with `env` and no `args` does."""
     if call.apply or call.words:
         return call
     from netinit.options import Interception

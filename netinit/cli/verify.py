@@ -101,7 +101,6 @@ def _show(report: Report | None, probes: Probes | None) -> None:
 
 
 def _judge(report: Report, *, strict: bool) -> Report:
-    """The report; with `strict`, doubts count as differences."""
     doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
     return report.replace(differences=report.differences + doubts)
 
@@ -179,7 +178,7 @@ def render_json(report: Report | None, probes: Probes | None = None, options: Op
 
 
 def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:
-    """The object in the form of netinit/data/verify.schema.json; the comparison's fields are null if it failed."""
+    """The object of netinit/data/verify.schema.json; the comparison's fields are null if it failed."""
     differs = (report and report.differences) or (probes and probes.wrong)
     found: dict[str, object] = {
         "ok": bool(report or probes) and not differs,

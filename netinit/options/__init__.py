@@ -92,7 +92,7 @@ VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.varian
 
 
 class Options(Interception):
-    """The options of a run: what to capture, the namespace, the backend, how existing rules are treated, and logging."""
+    """The options of a run."""
 
     dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
@@ -217,11 +217,11 @@ class Options(Interception):
         return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.layout != AMBIENT
 
     def with_servers(self, read: Callable[[], Sequence[str]]) -> Self:
-        """Return the options with the name servers that `read` returns; it is called only if they are needed and not named."""
+        """The options with the name servers that `read` returns, which is called only if they are needed and not named."""
         return self.replace(dns_servers=tuple(read())) if self.wants_servers else self
 
     def decide_ipv6(self, addresses: Sequence[str]) -> Self:
-        """Return the options with IPv6 decided as in a pod with these addresses, on the backend that they name."""
+        """The options with IPv6 decided for a pod with these addresses, on the backend that they name."""
         decided = self.settle(FAMILIES, lambda: addresses, tuple).options.ipv6
         return self if decided == self.ipv6 else self.replace(ipv6=decided)
 
@@ -295,7 +295,7 @@ class Settled(Record):
     second_address: str = ""
 
     def on(self, backend: str) -> Settled:
-        """Return the options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
+        """The options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
         if not self.follows_istio:
             return self
         ipv6 = INET if backend == NFTABLES and self.options.layout == CURRENT else OFF
@@ -332,7 +332,7 @@ def _is_local(address: str) -> bool:
 
 
 def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:
-    """Return the proxy's user by name, else 1337; the classic layout adds root, as its script did for the CA agent."""
+    """The proxy's user by name, else 1337; for the classic layout also root, as its script did for the CA agent."""
     try:
         uid = kinds.read_uid(environ.get("ENVOY_USER") or DEFAULT_PROXY_USER)
     except ValueError:

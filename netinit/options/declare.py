@@ -151,11 +151,11 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with new values for these fields; derived values are computed again. Raises OptionError."""
+        """A copy with new values; derived ones are computed again. Raises OptionError."""
         return self._made({**self._given, **self._read(changes)})
 
     def without(self, field: str) -> Self:
-        """Return a copy as if a field had not been given. Raises OptionError if the others then contradict each other."""
+        """A copy as if a field had not been given. Raises OptionError if the others then contradict each other."""
         return self._made({name: value for name, value in self._given.items() if name != field})
 
     def __getstate__(self) -> dict[str, object]:
@@ -225,7 +225,7 @@ def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]
 
 
 def _read_value(flag: Flag, value: Any) -> Any:
-    """Return the value in its own type. Raises ValueError with the end of a sentence that begins with the value."""
+    """The value in its own type. Raises ValueError as readers do."""
     if flag.repeated:
         return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):

@@ -34,7 +34,7 @@ def known_flags() -> dict[str, Flag]:
 
 
 def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
-    """Return the texts in a file's tree: field -> (text, location). Raises OptionError with every problem."""
+    """The texts in a file's tree: field -> (text, location). Raises OptionError with every problem."""
     if tree is None:
         return {}
     if not isinstance(tree, dict):

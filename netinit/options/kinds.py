@@ -91,12 +91,12 @@ class Flag(Record):
 
 
 def quote_value(text: str) -> str:
-    """Return the value for an error message: on one line, control characters escaped, shortened if very long."""
+    """The value for a message: on one line, control characters escaped, shortened if long."""
     return repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
 
 
 def suggest(word: str, known: Iterable[str], most: int = 3) -> str:
-    """Return `did you mean …?` with at most `most` of the known words that are similar; empty if none is."""
+    """`did you mean …?` with at most `most` similar known words; empty if none is."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(known), most)

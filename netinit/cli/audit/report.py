@@ -84,7 +84,7 @@ def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Itera
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
-    """Bypasses that are not by design and unproved assertions; those with a code in `accepted` carry the reason."""
+    """Bypasses that are not by design, and assertions that are not proved; `accepted` has codes with reasons."""
     found = [
         Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
         for one in audited.traffic
@@ -101,7 +101,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
-    """Whether traffic of a kind in `failing`, or an unproved assertion, remains that is not accepted."""
+    """Whether traffic of a kind in `failing`, or an unproved assertion, is not accepted."""
     codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
     kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]

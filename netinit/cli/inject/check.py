@@ -141,7 +141,6 @@ def _webhooks(revision: str, config: InjectionConfig, trees: list[tuple[str, Any
 
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
-    """Format istioctl's table, followed by each object's chain of reasons."""
     table = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"), *map(_row, verdicts)]
     printed = format_table([row if webhooks else (row[0], *row[3:]) for row in table])
     if not verdicts:

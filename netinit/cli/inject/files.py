@@ -169,7 +169,7 @@ def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
 
 
 def _resolve(path: str) -> str:
-    """The absolute path without symlinks, each of which must belong to the caller or root; empty for the root directory."""
+    """The absolute path without symlinks, which must belong to the caller or root; empty for the root directory."""
     if not path or path.endswith("/"):
         raise RefusedFileError("it is no regular file")
     real, todo, links = "" if path.startswith("/") else os.getcwd().rstrip("/"), path.split("/")[::-1], 0  # noqa: PTH109 - as in read

@@ -97,7 +97,7 @@ def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -
 
 
 def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
-    """A pod's row from its manifest (None if it has nothing to do with the mesh), and its facts if it is intercepted."""
+    """A pod's row from its manifest, None outside the mesh, and its facts if it is intercepted."""
     row: Row = {
         "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
         "bypasses": None, "byDesign": None, "source": None, "warnings": [],
@@ -121,7 +121,6 @@ def _question(verb: str, facts: PodFacts) -> PodQuestion:
 
 
 def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
-    """Compare the live rules with the manifest's through the node agent."""
     try:
         found = agent.ask(pod, _question("verify", facts))
         report = found.tree
@@ -133,7 +132,7 @@ def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
 
 
 def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
-    """The bypasses: of live rules if they differ from the manifest's, which are audited once for equal pods."""
+    """The bypasses of live rules if they differ, else those of the manifest's, once for equal pods."""
     if live:
         try:
             found = agent.ask(pod, _question("audit", facts))
@@ -153,7 +152,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
 
 
 def _sum_up(audited: Row) -> Row:
-    """The kinds of traffic that bypass the proxy: by name those that are configured, as a number those by design."""
+    """The bypasses: those by design as a number, the others by name."""
     rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
     design = INTENT_WORDS[kinds.DESIGN]
     named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != design]

@@ -105,7 +105,6 @@ def _of_service(kubectl: Kubectl, service: Tree, named: tuple[str, str], port: s
 
 
 def _endpoints(slices: Tree, port: str) -> Iterator[tuple[str, int]]:
-    """Addresses and ports of ready endpoints for the service port of this name."""
     for one in map(mapping, sequence(slices.get("items"))):
         ports = [item for item in map(mapping, sequence(one.get("ports"))) if string(item.get("name")) == port]
         for endpoint in map(mapping, sequence(one.get("endpoints"))):

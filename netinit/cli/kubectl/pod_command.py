@@ -113,7 +113,6 @@ def _read(found: PodAnswer) -> Tree | None:
 
 
 def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
-    """Group pods with equal answers, rare answers first."""
     groups: dict[tuple[str, ...], list[_PodStatus]] = {}
     for one in statuses:
         groups.setdefault(one.meaning, []).append(one)
@@ -121,7 +120,6 @@ def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
 
 
 def _arrange(statuses: list[_PodStatus]) -> list[str]:
-    """Format the pods, rare answers first, without repeating an answer."""
     groups = _group(statuses)
     printed: list[str] = []
     for group in groups:

@@ -97,7 +97,6 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
 
 
 def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: Any) -> Iterator[InstallationFinding]:
-    """Check that the agent's directories match the nodes' platform."""
     folders = _find_host_paths(planned)
     for platform, node in detect_platforms(nodes).items() if folders else ():
         expected = _find_host_paths(render(f"node.platform={platform}"))
@@ -113,7 +112,6 @@ def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
 
 
 def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> Iterator[InstallationFinding]:
-    """Check that the user may create each kind of object."""
     scopes = {name_resource(tree): ("-n", namespace) if mapping(tree["metadata"]).get("namespace") else () for tree in planned}
     done = kubectl.ask_all([(("auth", "can-i", "create", resource, *scope), "") for resource, scope in scopes.items()])
     answers = dict(zip(scopes, done, strict=True))

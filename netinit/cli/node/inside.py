@@ -131,7 +131,6 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
 
 
 def _in_children(questions: list[_Question], ask: Callable[[_Question], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The results of `ask` in order; errors become answers."""
     most = 2 * count_cores()
     started: list[children.Child] = []
 

@@ -109,7 +109,7 @@ def _label(cls: type[PeerOptions], field: str) -> str:
 
 
 def _split_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Return the words that name the peer's program (with its path, if given; else its usual name), and the rest."""
+    """The words that name the peer's program (else its usual name), and the rest."""
     if words and not is_flag(words[0]):
         named = [words[0].rpartition("/")[2], *words[1:]]
         for program in cls.programs:
@@ -131,7 +131,7 @@ def _join_negative(words: list[str]) -> list[str]:
 
 
 def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
-    """Return a problem for each unknown word; the word after an unknown flag counts as its value."""
+    """A problem for each unknown word; the one after an unknown flag counts as its value."""
     known = [f"--{name}" for flag in cls.flags if flag.names for name in (flag.long, *flag.aliases)]
     problems = []
     loose = []

@@ -114,7 +114,7 @@ class PeerOptions(DeclaredOptions):
     other_keys: ClassVar[tuple[str, ...]] = ()  # keys of its file that are about something else
 
     def complete(self, draft: Draft) -> None:
-        """Convert what depends on several flags, and add what the peer does but netinit does not. Raises OptionError."""
+        """Convert flags that depend on each other, and add what only the peer does. Raises OptionError."""
 
     @classmethod
     def format_flag(cls, flag: Flag) -> str:

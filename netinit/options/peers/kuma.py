@@ -188,7 +188,6 @@ class Kuma(PeerOptions):
             draft.lacking.append(Remark(flag="--exclude-outbound-ports", value="53", text=text))
 
     def _complete_network(self, draft: Draft, name: str, network: Network) -> None:
-        """Convert a network of virtual machines behind the pod, whose traffic is outbound."""
         value = f"{name}:{network}"
         if name.endswith("+"):
             text = "interfaces are named one by one here, with --kube-virt-interfaces"
