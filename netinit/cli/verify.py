@@ -58,15 +58,9 @@ def command(  # noqa: PLR0917 - click's
     target, notes = _find_options(options, pod, select)
     note(notes)
     if target is None:
-        if as_json:
-            show_artefact(render_json(None, None, None))
-        else:
-            answer(lines([NOTHING]))
+        _show(None, None, None, as_json=as_json)
         return DriftError.exit_code
-
-    def look() -> Report:
-        return _judge(compare(target, connections=connections), strict=strict)
-
+    look = partial(_look, target, strict=strict, connections=connections)
     if watching:
         from netinit.cli.verify_watch import watch
 
@@ -82,16 +76,18 @@ def command(  # noqa: PLR0917 - click's
     if live:
         probes = probe(target)
     warn([*(report.warnings if report else ()), *(probes.notes if probes else ())])
-    if as_json:
-        show_artefact(render_json(report, probes, target))
-    else:
-        _show(report, probes)
+    _show(report, probes, target, as_json=as_json)
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
 
 
-def _show(report: Report | None, probes: Probes | None) -> None:
+def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool) -> None:
+    if as_json:
+        show_artefact(render_json(report, probes, target))
+        return
+    if not (report or probes):
+        answer(lines([NOTHING]))
     if probes:
         answer(render_probes(probes))
     if report:
@@ -100,7 +96,9 @@ def _show(report: Report | None, probes: Probes | None) -> None:
         answer(conclude(report, probes))
 
 
-def _judge(report: Report, *, strict: bool) -> Report:
+def _look(target: Options, *, strict: bool, connections: bool) -> Report:
+    """Compare the live rules with the plan; with `strict`, doubts count as differences."""
+    report = compare(target, connections=connections)
     doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
     return report.replace(differences=report.differences + doubts)
 

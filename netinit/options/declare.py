@@ -92,7 +92,7 @@ class _DeclaredOptionsType(RecordType):
     kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
 )
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
-    """A record of declared options. Given values are kept apart from derived ones, so that `replace` derives again.
+    """A record of declared options. Given and derived values are stored separately, so that `replace` derives again.
 
     Values may have the flag's syntax (`inbound_ports="80,443"`), lists be any sequence. Raises OptionError with every unknown
     field and invalid value.

@@ -9,6 +9,7 @@ from netinit.options.kinds import ALL, Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from netinit.options.user_ports import PortsOfUsers
@@ -34,6 +35,20 @@ PROXY_PORTS = (15020, 15021, 15090)  # statistics, readiness, metrics: served by
 LAYOUT_NAMES = {CURRENT: CURRENT, CLASSIC: "classic (Istio 1.0 and 1.1)", AMBIENT: AMBIENT}
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
+
+
+def _ports_of(users: str, read_user: Callable[[str], int]) -> Kind:
+    """Return the kind of ports of users, see netinit.options.user_ports."""
+
+    def read(text: str) -> tuple[PortsOfUsers, ...]:
+        from netinit.options import user_ports  # rarely needed
+
+        return user_ports.read(text, read_user)
+
+    return Kind(metavar=f"PROTOCOL:PORTS:{users}", read=read, write=kinds.write_joined)
+
+
+PORTS_OF_UIDS, PORTS_OF_GIDS = _ports_of("UIDS", kinds.read_uid), _ports_of("GIDS", kinds.read_gid)
 
 
 class Interception(DeclaredOptions):
@@ -130,10 +145,10 @@ class Interception(DeclaredOptions):
         "--host-probe-address", kinds.ADDRESSES, default=HOST_PROBES, layouts=(AMBIENT,), bypass="probes",
         help_text="Ambient layout: what comes from these addresses is not captured: the node gives them to the kubelet's probes.")
     exclude_outbound_for_uids: tuple[PortsOfUsers, ...] = ours(
-        "--exclude-outbound-for-uids", kinds.PORTS_OF_UIDS, default=(), layouts=(CURRENT,), annotated=True, bypass="user",
+        "--exclude-outbound-for-uids", PORTS_OF_UIDS, default=(), layouts=(CURRENT,), annotated=True, bypass="user",
         help_text="Outbound traffic of users to ports to exclude: tcp:22,80:1000-2000;udp:53:3000; * is any protocol or port.")
     exclude_outbound_for_gids: tuple[PortsOfUsers, ...] = ours(
-        "--exclude-outbound-for-gids", kinds.PORTS_OF_GIDS, default=(), layouts=(CURRENT,), annotated=True, bypass="group",
+        "--exclude-outbound-for-gids", PORTS_OF_GIDS, default=(), layouts=(CURRENT,), annotated=True, bypass="group",
         help_text="Outbound traffic of groups to ports to exclude, in the form of --exclude-outbound-for-uids.")
     exclude_inbound_cidrs: tuple[Network, ...] = ours(
         "--exclude-inbound-cidrs", kinds.NETWORKS, default=(), layouts=(CURRENT,), annotated=True, bypass="source",

@@ -277,20 +277,6 @@ def read_path(text: str) -> str:
     return text
 
 
-def read_ports_of_uids(text: str) -> tuple[Any, ...]:
-    """Read ports of users, see netinit.options.user_ports."""
-    from netinit.options import user_ports  # rarely needed
-
-    return user_ports.read(text, read_uid)
-
-
-def read_ports_of_gids(text: str) -> tuple[Any, ...]:
-    """Read ports of groups, see netinit.options.user_ports."""
-    from netinit.options import user_ports
-
-    return user_ports.read(text, read_gid)
-
-
 def write_joined(items: tuple[object, ...]) -> str:
     """Join the items with semicolons."""
     return ";".join([str(item) for item in items])
@@ -386,8 +372,6 @@ UIDS = _list("UIDS", read_uid, "a user")  # without one, the proxy's own traffic
 GIDS = _list("GIDS", read_gid, "a group")
 GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list)
 GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=_or_all(read_groups), write=write_list)
-PORTS_OF_UIDS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_ports_of_uids, write=write_joined)
-PORTS_OF_GIDS = Kind(metavar="PROTOCOL:PORTS:GIDS", read=read_ports_of_gids, write=write_joined)
 INTERFACES = _list("NAMES", read_interface)
 MARK = _number("MARK", 1, MAX_32, "a firewall mark")  # 0 is that of every unmarked packet
 LOG_GROUP = _number("GROUP", 0, MAX_PORT, "a log group")
