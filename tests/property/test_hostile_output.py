@@ -28,7 +28,7 @@ from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
 from netinit.cli.explain import Answered
 from netinit.cli.findings import formats as findings
-from netinit.cli.findings.issue import Issue
+from netinit.cli.findings.codes import Issue
 from netinit.cli.inject import check as check_inject
 from netinit.cli.rule_sources import RuleSource
 from netinit.inject.injection_report import StepResult, Verdict
