@@ -56,6 +56,14 @@ class State(Record):
     def compare(self, plan: Plan) -> Comparison:
         """Compare the live rules with those of a plan."""
 
+    def removal(self, plan: Plan) -> Change:
+        """Return the change that deletes every rule of ours: see `Comparison.removal`."""
+        return self.compare(plan).removal()
+
+    def without_counters(self) -> State | None:
+        """Return the state with the counters of its rules at zero; None if `compare` reads more than the state holds."""
+        return None
+
     @abstractmethod
     def describe(self) -> dict[str, str]:
         """Return the live rules as the program lists them, by family or dialect."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from netinit.backends import Change, owner_of_sets
+from netinit.backends import Change, State, owner_of_sets
 from netinit.backends.iptables import XtablesState
 from netinit.backends.legacy import LegacyVariant
 from netinit.backends.listing_comparison import XtablesComparison
@@ -18,7 +18,7 @@ from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.address_sets import owned_sets
 from netinit.rules.iptables import sets as set_rules
-from netinit.rules.model import OWNED_CHAINS, Plan
+from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ class SetsState(XtablesState):
     def compare(self, plan: Plan) -> SetsComparison:
         return self.compare_rules(plan)
 
+    def removal(self, plan: Plan) -> SetsChange:
+        return self.compare_rules(plan).removal()
+
+    def without_counters(self) -> State | None:
+        return None  # the names of the sets that rules match are read to compare them
+
     def compare_rules(self, plan: Plan) -> SetsComparison:
         return SetsComparison(plan, self)
 
@@ -76,11 +82,14 @@ class SetsComparison(XtablesComparison):
     def __init__(self, plan: Plan, state: SetsState) -> None:
         rewritten, self.wanted = set_rules.use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
         super().__init__(plan, state, state.listings, comments=state.comments, written=rewritten)
-        found = self.differences + set_rules.compare_sets(self.wanted, state.sets)
+
+    def _find_differences(self) -> tuple[Difference, ...]:
+        state = self.state
+        found = super()._find_differences() + set_rules.compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
-        if plainly and not _compare_plainly(plan, state).differences:
-            found = ()  # plain rules without sets capture the same
-        self.differences = found
+        if plainly and not _compare_plainly(self.plan, state).differences:
+            return ()  # plain rules without sets capture the same
+        return found
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
         """The chains of the rules as listed, if they match: the content of sets is not read by netlink."""

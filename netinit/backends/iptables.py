@@ -41,6 +41,16 @@ class XtablesState(State):
             return PlannedComparison(plan, self)
         return self.compare_rules(plan)
 
+    def removal(self, plan: Plan) -> Change:
+        if self.of_nf_tables:
+            from netinit.backends.nft_removal import find_removal  # only where rules are deleted
+
+            return find_removal(self, self.held, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
+        return self.compare_rules(plan).removal()
+
+    def without_counters(self) -> State | None:
+        return self.replace(held=tuple([one.without_counters() for one in self.held]))
+
     def compare_rules(self, plan: Plan) -> XtablesComparison:
         """Compare rule by rule."""
         from netinit.backends.listing_comparison import XtablesComparison

@@ -22,6 +22,7 @@ from netinit.rules.model import OWNED_CHAINS, TABLES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from netinit.base.snapshot import LegacyTable
     from netinit.kernel.netlink import NftChain
@@ -58,6 +59,10 @@ class HeldFamily(Record):
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
         """Whether the rules are the plan's, byte for byte as iptables programs them."""
         raise NotImplementedError
+
+    def without_counters(self) -> Self:
+        """Return the rules with their counters at zero; the rules themselves where they hold none."""
+        return self
 
     @property
     def has_chains_of_ours(self) -> bool:
@@ -104,6 +109,15 @@ class HeldNft(HeldFamily):
                 return False
         return False
 
+    def without_counters(self) -> Self:
+        from netinit.rules.expressions.building import settle
+
+        settled = {
+            place: [{**one, NFTA_RULE_EXPRESSIONS: settle(one.get(NFTA_RULE_EXPRESSIONS, b""))} for one in rules]
+            for place, rules in self.rules.items()
+        }
+        return self.replace(rules=settled)
+
     def decode(self) -> Listing:
         from netinit.base.snapshot import NftRule
         from netinit.rules.expressions.reading import References
@@ -141,6 +155,11 @@ class HeldLegacy(HeldFamily):
             if rules
         }
         return self.accepts and planned == {place: entries for place, entries in self.rules.items() if entries}
+
+    def without_counters(self) -> Self:
+        from netinit.rules.xtables.tables import clear_counters
+
+        return self.replace(tables=tuple([clear_counters(one) for one in self.tables]))  # a TableEntry has none
 
     def decode(self) -> Listing:
         from netinit.rules.live_listing import list_legacy

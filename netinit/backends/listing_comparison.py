@@ -35,10 +35,20 @@ class XtablesComparison(Comparison):
         self.plan = plan
         self.state = state
         self.by_family = _pair(written or plan, listings, comments=comments)
+        self._differences: tuple[Difference, ...] | None = None
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # computed when it is asked for
+        """The differences; not computed for a removal."""
+        if self._differences is None:
+            self._differences = self._find_differences()
+        return self._differences
+
+    def _find_differences(self) -> tuple[Difference, ...]:
         found: tuple[Difference, ...] = ()
         for one in self.by_family:
             found += compare_listing(one.written, one.listing, one.owned, one.family)
-        self.differences = found
+        return found
 
     @property
     def is_first(self) -> bool:  # type: ignore[override] # computed here
@@ -86,15 +96,19 @@ class XtablesComparison(Comparison):
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 
     def removal(self) -> Change:
-        scripts = {}
+        owned = self.find_owned()
+        scripts = {one.family.name: transition.write_transition({}, one.listing, owned[one.family]) for one in self.by_family}
+        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+
+    def find_owned(self) -> dict[Family, ownership.Owned]:
+        """Return where our rules are in the built-in chains. Raises ApplyError if foreign rules jump to our chains."""
         for one in self.by_family:
             for table, chain, rule in find_foreign_jumps(one.listing):
                 from netinit.rules.iptables.parse.quotation import quote_rule
 
                 place = f"{one.family.name} {table} {escape(chain)}"
                 raise ApplyError(f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first")
-            scripts[one.family.name] = transition.write_transition({}, one.listing, one.owned)
-        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+        return {one.family: one.owned for one in self.by_family}
 
 
 def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:

@@ -102,10 +102,14 @@ class NftVariant(RestoreBackend):
         if not change.before.ours:
             super().commit(change)
             return
-        from netinit.kernel.empty_tables import find_parts, remove_empty  # not needed on a first run
+        from netinit.backends import nft_removal  # not needed on a first run
+        from netinit.kernel.empty_tables import find_parts, remove_empty
 
         parts = find_parts(TABLES, OWNED_CHAINS)
-        super().commit(change)
+        if isinstance(change, nft_removal.NftRemoval):
+            nft_removal.commit(change, parts)
+        else:
+            super().commit(change)
         remove_empty(parts)
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:

@@ -24,7 +24,7 @@ NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_
 NFT_MSG_NEWSET, NFT_MSG_GETSET, NFT_MSG_NEWSETELEM, NFT_MSG_GETSETELEM, NFT_MSG_NEWOBJ, NFT_MSG_GETOBJ = [
     SUBSYSTEM << 8 | kind for kind in (9, 10, 12, 13, 18, 19)
 ]
-NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
+NFT_MSG_DELRULE, NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 8, SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
 NLM_F_NONREC = 0x100  # for deletions: only if the object is empty; linux/netlink.h
 NFTA_LIST_ELEM = 1
 NFTA_META_SREG, NFTA_CMP_OP, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK, NFTA_BITWISE_XOR = 3, 2, 3, 4, 5
@@ -76,13 +76,17 @@ class NfTables(Netlink):
 
         Raises OSError: EMSGSIZE if they are too large for the socket.
         """
+        return self.commit_all([(family, one) for one in messages], check=check)
+
+    def commit_all(self, messages: Sequence[tuple[int, Message]], *, check: bool = False) -> tuple[Refusal, ...]:
+        """Commit all changes, each to its family, or none; otherwise as `commit`."""
         edge = pack(">BBH", 0, 0, SUBSYSTEM)
-        head = pack(">BBH", family, 0, 0)
         parts = [self._spell(NFNL_MSG_BATCH_BEGIN, 0, edge)]
         first = self._sequence + 1
         last = len(messages) - 1
-        for index, (kind, flags, attributes) in enumerate(messages):
+        for index, (family, (kind, flags, attributes)) in enumerate(messages):
             # Errors are always sent; acknowledging the last message proves that the kernel processed it.
+            head = pack(">BBH", family, 0, 0)
             parts.append(self._spell(kind, flags | (netlink.NLM_F_ACK if index == last else 0), head + attributes))
         if not check:  # without the end of the batch the kernel validates everything and rolls back
             parts.append(self._spell(NFNL_MSG_BATCH_END, 0, edge))

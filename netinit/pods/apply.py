@@ -180,7 +180,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
     """
     with _claim(options, machine, locked=locked):
         plan, holders, steps = find_ours(options, machine)
-        removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
+        removals = [(holder.backend, holder.state.removal(plan)) for holder in holders]
         with Transaction(signals) as run:
             for backend, _ in removals:
                 run.hold(backend.lock())
