@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from socket import AF_INET, AF_INET6, inet_ntop
+from socket import AF_INET, AF_INET6, getprotobyname, inet_ntop
 from typing import Any
 
 from iptc import ip4tc, ip6tc, xtables
@@ -343,13 +343,13 @@ def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
 
 
 def _protocol_number(text: str) -> int:
-    """Return a protocol's number from its name or number."""
-    search = ip4tc._libc.getprotobyname  # noqa: SLF001
-    search.restype = ctypes.POINTER(_Protocol)
-    found = search(text.encode())
-    if not found and not text.isdecimal():
-        raise ValueError(f"unknown protocol {text}")
-    return int(found[0].number) if found else int(text)
+    """Return a protocol's number from its name or number. Raises ValueError."""
+    try:
+        return getprotobyname(text)
+    except OSError:
+        if not text.isdecimal():
+            raise ValueError(f"unknown protocol {text}") from None
+    return int(text)
 
 
 def _protocol_name(number: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from netinit.backends import Backend, Change, Comparison, State
 from netinit.base.errors import BackendUnavailableError
-from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.rules.model import Difference, Plan
@@ -137,14 +136,8 @@ class NftablesBackend(Backend):
 
     name = "nftables"
 
-    def __init__(
-        self,
-        *,
-        comments: bool = False,
-        families: tuple[Family, ...] = FAMILIES,  # noqa: ARG002 - inet tables take a kernel without IPv6 as it is
-        lock_timeout: int = 0,  # noqa: ARG002 - the kernel's transactions need no lock
-        own_files: bool = True,  # noqa: ARG002 - no file is used
-    ) -> None:
+    def __init__(self, *, comments: bool = False, **_: object) -> None:
+        """Other backends also take families (inet tables work without IPv6), a lock's timeout and its file: none is needed."""
         self._comments = comments
 
     def observe(self) -> NftState:

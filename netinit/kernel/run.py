@@ -343,14 +343,7 @@ def _find_sealed(path: str) -> str:
 
 
 def _read(descriptor: int, undecodable: str) -> str:
-    size = posix.fstat(descriptor).st_size
-    parts = []
-    offset = 0
-    while offset < size:
-        part = posix.pread(descriptor, size - offset, offset)
-        if not part:
-            break
-        parts.append(part)
-        offset += len(part)
+    """Return all that a memory file holds, and close it."""
+    data = posix.pread(descriptor, posix.fstat(descriptor).st_size, 0)
     posix.close(descriptor)
-    return b"".join(parts).decode("utf-8", undecodable)
+    return data.decode("utf-8", undecodable)

@@ -138,7 +138,7 @@ def _probe_outbound(options: Options, families: Sequence[Family]) -> list[ProbeR
     for family in families:
         around = read_surroundings(family)
         own = next((address for name, address in around.addresses if name != LOOPBACK_DEVICE), None)
-        asks = plan_outbound(options, family, format_endpoint(family, own, None) if own is not None else "")
+        asks = [*plan_outbound(options, family, format_endpoint(family, own, None) if own is not None else "")]
         rows += _run(asks, options, around, None)
     return rows
 
