@@ -36,8 +36,6 @@ class XtablesState(State):
         if not self.held:
             return FirstComparison(plan, self)
         if self.ours and all(one.is_as_planned(plan, comments=self.comments) for one in self.held):
-            from netinit.backends.kernel_comparison import PlannedComparison
-
             return PlannedComparison(plan, self)
         return self.compare_rules(plan)
 
@@ -107,6 +105,28 @@ class FirstComparison(Comparison):
         from netinit.backends.known_chains import of_iptables
 
         return of_iptables(self.written)
+
+
+class PlannedComparison(FirstComparison):
+    """The comparison of rules that equal the plan byte for byte; they are decoded only on demand."""
+
+    is_first = False
+    differences: tuple[Difference, ...] = ()
+
+    def differs(self) -> bool:
+        return False
+
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        return self._detailed().ours()
+
+    def change(self, *, force: bool = False) -> Change:
+        return self._detailed().change(force=force)
+
+    def removal(self) -> Change:
+        return self._detailed().removal()
+
+    def _detailed(self) -> Comparison:
+        return self.state.compare_rules(self.plan)
 
 
 class XtablesBackend(Backend):
