@@ -36,8 +36,8 @@ def read_contents() -> set_rules.Contents:
     """Return all sets of ours with their elements. Raises ApplyError if ipset fails, or is missing although sets exist."""
     found: set_rules.Contents = {}
     for name, size in owned_sets().items():
-        if size > set_rules.MOST_ELEMENTS:
-            found[name] = set_rules.unread(f"it has {size:,}, and more than {set_rules.MOST_ELEMENTS:,} are not read")
+        if size > set_rules.MAX_ELEMENTS:
+            found[name] = set_rules.unread(f"it has {size:,}, and more than {set_rules.MAX_ELEMENTS:,} are not read")
         else:
             found[name] = set_rules.parse_save(_run(("save", name)), name, size)
     return found

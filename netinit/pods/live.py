@@ -25,7 +25,7 @@ from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
+from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, KernelRules, load_snapshot
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
@@ -142,7 +142,7 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 
 
 def _load_rulesets(
-    held: Places, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
+    held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
 ) -> dict[str, dict[Family, Ruleset]]:
     """Return the rulesets of these backends, with the contents of address sets."""
     marks = {family: _local_marks(family) for family in families}
@@ -162,7 +162,7 @@ def _load_rulesets(
     return rulesets
 
 
-def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
+def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
     """Return the rules of a snapshot, explained by these plans. Raises ParseError."""
     held = load_snapshot(snapshot, plans)
     if held.unreadable:
