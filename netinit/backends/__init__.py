@@ -172,7 +172,6 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
 
 
 def _may_hold_rules(family: Family, table: str) -> bool:
-    """Whether a legacy table has rules or cannot be read."""
     from netinit.kernel.snapshot import legacy_tables  # rarely needed
 
     try:
@@ -182,7 +181,6 @@ def _may_hold_rules(family: Family, table: str) -> bool:
 
 
 def _has_long_list(options: Options) -> bool:
-    """Whether a list is long enough for an address set, and ipset is installed."""
     longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
     return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
 

@@ -1,4 +1,4 @@
-"""Common parts of the iptables backends: state read from the kernel, changes as iptables-restore input."""
+"""Common parts of the iptables backends: rules read from the kernel, changes as iptables-restore input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 class XtablesState(State):
-    """The rules by family, as the kernel holds them; `held` is empty if no table exists."""
+    """The rules by family; `held` is empty if no table exists."""
 
     families: tuple[Family, ...]
     held: Held
@@ -46,7 +46,7 @@ class XtablesState(State):
         return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
 
     def detailed(self) -> Self:
-        """Return the state including foreign rules in tables with ours, which reading alone does not find."""
+        """Return the state including foreign rules in tables with ours."""
         if not self.ours or self.foreign:
             return self
         from netinit.backends.listing_comparison import find_holders
@@ -58,7 +58,7 @@ class XtablesState(State):
 
 
 class FirstComparison(Comparison):
-    """The comparison with a namespace that has no rules: everything is missing."""
+    """The comparison with a namespace without rules: everything is missing."""
 
     is_first = is_whole = True
     state: XtablesState
@@ -93,7 +93,7 @@ class FirstComparison(Comparison):
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 
     def committed(self) -> dict[str, str]:
-        """All rules of the plan: each table is one transaction, and listing both families takes as long as programming them."""
+        """Return the plan's rules: listing both families takes as long as programming them."""
         return filled({family.name: render_listing(written) for family, written in self.written.items()})
 
     def removal(self) -> Change:
@@ -108,7 +108,7 @@ class FirstComparison(Comparison):
 
 
 class PlannedComparison(FirstComparison):
-    """The comparison of rules that equal the plan byte for byte; they are decoded only on demand."""
+    """The comparison of rules that equal the plan byte for byte; decoded on demand."""
 
     is_first = False
     differences: tuple[Difference, ...] = ()
@@ -130,7 +130,7 @@ class PlannedComparison(FirstComparison):
 
 
 class XtablesBackend(Backend):
-    """A backend that commits changes through iptables-restore input."""
+    """A backend that commits iptables-restore input."""
 
     of_nf_tables = False  # whether its rules are in nf_tables
 
@@ -149,7 +149,6 @@ class XtablesBackend(Backend):
         self._lock: Lock | None = None  # one lock for the backend's life, since it may be held already when a commit needs it
 
     def _legacy_lock(self) -> Lock:
-        """Return the lock of iptables-legacy."""
         from netinit.backends.lock import XtablesLock  # only backends for legacy tables need it
 
         if self._lock is None:
@@ -157,7 +156,7 @@ class XtablesBackend(Backend):
         return self._lock
 
     def _read_legacy(self, families: tuple[Family, ...]) -> Held:
-        """Read the rules of legacy iptables; empty if no table exists. Raises OSError, ParseError."""
+        """Read the rules of legacy iptables; empty without tables. Raises OSError, ParseError."""
         if not any(detect.legacy_tables(family) != () for family in families):
             return ()
         from netinit.backends.kernel_comparison import read_legacy  # not needed on a first run
@@ -166,11 +165,11 @@ class XtablesBackend(Backend):
 
     @abstractmethod
     def read(self, families: tuple[Family, ...]) -> Held:
-        """Read the rules of these families from the kernel; empty without tables. Raises BackendUnavailableError, ParseError."""
+        """Read these families' rules; empty without tables. Raises BackendUnavailableError, ParseError."""
 
     @abstractmethod
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commit each family's input; return errors by family, empty on success."""
+        """Commit each family's input; return errors by family."""
 
     def observe(self) -> XtablesState:
         return self._observe(self._families)
@@ -214,10 +213,7 @@ class XtablesBackend(Backend):
         return self.observe().describe()
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        """Restore the families to their state before the change, whatever their current state.
-
-        Returns the places of rules that could not be restored.
-        """
+        """Restore the families' rules from before the change; return the places of rules that are lost."""
         from netinit.backends.listing_comparison import write_return
 
         now = self._observe(families)
@@ -233,6 +229,6 @@ class XtablesBackend(Backend):
 
 
 def notice_size(rules: int, family: Family) -> Iterator[str]:
-    """Yield a notice for the operator if there are very many rules."""
+    """Yield a notice for the operator about very many rules."""
     if rules > MANY_RULES:
         yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"

@@ -181,7 +181,6 @@ def _check_size(family: Family, rules: int) -> None:
 
 
 def _too_large(error: OSError) -> OSError | ParseError:
-    """Return a dump's error, with a remedy if there were too many bytes."""
     return (
         ParseError(f"the rules are more than {netlink.MAX_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
     )

@@ -125,7 +125,6 @@ def _checked(tables: Tables) -> Tables:
 
 
 def _find_packages() -> None:
-    """Make installed packages importable if the interpreter was started with -S."""
     if "site" not in sys.modules:
         import site
 

@@ -175,14 +175,12 @@ class NftablesBackend(Backend):
 
 
 def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
-    """Whether there are chains that neither iptables nor netinit created."""
     return any(
         chain.table not in tables if chain.family == INET else chain.family not in (IPV4_TABLES, IPV6_TABLES) for chain in chains
     )
 
 
 def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:
-    """Commit all changes or none. Raises the first error."""
     from netinit.kernel.nf_tables import NfTables
 
     try:

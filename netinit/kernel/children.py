@@ -268,7 +268,6 @@ def _fork() -> int:
 
 
 def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept: tuple[int, ...] | None) -> NoReturn:
-    """Run the action in the child and exit."""
     code = 1
     try:
         gc.freeze()  # never finalise the parent's objects here: their descriptors may have been reused

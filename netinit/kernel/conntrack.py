@@ -102,7 +102,6 @@ def list_entries(link: Netlink) -> list[Event]:
 
 
 def _read(kind: int, body: bytes) -> Event | None:
-    """Decode an entry; None for a protocol without ports."""
     attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):

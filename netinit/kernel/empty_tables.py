@@ -58,7 +58,6 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 
 def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
-    """Delete everything in one transaction, or nothing if any of it is in use."""
     table = attribute(netlink.NFTA_CHAIN_TABLE, name(part.table))
     messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(netlink.NFTA_CHAIN_NAME, name(chain))) for chain in chains]
     if whole:

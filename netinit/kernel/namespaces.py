@@ -48,7 +48,6 @@ def refuse_host() -> None:
 
 
 def _what_is_meant() -> str:
-    """Return what to do instead."""
     from netinit.kernel.runtime_environment import PERSON, find_situation
 
     if find_situation() == PERSON:
@@ -160,7 +159,6 @@ def open_own() -> int:
 
 
 def _call(name: str, *arguments: int) -> str:
-    """Call a system call's C wrapper; return the error's text, empty on success."""
     from netinit.kernel import libc  # Python 3.12 has os.setns and os.unshare
 
     return posix.strerror(libc.errno()) if libc.function(name)(*arguments) else ""

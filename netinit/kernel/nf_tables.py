@@ -96,7 +96,6 @@ class NfTables(Netlink):
         return tuple([one for one in answers if one.number])
 
     def _make_room(self, size: int) -> None:
-        """Enlarge the send buffer: a transaction is sent in one piece."""
         try:
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
         except PermissionError:  # in a pod's user namespace: limited to net.core.wmem_max
@@ -118,7 +117,6 @@ class NfTables(Netlink):
 
 
 def _read_answer(body: bytes, first: int) -> Refusal:
-    """Read a struct nlmsgerr, the failed message's header and attributes."""
     sequence = unpack_from("=I", body, 4 + 8)[0]
     more = read_attributes(body, 4 + netlink.NLMSG_HEADER)
     headers = netlink.NLMSG_HEADER + netlink.NETFILTER_SIZE
@@ -200,5 +198,4 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
 
 
 def _first(body: bytes) -> bytes:
-    """Return the value of the first attribute."""
     return body[4 : unpack_from("=H", body)[0]]

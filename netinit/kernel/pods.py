@@ -246,7 +246,6 @@ class Locks:
 
 
 def _what_helps(number: int | None) -> str:
-    """Return the remedy for a namespace that cannot be opened."""
     if number in _REFUSED:
         from netinit.kernel.runtime_environment import PERSON, find_situation
 
@@ -288,7 +287,6 @@ def _read_confined(root: int) -> str:
 
 
 def _list_programs() -> list[str]:
-    """Return the installed programs that backends start."""
     kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
     paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
     return [path for path in (*paths, run.find("ipset")) if path]

@@ -130,7 +130,6 @@ def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
 
 
 def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
-    """Start the program with the descriptor `source` as its input. Raises OSError."""
     program = path.rpartition("/")[2]
     opened: list[int] = []  # stdout, stderr, the leash's reading end for the program, its writing end for us
     try:
@@ -343,7 +342,6 @@ def _find_sealed(path: str) -> str:
 
 
 def _read(descriptor: int, undecodable: str) -> str:
-    """Return all that a memory file holds, and close it."""
     data = posix.pread(descriptor, posix.fstat(descriptor).st_size, 0)
     posix.close(descriptor)
     return data.decode("utf-8", undecodable)

@@ -64,7 +64,6 @@ def list_tcp() -> tuple[TcpSocket, ...]:
 
 
 def _read(body: bytes) -> TcpSocket:
-    """Decode a struct inet_diag_msg and its attributes. Raises OSError if it is too short."""
     if len(body) < _MESSAGE_SIZE:
         raise OSError(EBADMSG, posix.strerror(EBADMSG))
     family, state = body[0], body[1]

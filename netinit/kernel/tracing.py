@@ -330,7 +330,6 @@ def _write_logger(family: Family, name: str) -> None:
 
 
 def _remove_leftover() -> None:
-    """Delete what a killed run left, and restore the logger."""
     try:
         logger = remove_leftover()
     except PermissionError:

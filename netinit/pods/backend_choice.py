@@ -56,7 +56,6 @@ class Survey:
         return tuple([observed for observed in first.values() if observed.state.ours])
 
     def _first_reader(self, name: str) -> str:
-        """Return the first backend that reads the same tables."""
         return next(reader for reader in self._observed if reader in readers(name))
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:

@@ -64,7 +64,6 @@ def _is_plain(machine: Machine, plan: Plan, backend: str, comparison: Comparison
 
 
 def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference, ...]) -> Departures | None:
-    """Return what a snapshot shows beyond the shadows; None without a snapshot. Raises OSError, TooManyPartsError."""
     snapshot = machine.read_snapshot()
     if snapshot is None:
         return None

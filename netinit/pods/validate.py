@@ -153,7 +153,6 @@ def _listen(family: Family, port: int) -> socket.socket:
 def _wait_for(
     listener: socket.socket, family: Family, token: bytes, deadline: float, child: children.Child
 ) -> tuple[str, int] | str:
-    """Return the original destination of the connection with the token, or what happened instead."""
     waited: list[socket.socket | children.Child] = [listener, child]
     while (left := deadline - time.monotonic()) > 0:
         readable, _, _ = select.select(waited, [], [], left)

@@ -99,7 +99,6 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
 
 
 def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tuple[Difference, ...]) -> Departures:
-    """Return what keeps the rules from being in force, according to a snapshot."""
     if not chosen.state.ours:
         return Departures()
     try:
@@ -112,7 +111,6 @@ def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tup
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
-    """Return missing and superfluous policy rules, routes and addresses."""
     found = []
     for step in steps:
         address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
@@ -131,7 +129,6 @@ def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
 
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
-    """Return the backend with our rules, unless the options name another; without rules the preferred one."""
     if options.wanted_backend == AUTO and survey.holders():
         return survey.holders()[0]
     for chosen in survey.candidates():
@@ -140,7 +137,6 @@ def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
 
 
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
-    """Return the one cause, or each backend's own."""
     if not machine.has_capability(CAP_NET_ADMIN):
         return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]

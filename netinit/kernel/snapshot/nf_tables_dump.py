@@ -51,7 +51,6 @@ class _Dump:
         self._element_bytes = nf_tables.MAX_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
-        """Return the fields of a Snapshot."""
         tables = self._read(netlink.NFT_MSG_GETTABLE, "table", _read_table)
         if not tables:
             return {}
@@ -88,7 +87,6 @@ class _Dump:
         return tuple(found)
 
     def _fill(self, one: NftSet) -> NftSet:
-        """Return the set with its elements, up to the limit."""
         body = pack("=BBH", one.family, 0, 0)
         for kind, text in ((1, one.table), (2, one.name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
             body += netlink.attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")

@@ -68,7 +68,6 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
 
 
 def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
-    """Return the pod's resolv.conf if it matters, and what is wrong with it."""
     if not options.redirect_dns:
         return "", ()
     try:
@@ -113,7 +112,6 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
 
 
 def _find_escapes(survey: Survey) -> list[Symptom]:
-    """Return what takes traffic away from existing rules."""
     try:
         return list(find.find_escapes(Options())) if survey.holders() else []
     except (NetinitError, OSError) as error:
@@ -145,7 +143,6 @@ def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str,
 def _explain_lack(
     options: Options, survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]
 ) -> list[Symptom]:
-    """Return why no backend works, by cause."""
     found = []
     wanted = options.wanted_backend
     for checked in checks:
@@ -165,7 +162,6 @@ def _explain_lack(
 
 
 def _remedy(backend: str, concerned: list[str]) -> str:
-    """Return how to load the missing kernel modules; empty if unknown."""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0
     modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)

@@ -96,13 +96,11 @@ def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
 
 
 def _choose_application(options: Options) -> int:
-    """Return a user and group that are not the proxy's."""
     taken = {*options.proxy_uids, *options.proxy_gids}
     return next(uid for uid in chain(APPLICATIONS, count(5000)) if uid not in taken)
 
 
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
-    """Yield connections within the pod."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
     port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))

@@ -72,7 +72,6 @@ class _Sighting:
 
     @property
     def accepted(self) -> bool:
-        """Whether a listener accepted it."""
         return any(event.answered for event in self.events)
 
     @property
@@ -168,7 +167,6 @@ def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer
 def _attempt(
     asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
 ) -> list[ProbeResult]:
-    """Send all probes at once; return their results."""
     ruleset = load_plan(plan_for(options), around.family)
     sockets: list[ProbeSocket | str] = []
     with ExitStack() as stack:
@@ -199,7 +197,6 @@ def _open(ask: Ask) -> ProbeSocket:
 
 
 def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
-    """Return the conntrack events of each probe, and delete its entries."""
     seen = {opened.tuple: _Sighting() for opened in sockets}
     with Watch() as watch:
         try:
