@@ -14,16 +14,7 @@ from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
-from netinit.options import (
-    BACKENDS,
-    IPTABLES_NFT,
-    LEGACY_TABLES,
-    LIBIPTC,
-    NF_TABLES,
-    NFTABLES,
-    TABLES_OF_OUR_OWN,
-    Options,
-)
+from netinit.options import BACKENDS, IPTABLES_NFT, LEGACY_TABLES, NF_TABLES, NFTABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.model import NFT_AMBIENT, NFT_SIDECAR, Plan
 
 TYPE_CHECKING = False
@@ -35,7 +26,7 @@ if TYPE_CHECKING:
 else:
     ABC = object  # as for records: abstract methods are for the type checker
 
-__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "NFTABLES", "load", "populated"]
+__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "NFTABLES", "load", "populated"]
 
 AUTO_ORDER = tuple(BACKENDS)
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or if an earlier run created sets

@@ -182,15 +182,10 @@ class XtablesBackend(Backend):
 
             ours, foreign = find_holders({one.family: one.listing for one in held})
         return XtablesState(
-            families=families,
-            held=held,
-            comments=self._comments,
-            of_nf_tables=self.of_nf_tables,
-            in_use=any(one.in_use for one in held),
-            ours=ours,
-            foreign=foreign,
+            families=families, held=held, comments=self._comments, of_nf_tables=self.of_nf_tables,
+            in_use=any(one.in_use for one in held), ours=ours, foreign=foreign,
             notices=tuple([notice for one in held for notice in notice_size(one.size, one.family)]),
-        )
+        )  # fmt: skip
 
     def commit(self, change: Change) -> None:
         scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}

@@ -54,6 +54,7 @@ class NftComparison(Comparison):
     def __init__(self, plan: Plan, state: NftState) -> None:
         self.plan = plan
         self.state = state
+        self.is_first = not state.ours
         self._steps: dict[str, Steps] | None = None
         self._differences: tuple[Difference, ...] | None = None
 
@@ -104,10 +105,6 @@ class NftComparison(Comparison):
 
     def removal(self) -> Change:
         return self._make_change(self.state.tables, {})
-
-    @property
-    def is_first(self) -> bool:  # type: ignore[override] # computed here
-        return not self.state.ours
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
         if self.state.ours and self.differences:

@@ -49,13 +49,7 @@ class Watch:
     """Events of this network namespace. Raises OSError: EPERM without NET_ADMIN."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, netlink.NETLINK_NETFILTER)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-            self._socket.bind((0, ALL_GROUPS))
-        except OSError:
-            self._socket.close()
-            raise
+        self._socket = open_listener(ALL_GROUPS)
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +67,18 @@ class Watch:
         for kind, body in split(data):
             if kind in (NEW, DELETE) and (event := _read(kind, body)):
                 yield event
+
+
+def open_listener(groups: int = 0) -> socket.socket:
+    """Return a netfilter socket with a buffer of 4 MiB, which hears these multicast groups (a bit mask). Raises OSError."""
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        made.bind((0, groups))
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destination: tuple[bytes, int]) -> Event | None:

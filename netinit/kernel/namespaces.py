@@ -44,7 +44,8 @@ def is_machine() -> bool:
 def refuse_host() -> None:
     """Raise NamespaceError in the machine's own namespace, which is changed only with --host-network."""
     if is_machine():
-        raise NamespaceError(f"{OF_THE_MACHINE}; nothing was changed.\n{_what_is_meant()}")
+        what = "this is the machine's own network namespace, whose rules are for all of its programs; nothing was changed."
+        raise NamespaceError(f"{what}\n{_what_is_meant()}")
 
 
 def _what_is_meant() -> str:
@@ -64,8 +65,6 @@ def _what_is_meant() -> str:
         "  where the pod is a virtual machine with a kernel of its own: --host-network"
     )
 
-
-OF_THE_MACHINE = "this is the machine's own network namespace, whose rules are for all of its programs"
 
 
 def lock(nanoseconds: int) -> int:

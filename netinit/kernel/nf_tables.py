@@ -181,12 +181,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     left = MAX_ELEMENT_BYTES
     for one in sets:
         found = read_attributes(one, 0)
-        which = attribute(1, found[1]) + attribute(2, found[2])  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
-        # A separate socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
-        bodies = [
-            body[netlink.NETFILTER_SIZE :]
-            for _, body in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, head + which, left)
-        ]
+        bodies = [body[netlink.NETFILTER_SIZE :] for body in dump_elements(family, found[1], found[2], left)]
         left -= sum([len(body) for body in bodies])
         elements += bodies
     if left < 0:
@@ -195,6 +190,15 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     if not whole:
         return made
     return made.replace(chains=read(netlink.NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE))
+
+
+def dump_elements(family: int, table: bytes, named: bytes, most: int) -> list[bytes]:
+    """Return the elements of a set, in messages; names as the kernel has them. Raises OSError: EFBIG above `most` bytes.
+
+    Uses a new socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
+    """
+    body = pack("=BBH", family, 0, 0) + attribute(1, table) + attribute(2, named)  # NFTA_SET_ELEM_LIST_TABLE, _SET
+    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, body, most)]
 
 
 def _first(body: bytes) -> bytes:

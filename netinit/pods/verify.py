@@ -117,14 +117,12 @@ def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
         option = "ipv6" if address else "layout" if table == AMBIENT_TABLE else "inbound_mode"
         found.append(
             Difference(
-                kind=MISSING if step.add else EXTRA,
+                kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.thing),
                 where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
-                table="routing",
-                rule=routes.describe(step.thing),
                 purpose="the proxy passes inbound connections on from it" if address else "marked packets are delivered to this pod",
                 origin=Interception.flag(option).label,
             )
-        )
+        )  # fmt: skip
     return tuple(found)
 
 
