@@ -1,8 +1,8 @@
 """Backends: the programs and libraries that change rules in the kernel.
 
-A backend works in this process's network namespace: it observes the live rules, pure code computes a change to the plan,
-and the backend commits it or rolls it back, all families or none. A new backend is a module here and a line in
-netinit.options.BACKENDS. `routes` handles a plan's policy rules, routes and address for every backend.
+In this process's network namespace a backend observes the live rules, pure code computes a change to the plan, and the
+backend commits it or rolls it back, all families or none. A new backend is a module here and a line in
+netinit.options.BACKENDS.
 """
 
 from __future__ import annotations

@@ -68,11 +68,10 @@ def _what_is_meant() -> str:
 
 
 def lock(nanoseconds: int) -> int:
-    """Acquire this namespace's lock; return its descriptor, which holds the lock until every copy of it is closed.
+    """Acquire this namespace's lock; return its descriptor. Raises LockedError after `nanoseconds`.
 
-    The lock is on the namespace itself: it needs no writable directory and is shared by all containers of a pod. Child
-    programs inherit it, so the last change of a killed run completes before the next run reads. Raises LockedError after
-    `nanoseconds`.
+    The lock is on the namespace itself: no writable directory is needed, and all containers of a pod share it. Child
+    programs inherit it, so a killed run's last change completes before the next run reads.
     """
     descriptor = posix.open(OWN, posix.O_RDONLY)
     take_or_refuse(descriptor, nanoseconds, "the network namespace is being programmed by", LATER)

@@ -1,11 +1,8 @@
 """Start programs; no other module does.
 
-posix_spawn with memory files for input and output needs no polling and no imports. Programs are started by path, never
-through a shell.
-
-Every program has a deadline and holds the reading end of a pipe ("leash") whose writing end is in this process. When this
-process exits, the kernel kills the program (F_SETOWN, F_SETSIG of fcntl(2); PR_SET_PDEATHSIG does not work with
-posix_spawn). So no program outlives a killed run, except if the run is killed in the microseconds between spawning and
+By path, never through a shell, with memory files for input and output, which need no polling. Every program has a deadline
+and holds the reading end of a pipe ("leash"); when this process, which has the writing end, exits, the kernel kills the
+program (F_SETOWN, F_SETSIG of fcntl(2); PR_SET_PDEATHSIG does not work with posix_spawn), except in the microseconds before
 `tie`.
 """
 

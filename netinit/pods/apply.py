@@ -143,9 +143,8 @@ def apply(
     """Make the rules of this process's network namespace match the options; correct parts stay untouched.
 
     `final`: list the rules afterwards. `locked`: the caller holds the namespace's lock. `signals` stay deferred after a
-    success; without them the previous handlers are restored. Raises ApplyError if other rules of Istio or netinit exist
-    without --reconcile, if the kernel refuses a rule or no backend works; LockedError; NamespaceError in the machine's own
-    namespace without --host-network.
+    success. Raises ApplyError if other rules of Istio or netinit exist without --reconcile, the kernel refuses a rule or no
+    backend works; LockedError; NamespaceError in the machine's own namespace without --host-network.
     """
     with _claim(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():

@@ -1,8 +1,7 @@
 """Check, before `apply` reports success, that the rules are in force and capture what they should.
 
-A table may be dormant, another device be called lo, foreign rules divert packets first. In most pods
-netinit.kernel.plain_namespace rules that out in 1 ms; otherwise a snapshot is analysed as in `verify`. If the check fails
-the rules stay: they capture what they can, and the error keeps the pod from starting.
+In most pods netinit.kernel.plain_namespace proves that in 1 ms; otherwise a snapshot is analysed as in `verify`. If the
+check fails the rules stay: they capture what they can, and the error keeps the pod from starting.
 """
 
 from __future__ import annotations

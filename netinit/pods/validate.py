@@ -1,8 +1,8 @@
 """Send real connections through the rules before the proxy occupies its ports.
 
-As in Istio, the proxy's user connects to the passthrough address, which is redirected to the inbound port; netinit also
-connects as the application to an address redirected to the outbound port. A connection counts if a random token arrives on
-the right port with the original destination.
+As in Istio the proxy's user connects to the passthrough address, which is redirected to the inbound port; netinit also
+connects as the application to the outbound port. A connection counts if a random token arrives there with the original
+destination.
 """
 
 from __future__ import annotations
