@@ -67,7 +67,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
             refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
         except InjectionError as error:
             raise InjectionError(_without_secrets(str(error), pod)) from None
-    if not config.classic and (wrong := misfits(tree)):
+    if not config.classic and (wrong := list(misfits(tree))):
         raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
 
