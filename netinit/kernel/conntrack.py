@@ -128,12 +128,6 @@ def delete_entry(link: Netlink, event: Event) -> None:
             raise
 
 
-def forget(event: Event) -> None:
-    """Delete a connection's entry through a new netlink socket."""
-    with Netlink(netlink.NETLINK_NETFILTER) as link:
-        delete_entry(link, event)
-
-
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
     """Return the body of a request about an entry: its original tuple and zone."""
     handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, attributes[ORIGINAL])

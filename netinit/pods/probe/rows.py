@@ -11,7 +11,8 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, read_text, route_library
-from netinit.kernel.conntrack import Event, Watch, forget
+from netinit.kernel.conntrack import Event, Watch, delete_entry
+from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.runtime_environment import advise
 from netinit.options import CLASSIC, OFF, REJECT, TPROXY, Options
 from netinit.pods.live import read_surroundings, settle_beside
@@ -206,9 +207,11 @@ def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dic
             for event in _read_until_quiet(watch, seen, *patience):
                 seen[event.original].events.append(event)
         finally:
-            for sighting in seen.values():
-                if sighting.events and not sighting.events[-1].destroyed:
-                    forget(sighting.events[-1])
+            last = [sighting.events[-1] for sighting in seen.values() if sighting.events]
+            with Netlink(NETLINK_NETFILTER) as link:
+                for event in last:
+                    if not event.destroyed:
+                        delete_entry(link, event)
     return seen
 
 
