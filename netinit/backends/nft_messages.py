@@ -93,5 +93,4 @@ def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
 
 
 def _note(kind: int, value: bytes) -> bytes:
-    """Encode an annotation of nft: type, length and value."""
     return bytes((kind, len(value))) + value
