@@ -15,7 +15,7 @@ from netinit.base.snapshot import IFF_UP, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
-from netinit.options import AUTO, Interception, Options, Settled
+from netinit.options import AUTO, IPTABLES_LEGACY, Interception, Options, Settled
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
@@ -25,7 +25,7 @@ from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, KernelRules, load_snapshot
+from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"

@@ -22,7 +22,7 @@ MOST_FILES = [  # these numbers may only go down
     ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 12),
     ("a layout", "ambient|AMBIENT", (), 20),
     ("a backend", "libiptc|LIBIPTC", (), 7),
-    ("a backend", "nftables|NFTABLES", (), 16),
+    ("a backend", "nftables|NFTABLES", (), 15),
 ]
 
 
