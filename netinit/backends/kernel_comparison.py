@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from _struct import unpack_from
 
-from netinit.backends import Change, Comparison
-from netinit.backends.iptables import FirstComparison
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from netinit.base.snapshot import LegacyTable
     from netinit.kernel.netlink import NftChain
     from netinit.rules.iptables.write import Listing
-    from netinit.rules.model import Difference, Plan
+    from netinit.rules.model import Plan
     from netinit.rules.xtables.building import TableEntry
 
     Place = tuple[str, str]  # table, chain
@@ -202,7 +200,6 @@ def _check_size(family: Family, rules: int) -> None:
 
 
 def _too_large(error: OSError) -> OSError | ParseError:
-    """Return a dump's error, with a remedy if there were too many bytes."""
     return (
         ParseError(f"the rules are more than {netlink.MAX_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
     )
@@ -240,25 +237,3 @@ def _read_legacy_family(family: Family, names: tuple[str, ...]) -> HeldLegacy:
             entries[table.name, chain.name] = tuple(rules)
     _check_size(family, sum([len(rules) for rules in entries.values()]))
     return HeldLegacy(family=family, tables=tables, rules=entries, accepts=accepts)
-
-
-class PlannedComparison(FirstComparison):
-    """The comparison of rules that equal the plan byte for byte; they are decoded only on demand."""
-
-    is_first = False
-    differences: tuple[Difference, ...] = ()
-
-    def differs(self) -> bool:
-        return False
-
-    def ours(self) -> dict[str, tuple[str, ...]]:
-        return self._detailed().ours()
-
-    def change(self, *, force: bool = False) -> Change:
-        return self._detailed().change(force=force)
-
-    def removal(self) -> Change:
-        return self._detailed().removal()
-
-    def _detailed(self) -> Comparison:
-        return self.state.compare_rules(self.plan)

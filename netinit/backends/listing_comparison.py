@@ -34,6 +34,7 @@ class XtablesComparison(Comparison):
     ) -> None:
         self.plan = plan
         self.state = state
+        self.is_first, self.is_whole = not state.ours, not state.foreign
         self.by_family = _pair(written or plan, listings, comments=comments)
         self._differences: tuple[Difference, ...] | None = None
 
@@ -49,16 +50,6 @@ class XtablesComparison(Comparison):
         for one in self.by_family:
             found += compare_listing(one.written, one.listing, one.owned, one.family)
         return found
-
-    @property
-    def is_first(self) -> bool:  # type: ignore[override] # computed here
-        """No rule of ours was there."""
-        return not self.state.ours
-
-    @property
-    def is_whole(self) -> bool:  # type: ignore[override] # computed here
-        """No foreign rule was in the tables."""
-        return not self.state.foreign
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
         return self.count_chains() if self.is_first or not self.differences else None
@@ -78,10 +69,7 @@ class XtablesComparison(Comparison):
         }
 
     def shadows(self) -> tuple[Difference, ...]:
-        found: list[Difference] = []
-        for one in self.by_family:
-            found += find_shadows(one.listing, one.owned, one.family)
-        return tuple(found)
+        return sum([tuple(find_shadows(one.listing, one.owned, one.family)) for one in self.by_family], ())
 
     def resumable(self) -> bool:
         return all(transition.is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
@@ -147,8 +135,6 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
 
 
 def _forms() -> ownership.Forms:
-    from netinit.rules.rule_patterns import (
-        layout_forms,  # only where other rules stand beside those that jump to our chains
-    )
+    from netinit.rules.rule_patterns import layout_forms  # only for other rules beside those that jump to our chains
 
     return layout_forms()

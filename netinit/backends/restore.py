@@ -55,7 +55,6 @@ class RestoreBackend(XtablesBackend):
         return []
 
     def _refusal(self, error: OSError) -> NetinitError:
-        """Return the error, with its remedy, for rules that the kernel does not list."""
         from netinit.backends.errors import explain_iptables
 
         said = posix.strerror(error.errno or 0)
@@ -65,7 +64,6 @@ class RestoreBackend(XtablesBackend):
         return explain_iptables(said, message, modules, locked=False, privileged=privileged)
 
     def _explain(self, result: Finished, family: Family) -> NetinitError:
-        """Return the error of a program, with its remedy."""
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
         from netinit.backends.errors import condense, explain_iptables  # rarely needed
 

@@ -1,9 +1,9 @@
 """Delete the empty tables and built-in chains that iptables-nft created for our rules.
 
-Handles in a table rise in order of creation, and iptables-nft creates our chains before the built-in chains that jump to
-them. So built-in chains with a higher handle than our first chain are ours, as is a table whose first chain is ours; older
-objects are foreign and stay. The kernel refuses to delete what is in use (NLM_F_NONREC of linux/netlink.h). Limit: a
-foreign table that was created without a chain looks like ours.
+It creates our chains before the built-in chains that jump to them, and handles rise in order of creation. So built-in
+chains with a higher handle than our first chain are ours, and a table whose first chain is ours; older ones stay. The
+kernel refuses to delete what is in use (NLM_F_NONREC of linux/netlink.h). Limit: a foreign table created without chains
+looks like ours.
 """
 
 from __future__ import annotations

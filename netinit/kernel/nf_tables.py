@@ -100,7 +100,6 @@ class NfTables(Netlink):
         return tuple([one for one in answers if one.number])
 
     def _make_room(self, size: int) -> None:
-        """Enlarge the send buffer: a transaction is sent in one piece."""
         try:
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
         except PermissionError:  # in a pod's user namespace: limited to net.core.wmem_max
@@ -122,7 +121,6 @@ class NfTables(Netlink):
 
 
 def _read_answer(body: bytes, first: int) -> Refusal:
-    """Read a struct nlmsgerr, the failed message's header and attributes."""
     sequence = unpack_from("=I", body, 4 + 8)[0]
     more = read_attributes(body, 4 + netlink.NLMSG_HEADER)
     headers = netlink.NLMSG_HEADER + netlink.NETFILTER_SIZE
@@ -187,12 +185,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     left = MAX_ELEMENT_BYTES
     for one in sets:
         found = read_attributes(one, 0)
-        which = attribute(1, found[1]) + attribute(2, found[2])  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
-        # A separate socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
-        bodies = [
-            body[netlink.NETFILTER_SIZE :]
-            for _, body in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, head + which, left)
-        ]
+        bodies = [body[netlink.NETFILTER_SIZE :] for body in dump_elements(family, found[1], found[2], left)]
         left -= sum([len(body) for body in bodies])
         elements += bodies
     if left < 0:
@@ -203,6 +196,14 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     return made.replace(chains=read(netlink.NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE))
 
 
+def dump_elements(family: int, table: bytes, named: bytes, most: int) -> list[bytes]:
+    """Return the elements of a set, in messages; names as the kernel has them. Raises OSError: EFBIG above `most` bytes.
+
+    Uses a new socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
+    """
+    body = pack("=BBH", family, 0, 0) + attribute(1, table) + attribute(2, named)  # NFTA_SET_ELEM_LIST_TABLE, _SET
+    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, body, most)]
+
+
 def _first(body: bytes) -> bytes:
-    """Return the value of the first attribute."""
     return body[4 : unpack_from("=H", body)[0]]

@@ -88,7 +88,6 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
 
 
 def _interim_mark(mark: int) -> int:
-    """Return another mark without a meaning yet."""
     other = mark ^ INTERIM_BIT
     return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
 

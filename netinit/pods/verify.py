@@ -144,26 +144,22 @@ def _decide(  # noqa: PLR0917 - all that a judgement follows from
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
-    """Return missing and superfluous policy rules, routes and addresses."""
     found = []
     for step in steps:
         address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
         option = "ipv6" if address else "layout" if table == AMBIENT_TABLE else "inbound_mode"
         found.append(
             Difference(
-                kind=MISSING if step.add else EXTRA,
+                kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.thing),
                 where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
-                table="routing",
-                rule=routes.describe(step.thing),
                 purpose="the proxy passes inbound connections on from it" if address else "marked packets are delivered to this pod",
                 origin=Interception.flag(option).label,
             )
-        )
+        )  # fmt: skip
     return tuple(found)
 
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
-    """Return the backend with our rules, unless the options name another; without rules the preferred one."""
     if options.wanted_backend == AUTO and survey.holders():
         return survey.holders()[0]
     for chosen in survey.candidates():
@@ -172,7 +168,6 @@ def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
 
 
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
-    """Return the one cause, or each backend's own."""
     if not machine.has_capability(CAP_NET_ADMIN):
         return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]
