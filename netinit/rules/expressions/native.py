@@ -10,7 +10,7 @@ from __future__ import annotations
 from netinit.base.records import Record
 from netinit.rules.expressions.building import ANONYMOUS, EncodedSet, settle
 from netinit.rules.expressions.writing import NativeWriter
-from netinit.rules.nft import plan_steps
+from netinit.rules.nft import plan_tables
 from netinit.rules.targets import Jump, format_chain
 
 TYPE_CHECKING = False
@@ -44,9 +44,7 @@ class EncodedTable(Record):
 
 def encode_plan(plan: Plan, *, splits_ranges: bool = True) -> dict[str, EncodedTable]:
     """The plan's tables by name, as `nft -f -` programs them; nft 1.1 with `splits_ranges=False`, see RuleBuilder."""
-    return {
-        plan.nft_prefix + table.name: encode_steps(plan_steps(table), splits_ranges=splits_ranges) for table in plan.tables
-    }
+    return {name: encode_steps(steps, splits_ranges=splits_ranges) for name, steps in plan_tables(plan).items()}
 
 
 def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:

@@ -14,13 +14,13 @@ from netinit.base.net import FAMILIES
 from netinit.base.records import Record
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, HeldChain, NftRule, Snapshot
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES
-from netinit.rules.expressions.native import encode_plan
+from netinit.rules.expressions.native import encode_steps
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
 from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Plan, Rule
-from netinit.rules.nft import DIALECT, TABLE_NAMES, WrittenNftRule, format_rule, render_tables, write_plan
+from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, format_rule, plan_tables, render_tables
 
 LONG_LIST = 10  # elements of a set that are shown
 RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
@@ -96,7 +96,10 @@ def _key(rule: Rule, table: str) -> RuleKey:
 
 def render_live(live: dict[str, LiveTable]) -> str:
     """The tables in nft's words, without what else is in them."""
-    return render_tables({name: table.chains for name, table in live.items()})
+    return render_tables({
+        name: {chain: (held.hook, [rule.text for rule in held.rules]) for chain, held in table.chains.items()}
+        for name, table in live.items()
+    })  # fmt: skip
 
 
 def format_hook(chain: HeldChain) -> str:
@@ -112,24 +115,22 @@ def format_hook(chain: HeldChain) -> str:
 
 def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, ...]:
     """Every difference, in the order of tables, chains and rules; empty when the kernel is as planned."""
-    written = write_plan(plan)
-    encoded = encode_plan(plan)
+    planned = plan_tables(plan)
     found: list[Difference] = []
-    for name in [*written, *[name for name in live if name not in written]]:
-        if name not in live:
-            found.append(Difference(kind=MISSING, where=DIALECT, table=name, rule="the whole table"))
+    for name in dict.fromkeys((*planned, *live)):
+        if name not in live or name not in planned:
+            kind = EXTRA if name in live else MISSING
+            found.append(Difference(kind=kind, where=DIALECT, table=name, rule="the whole table"))
             continue
-        if name not in written:
-            found.append(Difference(kind=EXTRA, where=DIALECT, table=name, rule="the whole table"))
-            continue
-        around = References(sets={(INET, name, one.name): one for one in encoded[name].held_sets(name)}, devices={})
-        for chain, wanted in written[name].items():
-            blocks = encoded[name].chains[chain]
-            encoded_rules = [NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions) for one in blocks]
-            pairs = [(rule, _decode(one, around)) for rule, one in zip(wanted.rules, encoded_rules, strict=True)]
-            found += _compare_chain(name, chain, wanted.hook, pairs, live[name].chains.get(chain))
+        encoded = encode_steps(planned[name])
+        around = References(sets={(INET, name, one.name): one for one in encoded.held_sets(name)}, devices={})
+        for chain, (hook, steps) in planned[name].items():
+            blocks = [one.expressions for one in encoded.chains[chain]]
+            rules = [NftRule(family=INET, table=name, chain=chain, handle=0, expressions=block) for block in blocks]
+            pairs = [(step, _decode(rule, around)) for step, rule in zip(steps, rules, strict=True)]
+            found += _compare_chain(name, chain, hook, pairs, live[name].chains.get(chain))
         for chain, held in live[name].chains.items():
-            if chain not in written[name]:
+            if chain not in planned[name]:
                 found.append(Difference(kind=EXTRA, where=DIALECT, table=name, chain=chain))
                 found += _compare_rules(name, chain, [], held.rules)
         found += [Difference(kind=EXTRA, where=DIALECT, table=name, rule=other) for other in live[name].others]
@@ -137,7 +138,7 @@ def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, 
 
 
 def _compare_chain(
-    table: str, chain: str, hook: str, wanted: list[tuple[WrittenNftRule, LiveRule]], live: LiveChain | None
+    table: str, chain: str, hook: str, wanted: list[tuple[NftStep, LiveRule]], live: LiveChain | None
 ) -> Iterator[Difference]:
     if live is None:
         yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain)
@@ -148,13 +149,13 @@ def _compare_chain(
 
 
 def _compare_rules(
-    table: str, chain: str, wanted: list[tuple[WrittenNftRule, LiveRule]], live: Sequence[LiveRule]
+    table: str, chain: str, wanted: list[tuple[NftStep, LiveRule]], live: Sequence[LiveRule]
 ) -> Iterator[Difference]:
     """Aligns both sequences; what is missing at one place and extra at another has moved."""
     keys, listed = [one.key for _, one in wanted], [one.key for one in live]
     if keys == listed or _one_by_one(keys) == _one_by_one(listed):
         return
-    texts = [written.text for written, _ in wanted]
+    texts = [step.text() for step, _ in wanted]
     missing, extra = align(keys, listed)
     lists = {_skeleton(live[place].text): live[place].text for place in extra}
     planned_lists = {_skeleton(texts[index]): texts[index] for index, _ in missing}

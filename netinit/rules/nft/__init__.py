@@ -47,28 +47,10 @@ from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Protocol, TypeAlias
+    from collections.abc import Iterable
+    from typing import TypeAlias
 
     Condition: TypeAlias = "Match | Family | Unless"
-
-    class RuleText(Protocol):
-        """A rule with its nft text."""
-
-        @property
-        def text(self) -> str:
-            """The rule as nft lists it."""
-
-    class ChainText(Protocol):
-        """A chain: its hook (empty: only jumps lead to it), and its rules."""
-
-        @property
-        def hook(self) -> str:
-            """Type, hook, priority and policy, as nft lists them."""
-
-        @property
-        def rules(self) -> Sequence[RuleText]:
-            """The rules, in order."""
 
 DIALECT = "nft"
 PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
@@ -112,40 +94,26 @@ class NftStep(Record):
         return f"{''.join(words)}counter {self.target.nft(self.rule.families[0])[self.part]}{comment}"
 
 
-class WrittenNftRule(Record):
-    """A rule as nft lists it, without counter values, and its rule in the plan."""
-
-    text: str
-    rule: Rule
-
-
-class WrittenNftChain(Record):
-    """A chain: its hook (empty: only jumps lead to it) and its rules."""
-
-    hook: str
-    rules: tuple[WrittenNftRule, ...]
-
-
-Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
-Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook, and its rules
+Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook (empty: only jumps lead to it), and its rules
+Written = dict[str, dict[str, tuple[str, list[str]]]]  # table -> chain -> its hook, and its rules as nft lists them
 
 
 def write_plan(plan: Plan, *, comments: bool = False) -> Written:
     """Write the plan, table by table, as nft lists it once programmed; these tables contain no other rules."""
-    return write_steps({plan.nft_prefix + table.name: plan_steps(table) for table in plan.tables}, comments=comments)
+    return write_steps(plan_tables(plan), comments=comments)
 
 
 def write_steps(tables: dict[str, Steps], *, comments: bool = False) -> Written:
     """Write the steps of each table as nft lists them."""
     return {
-        name: {
-            chain: WrittenNftChain(
-                hook=hook, rules=tuple([WrittenNftRule(text=one.text(comments=comments), rule=one.rule) for one in steps])
-            )
-            for chain, (hook, steps) in chains.items()
-        }
+        name: {chain: (hook, [step.text(comments=comments) for step in steps]) for chain, (hook, steps) in chains.items()}
         for name, chains in tables.items()
     }
+
+
+def plan_tables(plan: Plan) -> dict[str, Steps]:
+    """Return the tables of a plan by their names in nft."""
+    return {plan.nft_prefix + table.name: plan_steps(table) for table in plan.tables}
 
 
 def plan_steps(table: Table) -> Steps:
@@ -217,36 +185,26 @@ def model_name(chain: str) -> str:
     return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
 
 
-def render_table(name: str, chains: Mapping[str, ChainText]) -> str:
-    """Format a table in nft's format: the input that adds it, and the output of `nft --stateless list table`."""
-    blocks = []
-    for chain, written in chains.items():
-        lines = [f"\tchain {chain} {{"]
-        if written.hook:
-            lines.append(f"\t\t{written.hook}")
-        lines += [f"\t\t{rule.text}" for rule in written.rules]
-        blocks.append("\n".join(lines) + "\n\t}\n")
-    return f"table inet {name} {{\n" + "\n".join(blocks) + "}\n"
-
-
-def render_tables(written: Mapping[str, Mapping[str, ChainText]]) -> str:
-    """Format all tables."""
-    return "".join([render_table(name, chains) for name, chains in written.items()])
-
-
-def render_replacement(tables: str, names: Iterable[str]) -> str:
-    """Return one transaction that replaces our tables `names`, those that exist, by `tables`.
-
-    Each table is added before it is deleted, so that the deletion succeeds in either case; the kernel commits all or
-    nothing.
-    """
-    return "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names]) + tables
+def render_tables(written: Written) -> str:
+    """Format tables as nft does: the input that adds them, and the output of `nft --stateless list table`."""
+    tables = []
+    for name, chains in written.items():
+        blocks = []
+        for chain, (hook, rules) in chains.items():
+            lines = [hook, *rules] if hook else rules
+            blocks.append(f"\tchain {chain} {{\n" + "".join([f"\t\t{line}\n" for line in lines]) + "\t}\n")
+        tables.append(f"table inet {name} {{\n" + "\n".join(blocks) + "}\n")
+    return "".join(tables)
 
 
 def render_script(plan: Plan, *, comments: bool = False) -> str:
-    """Return the plan as input for `nft -f -`; it deletes every existing table with the plan's prefix."""
+    """Return the plan as input for `nft -f -`: one transaction that replaces every table with the plan's prefix.
+
+    Each table is added before it is deleted, so that the deletion never fails.
+    """
     names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
-    return render_replacement(render_tables(write_plan(plan, comments=comments)), names)
+    deletions = "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names])
+    return deletions + render_tables(write_plan(plan, comments=comments))
 
 
 def miss_all(tables: Iterable[str]) -> tuple[Difference, ...]:
