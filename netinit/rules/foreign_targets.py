@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class AsWritten(Target):
-    """A target of foreign rules that is kept as listed, without another notation.
+    """A target of foreign rules, kept as listed.
 
-    `kept` is the kernel's data: expressions, or name, revision and struct of an extension; ignored in comparisons.
+    `kept` is the kernel's data, ignored in comparisons: expressions, or name, revision and struct of an extension.
     """
 
     text: str

@@ -1,6 +1,6 @@
-"""The inputs of matches: a packet, and the host that it traverses.
+"""The inputs of matches: a packet, and its host.
 
-A match returns True, False, or None if the result cannot be known. None is never treated as True or False.
+A match returns True, False, or None if the result cannot be known.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ LocalMarks = frozenset[tuple[int, int]]  # marks that a policy rule routes to th
 
 
 class Packet(Record):
-    """A packet at one point of its path. Addresses and ports are numbers; None means unknown.
+    """A packet at one point of its path. Addresses and ports are numbers; None: unknown.
 
-    `has_socket`: a socket of this namespace sends it, with owner `uid` and `gid`. `state`: its conntrack state, empty
-    before tracking. `socket`: a socket is connected or bound to exactly the address that the packet is sent to.
-    `destination_translated`: NAT has replaced its connection's destination (conntrack status DNAT). `is_answer`: it
-    travels in the reply direction of its connection. None where unknown.
+    `has_socket`: a local socket sends it, of owner `uid` and `gid`. `state`: conntrack state, empty before tracking.
+    `socket`: a socket is connected or bound to exactly its destination. `destination_translated`: conntrack status DNAT.
+    `is_answer`: in the reply direction.
     """
 
     family: Family
@@ -44,7 +43,7 @@ class Packet(Record):
 
 
 class Surroundings(Record):
-    """The part of the host's state that affects packets. `addresses` are pairs of an interface and an address as a number."""
+    """The host's state that affects packets. `addresses`: interface and address of each."""
 
     family: Family
     addresses: tuple[tuple[str, int], ...] = ()
@@ -59,20 +58,20 @@ class Surroundings(Record):
 
     @property
     def heard(self) -> tuple[Network, ...]:
-        """Broadcast addresses and multicast groups: inbound packets to them are delivered to this host, except TCP.
+        """Broadcast and multicast: inbound packets to these are delivered, except TCP.
 
-        Assumes that a socket has joined the group: any socket may, without privileges.
+        Assumes that a socket has joined the group, which takes no privileges.
         """
         if self.family is IPV6:
             return (_MULTICAST[6],)
         return (_MULTICAST[4], *[Network((4, address, self.family.bits)) for address in (_EVERYBODY, *self.broadcasts)])
 
     def hears(self, protocol: str, address: int | None) -> bool:
-        """Whether an inbound packet for the address is delivered although no device has it."""
+        """Whether an inbound packet to a broadcast or multicast address is delivered."""
         return protocol != "tcp" and address is not None and any(one.first <= address <= one.last for one in self.heard)
 
     def is_doubtful(self, address: int | None) -> bool:
-        """Whether routing may deliver packets for this address to the host, although it is not its own, or drop them."""
+        """Whether it is unknown if routing delivers packets for this address."""
         return address is not None and not self.is_local(address) and any(one.first <= address <= one.last for one in self.doubtful)
 
     def is_local(self, address: int | None) -> bool | None:
@@ -86,23 +85,23 @@ class Surroundings(Record):
         )
 
     def is_of_type_local(self, address: int | None) -> bool | None:
-        """Whether the kernel calls the address LOCAL: the host's own, and what its routes deliver here. None if unknown."""
+        """Whether the kernel calls the address LOCAL: the host's own, or routed to it. None if unknown."""
         if address is None:
             return None
         return self.is_local(address) or any(one.first <= address <= one.last for one in self.local_networks)
 
     def primary_address(self, interface: str) -> int | None:
-        """Return the first address of an interface, to which REDIRECT sends inbound packets."""
+        """Return an interface's first address, where REDIRECT sends inbound packets."""
         if interface == LOOPBACK_DEVICE:
             return Network.parse(self.family.loopback).first
         return next((address for name, address in self.addresses if name == interface), None)
 
     def routes_here(self, mark: int) -> bool:
-        """Whether a policy rule routes packets with this mark to the host itself."""
+        """Whether a policy rule routes packets with this mark to the host."""
         return any(mark & mask == value for value, mask in self.local_marks)
 
     def leaving_interface(self, address: int | None, mark: int) -> str:
-        """Return the interface through which this host sends packets for the address."""
+        """Return the interface through which the host sends packets for the address."""
         if address is None or self.is_local(address) or self.routes_here(mark):
             return LOOPBACK_DEVICE
         fitting = [(network.length, name) for network, name in self.routes if network.first <= address <= network.last]

@@ -1,7 +1,7 @@
-"""Patterns of the layouts' rules in built-in chains, whatever the options: rules rendered once, with placeholders for values.
+"""Patterns of the layouts' rules in built-in chains, with placeholders for values.
 
-They identify rules of an earlier run whose options are unknown (netinit.rules.iptables.ownership). Each option whose
-value appears in such a rule is rendered with a unique value, which is then replaced by a placeholder.
+They identify rules of an earlier run (netinit.rules.iptables.ownership). Each option whose value appears in such a rule
+is rendered with a unique value, which a placeholder replaces.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def make_forms() -> Forms:
 
 
 def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
-    """Yield every table of the layouts' plans, rendered with the values above."""
+    """Yield every table of the layouts' plans."""
     plans = [
         layouts.plan(Interception(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT)),
         layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # here another jump comes first

@@ -1,7 +1,6 @@
-"""Our nft tables in the kernel beside the planned ones: every rule by what it means, decoded from its expressions.
+"""Compare our nft tables in the kernel with the plan, by meaning.
 
-Both sides go through the same decoder, so that releases of nft that program a rule in other expressions make no difference.
-What is not understood is an UnknownMatch or UnknownTarget on both sides, and never equal to something planned that it is not.
+Both sides are decoded from expressions, so that releases of nft that write a rule differently compare equal.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
 
 
 class LiveRule(Record):
-    """A rule as nft would list it, and what it means."""
+    """A rule in nft syntax, and its meaning."""
 
     text: str
     key: Key
 
 
 class LiveChain(Record):
-    """A chain: where it is hooked in (empty: only jumps lead to it), and its rules."""
+    """A chain: its hook as nft lists it (empty: only jumps lead to it), and its rules."""
 
     hook: str
     rules: tuple[LiveRule, ...]
 
 
 class LiveTable(Record):
-    """A table: its chains, and what else is in it (named sets and maps, objects)."""
+    """A table's chains, and the names of other things in it: sets, maps, objects."""
 
     chains: dict[str, LiveChain]
     others: tuple[str, ...] = ()
 
 
 def decode_tables(snapshot: Snapshot) -> dict[str, LiveTable]:
-    """Our own tables of a snapshot."""
+    """Return our tables in a snapshot."""
     around = References.of(snapshot)
     rules: dict[tuple[str, str], list[LiveRule]] = {}
     for rule in snapshot.rules:
@@ -86,16 +85,13 @@ def _decode(rule: NftRule, around: References) -> LiveRule:
 
 
 def _key(rule: Rule, table: str) -> RuleKey:
-    """What rules that do the same have in common.
-
-    The tables of Istio's node agent leave out the family where it is one alone; that counts for nothing in these.
-    """
+    """Return the meaning of a rule. Istio's node agent omits the family, so ambient tables are compared without it."""
     *matches, target = normalise_rule(rule)
     return frozenset(matches), (target, FAMILIES if table.startswith(NFT_AMBIENT) else rule.families)
 
 
 def render_live(live: dict[str, LiveTable]) -> str:
-    """The tables in nft's words, without what else is in them."""
+    """Format the tables as nft does, without sets and objects."""
     return render_tables({
         name: {chain: (held.hook, [rule.text for rule in held.rules]) for chain, held in table.chains.items()}
         for name, table in live.items()
@@ -103,7 +99,7 @@ def render_live(live: dict[str, LiveTable]) -> str:
 
 
 def format_hook(chain: HeldChain) -> str:
-    """Where a chain is hooked in, as nft lists it; empty where only jumps lead to it."""
+    """Return a chain's hook as nft lists it; empty if only jumps lead to it."""
     if not chain.is_base:
         return ""
     hook = HOOKS_OF_IPTABLES[chain.hook].lower() if chain.hook < len(HOOKS_OF_IPTABLES) else "ingress"
@@ -114,7 +110,7 @@ def format_hook(chain: HeldChain) -> str:
 
 
 def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, ...]:
-    """Every difference, in the order of tables, chains and rules; empty when the kernel is as planned."""
+    """Return all differences, in the order of tables, chains and rules."""
     planned = plan_tables(plan)
     found: list[Difference] = []
     for name in dict.fromkeys((*planned, *live)):
@@ -151,7 +147,6 @@ def _compare_chain(
 def _compare_rules(
     table: str, chain: str, wanted: list[tuple[NftStep, LiveRule]], live: Sequence[LiveRule]
 ) -> Iterator[Difference]:
-    """Aligns both sequences; what is missing at one place and extra at another has moved."""
     keys, listed = [one.key for _, one in wanted], [one.key for one in live]
     if keys == listed or _one_by_one(keys) == _one_by_one(listed):
         return
@@ -172,9 +167,9 @@ def _compare_rules(
 
 
 def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
-    """The rules with a list as one rule an element, as Istio writes them; those that look at the same and do the same in one order.
+    """Return the rules with one for each element of a list; consecutive rules with one effect are sorted.
 
-    What comes of a packet is the same: neither which of them it meets nor in which order decides, since all do the same.
+    Packets fare alike whichever of those they match.
     """
     units: list[RuleKey] = []
     run: list[RuleKey] = []
@@ -193,7 +188,7 @@ _LISTS: dict[type[object], str] = {
 
 
 def _elements(match: Any) -> list[object]:
-    """The match for each element of its list; a negated list is one."""
+    """Return a match for each element of its list; a negated list is one match."""
     field = _LISTS.get(type(match))
     if field is None or getattr(match, "negated", False):
         return [match]
@@ -209,13 +204,13 @@ def _by_matches(rule: RuleKey) -> list[str]:
 
 
 def _skeleton(text: str) -> str:
-    """The rule without the elements of its list."""
+    """Return the rule without the elements of its list."""
     head, _, rest = text.partition("{ ")
     return head + rest.partition(" }")[2]
 
 
 def _abridge(text: str, others: dict[str, str]) -> str:
-    """The rule for people: of a long list what the other side's rule of the same form does not have, and how many more."""
+    """Shorten a long list to the elements that the other side's rule lacks."""
     head, _, rest = text.partition("{ ")
     body, _, tail = rest.partition(" }")
     elements = body.split(", ")

@@ -1,4 +1,4 @@
-"""Which matches of a rule stand in one module of iptables."""
+"""Which matches of a rule belong to one iptables module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def take_module(rest: list[Match]) -> list[Match]:
-    """Takes the next match away, with those behind it that belong to the same module tcp."""
+    """Remove and return the next match, with those after it that belong to the same module tcp."""
     taken = [rest.pop(0)]
     while rest and _is_tcp(taken[-1]) and _is_tcp(rest[0]):
         taken.append(rest.pop(0))

@@ -1,11 +1,8 @@
 """Decide which rules in built-in chains are ours, whatever options created them.
 
-Rules in our own chains are ours. In built-in chains, which contain foreign rules too, a rule is ours if it jumps to one
-of our chains, if the plan has it and our chains exist, or if it has a layout's pattern and its values (interface, mark)
-are confirmed by other rules of ours. All other rules are foreign and stay.
-
-The patterns are derived from the layouts' rendered rules (netinit.rules.rule_patterns), on demand: only for a rule that
-neither jumps to our chains nor is in the plan.
+A rule there is ours if it jumps to a chain of ours, if the plan has it and our chains exist, or if it has a layout's
+pattern and other rules of ours confirm its values (interface, mark). All others are foreign and stay. The patterns
+(netinit.rules.rule_patterns) are computed on demand.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM"
 
 
 class Form(Record):
-    """The pattern of a rule of ours in a built-in chain: its text around placeholders, and the kind of value in each."""
+    """The pattern of a rule of ours in a built-in chain: its text around placeholders, and each placeholder's kind."""
 
     table: str
     chain: str
@@ -31,7 +28,7 @@ class Form(Record):
     inserted: bool = False  # before foreign rules; False: after them
 
     def read(self, text: str) -> tuple[str, ...] | None:
-        """Return the values of the placeholders, one word each; None if the text does not match."""
+        """Return the placeholders' values, one word each; None if the text does not match."""
         if not text.startswith(self.parts[0]):
             return None
         values = []
@@ -49,7 +46,7 @@ class Form(Record):
 
 
 class Sign(Record):
-    """Where a rule that is certainly ours names a value: after this option, in rules with this target."""
+    """Where a rule that is certainly ours has a value: after this option, in rules with this target."""
 
     table: str
     chain: str
@@ -59,7 +56,7 @@ class Sign(Record):
 
 
 class Anchor(Record):
-    """A built-in chain in which the rules for excluded interfaces always come right before a jump to one of our chains."""
+    """A built-in chain where rules for excluded interfaces always precede a jump to a chain of ours."""
 
     table: str
     chain: str
@@ -67,10 +64,9 @@ class Anchor(Record):
 
 
 class Forms(Record):
-    """The patterns of all rules in built-in chains that do not jump to a chain of ours (see netinit.rules.rule_patterns).
+    """The patterns of all rules in built-in chains that do not jump to a chain of ours.
 
-    `runs`: complete sequences of rules in a table without a chain of ours, which nothing else confirms. `signs` and
-    `anchors` say which values are confirmed.
+    `runs`: sequences of rules in tables without a chain of ours. `signs` and `anchors`: which values are confirmed.
     """
 
     rules: tuple[Form, ...]
@@ -88,7 +84,7 @@ Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes o
 
 
 def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
-    """Collect the values that the listings of all families confirm; empty values (a sign without its option) never match."""
+    """Return the values that the listings of all families confirm."""
     found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
     for listing in listings:  # each table separately: a killed run may have changed only one of them
         for sign in forms.signs:
@@ -102,9 +98,9 @@ def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
 
 
 def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], forms: Callable[[], Forms]) -> Owned:
-    """Return the positions of our rules in the built-in chains of one family; `listings` are those of all families.
+    """Return the positions of our rules in one family's built-in chains.
 
-    `forms` is called only if a rule neither jumps to our chains nor is in the plan.
+    `listings` are those of all families; `forms` is called only if needed.
     """
     owned: Owned = {}
     evidence: Evidence = {}
@@ -131,7 +127,7 @@ def owned_rules(listing: Listing, written: Written, listings: Collection[Listing
 
 
 def keep_foreign_rules(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
-    """Remove from `owned` rules that were foreign before: as many foreign rules equal to ours remain as there were."""
+    """Return `owned` without rules that were foreign before: as many foreign rules remain as there were."""
     left: Owned = {}
     for place, indexes in owned.items():
         name, chain = place
@@ -181,7 +177,7 @@ def _plain_rules(table: ListedTable, chain: str) -> list[str]:
 
 
 def without_comment(text: str) -> str:
-    """Return the rule without its comment, which has no effect."""
+    """Return the rule without its comment."""
     before, found, rest = text.partition("-m comment --comment ")
     if not found:
         return text
@@ -215,10 +211,9 @@ def _excluded(table: ListedTable, anchor: Anchor, forms: Forms) -> set[str]:
 
 
 def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, forms: Forms) -> set[int]:
-    """Return the rules that match our patterns with confirmed values.
+    """Return the rules that match a pattern with confirmed values.
 
-    Of identical rules for an interface only one counts: the first if the layout inserts it, else the last. Of other
-    rules, all.
+    Of equal rules for an interface only one is ours: the first if the layout inserts it, else the last.
     """
     found: set[int] = set()
     last = {text: index for index, text in enumerate(texts)}
@@ -232,10 +227,7 @@ def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, 
 
 
 def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
-    """Return rules that the plan has at this place: the first ones that it inserts, the last that it appends.
-
-    A plan without a chain in this table does not confirm single rules: the existing chains are from another plan.
-    """
+    """Return the rules that the plan has here: the first ones that it inserts, the last that it appends."""
     planned = written.get(table, {})
     wanted = planned.get(chain)
     more: set[int] = set()

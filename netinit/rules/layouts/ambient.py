@@ -1,8 +1,7 @@
-"""The ambient layout: the rules of Istio's node agent in a pod without a sidecar, in the order Istio emits them.
+"""The ambient layout: the rules of Istio's node agent in a pod without a sidecar, in Istio's order.
 
-A proxy on the node (ztunnel) opens its sockets inside the pod's namespace and marks its packets. Its connections to the
-application are marked too, so that the application's answers are routed back to its sockets, which have the peer's
-address instead of the pod's.
+The node's proxy (ztunnel) opens its sockets in the pod's namespace and marks its packets. Its connections to the
+application have the peer's address; their mark routes the answers back to its sockets.
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ def _mark_connections(builder: Builder) -> None:
 
 
 def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
-    """Treat traffic from a VM behind the pod as outbound; two rules for each interface, as in Istio."""
     for name in options.virtual_interfaces:
         coming = InInterface(names=(name,))
         builder.append(
@@ -163,7 +161,7 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
 
 
 def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
-    """Return the IPv6 traffic that is not captured, inbound and outbound, which `refuse` leaves alone too."""
+    """Return the IPv6 traffic that is not captured, inbound and outbound."""
     proxy = Exclusion(matches=(OF_PROXY,), origin="", why="the node's proxy's own traffic")
     inbound, outbound = [proxy], [proxy]
     for family, probe in _probes_by_family(options):

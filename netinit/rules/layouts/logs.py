@@ -1,4 +1,4 @@
-"""Log rules for --log-rules: report the verdict on new connections. Each verdict has a prefix and a rate limit of its own."""
+"""Log rules for --log-rules: report the verdict on new connections, with a prefix and a rate limit for each verdict."""
 
 from __future__ import annotations
 

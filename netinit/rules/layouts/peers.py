@@ -1,4 +1,4 @@
-"""Features of other meshes that Istio lacks: exclusions by user and port, and rejecting QUIC. Loaded only if an option needs it."""
+"""Reject QUIC, as other meshes do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netinit.rules.targets import Jump, Reject
 
 
 def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
-    """Reject HTTP over UDP wherever HTTP over TCP would be captured, so that clients fall back to TCP.
+    """Reject HTTP over UDP wherever HTTP over TCP is captured, so that clients fall back to TCP.
 
     Returns the families with such a rule.
     """

@@ -1,8 +1,7 @@
-"""Reject IPv6: TCP that `--ipv6 on` would capture is answered with a reset, in both directions.
+"""Reject IPv6: answer TCP that `--ipv6 on` would capture with a reset, in both directions.
 
-Loaded only if requested. Only the first packet of a connection is rejected (SYN without ACK), whatever its conntrack
-state: an entry of an earlier connection must not let a new one pass. All other TCP passes, so that accepted and older
-connections continue. A fragment, whose flags cannot be read, counts as a first packet.
+Rejects only the first packet of a connection (SYN without ACK), whatever its conntrack state, because an old entry must
+not let a new connection pass. A fragment, whose flags cannot be read, counts as a first packet.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def refuse_ipv6(
 ) -> None:
     """Add the chains for both directions in which something is captured.
 
-    `excluded`: what the ambient layout does not capture, inbound and outbound; it captures everything else.
+    `excluded`: what the ambient layout does not capture, inbound and outbound.
     """
     own = builder.within((IPV6,))
     not_in, not_out = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
@@ -88,7 +87,7 @@ def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tu
 
 
 def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]:
-    """Return the outbound TCP that is not captured; with `port`, only exclusions other than by port, limited to this port."""
+    """Return the outbound TCP that is not captured; with `port`, to this port, without exclusions by port."""
     why = "the proxy's own traffic goes out: no loops"
     return [
         *([] if port else excluded_interfaces(options, OutInterface) + excluded_ports(options, "tcp")),
@@ -100,7 +99,7 @@ def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]
 
 
 def excluded_users(options: Interception, protocols: tuple[str, ...], port: int = 0) -> Iterator[Exclusion]:
-    """Yield the exclusions by user or group and port; with `port`, those that include it, without their ports.
+    """Yield the exclusions by user or group and port; with `port`, those that include it.
 
     The proxy's own rules come first, so a range that includes its user does not affect traffic to its own pod.
     """
@@ -118,7 +117,7 @@ def excluded_users(options: Interception, protocols: tuple[str, ...], port: int 
 
 
 def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
-    """Return the captured outbound TCP, as one tuple of matches for each part."""
+    """Return the captured outbound TCP: matches for each part."""
     ports: list[tuple[Match, ...]] = []
     if options.outbound_ports:
         ports.append((Port(protocol="tcp", ports=options.outbound_ports),))
@@ -133,7 +132,7 @@ def _to_networks(options: Interception) -> list[tuple[Match, ...]]:
 
 
 def _queries(options: Interception) -> list[tuple[Match, ...]]:
-    """Return matches for DNS over TCP, to all servers or to the named ones."""
+    """Return matches for the captured DNS over TCP."""
     port = Port(protocol="tcp", ports=(DNS_PORT,))
     if options.capture_all_dns:
         return [(port,)]

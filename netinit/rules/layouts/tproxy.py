@@ -1,4 +1,4 @@
-"""TPROXY mode: marks that route local packets of the proxy and the application back to the right socket."""
+"""TPROXY mode: marks route packets to the proxy's socket."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NOT_OPENING = BARE_SYN.replace(negated=True)
 def divert(builder: Builder, options: Interception, captured: Match, known: Match, *, paired: bool) -> None:
     """Let packets of connections that the proxy has accepted skip TPROXY.
 
-    Applies only to replies to what the pod sends: in the original direction TPROXY itself finds the proxy's socket.
-    Otherwise a packet could reach a socket of the application: a SYN on the conntrack entry of a finished connection, or
-    for a socket bound to the pod's address, or an ACK that completes a handshake with a SYN cookie.
+    Only replies to what the pod sends: in the original direction TPROXY finds the proxy's socket. Otherwise a packet could
+    reach a socket of the application: a SYN on an old conntrack entry or for a socket bound to the pod's address, or an ACK
+    with a SYN cookie.
     """
     allowed: tuple[tuple[Match, ...], ...] = ((captured, known),)
     if not options.istio_exact:
@@ -63,7 +63,7 @@ def capture(builder: Builder, options: Interception) -> None:
 
 
 def mark_connections(builder: Builder, options: Interception) -> None:
-    """Add Istio's rules for packets on the loopback interface in TPROXY mode, and for replies."""
+    """Add Istio's rules for packets on the loopback interface, and for replies."""
     marked = Mark(value=options.tproxy_mark)
     out, back = OutInterface(names=("lo",)), InInterface(names=("lo",))
     builder.append(

@@ -1,12 +1,11 @@
 """Reject TCP connections that nat should have redirected but did not.
 
-The kernel consults nat once per conntrack entry, and a connection may start on an existing entry without a translation:
-one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer), or one
-created by a packet on another interface. A SYN on it has the state NEW, ESTABLISHED or INVALID (nf_conntrack_proto_tcp.c)
-and would bypass the proxy. So would INVALID segments without an entry: they open a connection if the proxy did not answer
-the SYN, and inject data into a connection of the proxy. Segments that close a connection are not rejected.
+The kernel consults nat once per conntrack entry. A connection on an existing entry without a translation bypasses the
+proxy: on one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT), or that a packet on
+another interface created. Its SYN has the state NEW, ESTABLISHED or INVALID (nf_conntrack_proto_tcp.c). INVALID segments
+without an entry could open a connection, or inject data into one of the proxy. Segments that close are not rejected.
 
-The chains in the filter table are derived from those of nat, so exactly what nat would redirect is rejected.
+The rules are derived from those of nat, so exactly what nat would redirect is rejected.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {PREROUTING: (INPUT, (NOT_LO,
 
 
 def guard(builder: Builder, options: Interception) -> None:
-    """Add the filter rules for gaps that nat and TPROXY leave; call it after nat's rules are complete."""
+    """Add the filter rules for gaps of nat and TPROXY; call it after nat's rules are complete."""
     if options.istio_exact:
         return
     if options.layout == CURRENT:
@@ -96,8 +95,7 @@ def guard(builder: Builder, options: Interception) -> None:
 def _drop_other_names(builder: Builder, options: Interception) -> None:
     """On lo, let the application reach only itself.
 
-    A SYN with another destination, for IPv6 also another source, would create an entry that matches replies of an outside
-    server.
+    Other addresses would create an entry that matches replies of an outside server.
     """
     if options.layout == AMBIENT:
         proxy: tuple[Match, ...] = (Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK, negated=True),)
@@ -112,7 +110,7 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
 
 
 def refuse(builder: Builder) -> None:
-    """Add the filter rules that reject what the nat rules collected so far would redirect."""
+    """Add the filter rules that reject what the nat rules so far redirect."""
     for hook, (at, beside) in _HOOKS.items():
         decisions = list(_decisions(builder, hook))
         redirecting = [index for index, (_, rule) in enumerate(decisions) if _redirects(rule)]
@@ -168,9 +166,9 @@ def _repeat(
 def _decisions(
     builder: Builder, hook: str, chain: str = "", above: tuple[Match, ...] = ()
 ) -> Iterator[tuple[tuple[Match, ...], Rule]]:
-    """Yield nat's decisions about TCP and DNS at a hook, in order: all matches that lead to a decision, and its rule.
+    """Yield nat's decisions at a hook, in order: all matches that lead to a decision, and its rule.
 
-    At OUTPUT only the proxy's own connections go to its inbound port: the rules after them accept these.
+    At OUTPUT only the proxy's own connections go to its inbound port; the rules after them accept these.
     """
     rules = builder.rules_of(NAT, chain or hook)
     for number, rule in enumerate(rules):
@@ -188,15 +186,12 @@ def _decisions(
 
 
 def _port(builder: Builder, rule: Rule) -> int:
-    """Return the proxy's port that a rule redirects to.
-
-    Connections to that port belong to the proxy: nat translates them to the same address and sets no status.
-    """
+    """Return the proxy's port that a rule redirects to: nat sets no status for connections to that port."""
     return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
 
 
 def _protocol(match: Match) -> str:
-    """Return the one transport protocol that a match implies; tcp if it implies none."""
+    """Return the protocol that a match implies; tcp if none."""
     if isinstance(match, Port):
         return match.protocol
     return match.name if isinstance(match, Protocol) else "tcp"

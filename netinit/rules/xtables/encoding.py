@@ -1,4 +1,4 @@
-"""Matches and targets written as the structs of iptables' extensions: what `matches` and `targets` read."""
+"""Write matches and targets as structs of iptables' extensions; `matches` and `targets` read them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def encode_match(matches: Sequence[Match], family: Family = IPV4) -> Struct:
-    """One match of iptables; several only where they are one of the module tcp's. ValueError where there is none."""
+    """Return the struct of a match, or of several of module tcp. Raises ValueError if iptables has none."""
     if isinstance(matches[0], UnknownMatch) and isinstance(matches[0].kept, tuple):
         return matches[0].kept
     writer = _MATCHES.get(type(matches[0]))
@@ -42,7 +42,7 @@ def encode_match(matches: Sequence[Match], family: Family = IPV4) -> Struct:
 
 
 def encode_target(target: Target, family: Family) -> Struct:
-    """A target that is an extension. ValueError for others."""
+    """Return the struct of a target. Raises ValueError if it is no extension."""
     if isinstance(target, AsWritten) and isinstance(target.kept, tuple):
         return target.kept
     writer = _TARGETS.get(type(target))
@@ -52,7 +52,7 @@ def encode_target(target: Target, family: Family) -> Struct:
 
 
 def encode_comment(text: str) -> Struct:
-    """A comment, which iptables has as a match that always holds."""
+    """Return a comment as the match that iptables has for it."""
     return _padded(("comment", 0, text.encode("utf-8", "surrogateescape")), IPV4)
 
 
@@ -62,7 +62,6 @@ def _padded(struct: Struct, family: Family) -> Struct:
 
 
 def _write_protocol(match: Protocol) -> Struct:
-    """The module of the protocol, which asks nothing more."""
     return _write_tcp() if match.name == "tcp" else _write_udp()
 
 
@@ -184,7 +183,7 @@ def _write_tproxy(target: Tproxy, family: Family) -> Struct:
 
 
 def _write_reject(target: Reject, family: Family) -> Struct:
-    """ValueError for a message that the family does not have."""
+    """Raises ValueError for a message of the other family."""
     names = structs.REJECTIONS[family.version]
     return "REJECT", 0, pack(structs.REJECT, names.index(target.message) if target.message else UNREACHABLE[family.version])
 

@@ -1,4 +1,4 @@
-"""Matches of iptables' extensions, read from their structs."""
+"""Read matches from structs of iptables' extensions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Reader = Callable[[bytes, str], "list[Match] | None"]
 
 
 def decode_match(name: str, revision: int, info: bytes, protocol: str, family: Family | None) -> tuple[list[Match], str]:
-    """The matches of an extension's struct, and what it says as a comment; `protocol` and `family` are the rule's."""
+    """Return the matches of a struct, and its comment; `protocol` and `family` are the rule's."""
     if name == "comment":
         return [], info.partition(b"\0")[0].decode("utf-8", "surrogateescape")
     reader = _READERS.get((name, revision))
@@ -43,7 +43,7 @@ def decode_match(name: str, revision: int, info: bytes, protocol: str, family: F
 
 
 def _ports(protocol: str, ends: Ports, *, source: bool, negated: bool) -> list[Match]:
-    """A match on a range of ports; none where all ports are in it. An inverted one of all ports never holds."""
+    """Return a match on a range of ports; none for all ports."""
     low, high = ends
     if (low, high) == (0, MAX_PORT) and not negated:
         return []
@@ -96,7 +96,7 @@ def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
 
 
 def _read_address_range(info: bytes, family: Family | None) -> list[Match] | None:
-    """Struct xt_iprange_mtinfo: its addresses are as long as the family's."""
+    """Read struct xt_iprange_mtinfo."""
     *ends, flags = unpack_from(structs.ADDRESS_RANGE, info)
     known = sum([bit | bit << structs.RANGE_INVERTED for _, bit in structs.SIDES])
     if family is None or flags & ~known or flags >> structs.RANGE_INVERTED & ~flags:
@@ -133,7 +133,7 @@ def _read_mark(info: bytes, *, connection: bool) -> list[Match]:
 
 
 def _read_conntrack(info: bytes, _: str) -> list[Match] | None:
-    """Struct xt_conntrack_mtinfo2 and 3 where nothing but the state or the direction is asked."""
+    """Read struct xt_conntrack_mtinfo2 and 3 with only a state or a direction."""
     asked, inverted, bits = unpack_from(structs.CONNTRACK, info, structs.CONNTRACK_AT)
     if asked == structs.DIRECTION and not inverted & ~structs.DIRECTION:
         return [ConnectionDirection(direction="REPLY" if inverted else "ORIGINAL")]
@@ -150,7 +150,7 @@ def _read_state(info: bytes, _: str) -> list[Match] | None:
 
 
 def _states(bits: int, known: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    """The names of the bits, in iptables' order; none where one of them is not known."""
+    """Return the names of the bits; none if one is unknown."""
     return () if bits & ~sum([bit for _, bit in known]) else tuple([name for name, bit in known if bits & bit])
 
 
@@ -173,7 +173,7 @@ def _read_address_type(info: bytes, _: str) -> list[Match] | None:
 
 
 def _read_limit(info: bytes, _: str) -> list[Match] | None:
-    """A limit that iptables lists by the second."""
+    """Read a limit that iptables lists per second."""
     period, burst = unpack_from(structs.LIMIT, info)
     for seconds in (3600, 60, 1):
         scale = structs.LIMIT_SCALE * seconds

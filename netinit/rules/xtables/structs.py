@@ -1,6 +1,6 @@
-"""Layouts of the extensions' structs (linux/netfilter/xt_*.h), for reading and for writing: formats, offsets and bits.
+"""Layouts of extensions' structs (linux/netfilter/xt_*.h): formats, offsets, bits.
 
-A struct may be longer than what is read of it; its whole size, as the kernel aligns it, is in `SIZES`.
+A struct may be longer than what is read of it; `SIZES` has the whole size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INVERTED_IN, INVERTED_OUT, INVERTED_SOURCE, INVERTED_DESTINATION, INVERTED_PROTO
 
 
 class EntryForm(Record):
-    """Where things are in a family's entry."""
+    """The layout of a family's entry."""
 
     family: Family
     address: int  # bytes of an address
@@ -89,5 +89,5 @@ SIZES = {
 
 
 def size_of(name: str, revision: int, family: Family) -> int:
-    """The bytes of an extension's struct. KeyError for one that is not known."""
+    """Return the size of an extension's struct. Raises KeyError for an unknown one."""
     return 24 if name == "REDIRECT" and family is IPV4 else SIZES[name, revision]  # the older struct of NAT

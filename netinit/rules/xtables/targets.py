@@ -1,4 +1,4 @@
-"""Targets of iptables' extensions, read from their structs."""
+"""Read targets from structs of iptables' extensions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reader = Callable[[bytes, Family], "Target | None"]
 
 
 def decode_target(name: str, revision: int, info: bytes, family: Family) -> Target:
-    """The target of an extension's struct."""
+    """Return the target of a struct."""
     reader = _READERS.get((name, revision))
     try:
         found = reader(info, family) if reader else None
@@ -34,7 +34,7 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
 
 
 def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
-    """The one address and the one port of a range of addresses; None for a wider one, or for more that is asked."""
+    """Return the one address and port of a NAT range; None for more."""
     if family is IPV4 and not revision:  # struct nf_nat_ipv4_multi_range_compat
         count, flags, first, last = unpack_from(structs.MULTI_RANGE, info)
         low, high = unpack_from(structs.PORTS, info, structs.MULTI_RANGE_PORTS)
@@ -69,7 +69,7 @@ def _read_mark(info: bytes, _: Family) -> Target | None:
 
 
 def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
-    """Struct xt_connmark_tginfo2, which may shift the mark."""
+    """Read struct xt_connmark_tginfo2, which may shift the mark."""
     value, mask, mark_mask, _, shift, mode = unpack_from(structs.CONNMARK_SHIFTED, info)
     return None if shift else _change_connmark(value, mask, mark_mask, mode)
 
@@ -83,7 +83,7 @@ def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target
 
 
 def _read_ct(info: bytes, _: Family) -> Target | None:
-    """A zone or none at all; helpers, events and timeouts do not decide where packets go, but are not understood here."""
+    """Read a zone, or NOTRACK; None for helpers, events and timeouts."""
     flags, zone, events, expectations = unpack_from(structs.CT, info)
     if flags & NOTRACK:
         return Untrack()
@@ -93,7 +93,7 @@ def _read_ct(info: bytes, _: Family) -> Target | None:
 
 
 def _read_tproxy(info: bytes, family: Family) -> Target | None:
-    """Struct xt_tproxy_target_info with an address of IPv4, or _v1 with one of either family."""
+    """Read struct xt_tproxy_target_info, or _v1 with an address of either family."""
     mask, mark = unpack_from(structs.TPROXY, info)
     size = 16 if len(info) >= 26 else 4  # noqa: PLR2004 - of struct xt_tproxy_target_info_v1
     address, port = info[8 : 8 + size][: family.bits // 8], unpack_from(">H", info, 8 + size)[0]

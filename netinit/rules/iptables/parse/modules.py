@@ -1,4 +1,4 @@
-"""The options of iptables' match modules, read into matches."""
+"""Parse the options of iptables' match modules."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ KNOWN_OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def read_module(name: str, words: list[str], protocol: str) -> list[Match] | None:
-    """What the words of module `name` mean, each option a match; None where any of them is not understood.
-
-    They come in the order in which iptables lists the module's options.
-    """
+    """Return a match for each option of a module, in listing order; None if an option is not understood."""
     reader = _READERS.get(name)
     if name == "limit":
         return _read_limit(words)
@@ -71,7 +68,7 @@ def read_module(name: str, words: list[str], protocol: str) -> list[Match] | Non
 
 
 def _read_limit(words: list[str]) -> list[Match] | None:
-    """One match of both options, so many a second; None for other units, which netinit has not."""
+    """Return the limit per second; None for other units."""
     if len(words) != 4 or (words[0], words[2]) != ("--limit", "--limit-burst"):  # noqa: PLR2004
         return None
     rate, burst = read_number(words[1].partition("/")[0]), read_number(words[3])
@@ -80,7 +77,7 @@ def _read_limit(words: list[str]) -> list[Match] | None:
 
 
 def read_number(text: str) -> int | None:
-    """A number as C's strtoul reads it with base 0: decimal, 0x hexadecimal, 0 octal; None for anything else."""
+    """Parse a number as C's strtoul with base 0 does; None for anything else."""
     digits, base = text, 10
     if text[:2] in ("0x", "0X"):
         digits, base = text[2:], 16
@@ -94,7 +91,7 @@ def read_number(text: str) -> int | None:
 
 
 def read_masked(text: str) -> tuple[int, int] | None:
-    """A number and the mask behind its slash, all bits where there is none."""
+    """Parse a number and the mask after its slash; without one, all bits."""
     value, slash, mask = text.partition("/")
     number = read_number(value)
     limit = read_number(mask) if slash else FULL_MASK

@@ -1,4 +1,4 @@
-"""Parse what follows `-j` and `-g` into targets."""
+"""Parse the words after `-j` and `-g`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXTENSIONS = OBSERVING | frozenset((
 
 
 def read_target(goes: bool, words: list[str], text: str, family: Family) -> Target:
-    """The target that the words after `-j` (or `-g`) mean; `text` is how they were written."""
+    """Return the target; `goes`: after `-g`; `text`: the words as written."""
     if not words:
         return Observe(text="")
     name = words[0]
@@ -42,7 +42,7 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
 
 
 def _read_log(words: list[str]) -> Target | None:
-    """A report with nothing but a prefix, and a group for NFLOG; None for any other."""
+    """Return a log target with only a prefix and group; None for any other."""
     if words[:2] == ["LOG", "--log-prefix"] and len(words) == 3:  # noqa: PLR2004
         return targets.LogTarget(prefix=words[2])
     if words[:2] == ["NFLOG", "--nflog-prefix"] and words[3:4] == ["--nflog-group"] and len(words) == 5:  # noqa: PLR2004
@@ -52,7 +52,7 @@ def _read_log(words: list[str]) -> Target | None:
 
 
 def _pair(words: list[str]) -> dict[str, str] | None:
-    """Options and their single values; None for anything odder."""
+    """Return options with one value each; None for anything else."""
     options: dict[str, str] = {}
     at = 0
     while at < len(words):
@@ -99,7 +99,7 @@ def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | No
 
 
 def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
-    """What one option of MARK or CONNMARK sets: the value to xor in and the mask to clear before."""
+    """Return what an option of MARK or CONNMARK does: the value to xor, and the mask to clear before."""
     if len(options) != 1:
         return None
     option, text = next(iter(options.items()))
