@@ -12,7 +12,7 @@ from netinit.base.records import Record
 from netinit.base.sanitize import escape
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
 from netinit.rules.iptables.ownership import (
-    Forms,
+    LayoutPatterns,
     Owned,
     holds_foreign_rules,
     holds_ours,
@@ -146,14 +146,14 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = owned_rules(listing, written, listings.values(), _forms)
+        owned = owned_rules(listing, written, listings.values(), _patterns)
         by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
     return by_family
 
 
-def _forms() -> Forms:
+def _patterns() -> LayoutPatterns:
     from netinit.rules.rule_patterns import (
-        layout_forms,  # only where other rules stand beside those that jump to our chains
+        layout_patterns,  # only where other rules stand beside those that jump to our chains
     )
 
-    return layout_forms()
+    return layout_patterns()

@@ -41,10 +41,10 @@ from netinit.rules.model import (
     Plan,
     Rule,
 )
-from netinit.rules.rule_patterns import layout_forms
+from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Jump, Return
 
-Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical form
+Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical pattern
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
@@ -65,7 +65,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, listings.values(), layout_forms)
+        owned = owned_rules(listing, {}, listings.values(), layout_patterns)
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():
