@@ -1,7 +1,4 @@
-"""Targets that occur only in foreign rules.
-
-Sections refer to iptables-extensions(8).
-"""
+"""Targets that occur only in foreign rules. Sections refer to iptables-extensions(8)."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ if TYPE_CHECKING:
 
 
 class AsWritten(Target):
-    """A target of foreign rules, kept as listed.
-
-    `kept` is the kernel's data, ignored in comparisons: expressions, or name, revision and struct of an extension.
-    """
+    """A foreign target, as listed. `kept` is the kernel's data: expressions, or an extension's name, revision and struct."""
 
     text: str
     kept: bytes | tuple[str, int, bytes] = b""

@@ -1,7 +1,4 @@
-"""The inputs of matches: a packet, and its host.
-
-A match returns True, False, or None if the result cannot be known.
-"""
+"""The inputs of matches, which return None if these do not decide: a packet, and its host."""
 
 from __future__ import annotations
 
@@ -58,21 +55,18 @@ class Surroundings(Record):
 
     @property
     def heard(self) -> tuple[Network, ...]:
-        """Broadcast and multicast: inbound packets to these are delivered, except TCP.
-
-        Assumes that a socket has joined the group, which takes no privileges.
-        """
+        """Broadcast and multicast: inbound packets to these are delivered, except TCP. Any socket may join a group."""
         if self.family is IPV6:
             return (_MULTICAST[6],)
         return (_MULTICAST[4], *[Network((4, address, self.family.bits)) for address in (_EVERYBODY, *self.broadcasts)])
 
     def hears(self, protocol: str, address: int | None) -> bool:
         """Whether an inbound packet to a broadcast or multicast address is delivered."""
-        return protocol != "tcp" and address is not None and any(one.first <= address <= one.last for one in self.heard)
+        return protocol != "tcp" and address is not None and _is_in(address, self.heard)
 
     def is_doubtful(self, address: int | None) -> bool:
         """Whether it is unknown if routing delivers packets for this address."""
-        return address is not None and not self.is_local(address) and any(one.first <= address <= one.last for one in self.doubtful)
+        return address is not None and not self.is_local(address) and _is_in(address, self.doubtful)
 
     def is_local(self, address: int | None) -> bool | None:
         """Whether the host has this address; None if unknown."""
@@ -86,9 +80,7 @@ class Surroundings(Record):
 
     def is_of_type_local(self, address: int | None) -> bool | None:
         """Whether the kernel calls the address LOCAL: the host's own, or routed to it. None if unknown."""
-        if address is None:
-            return None
-        return self.is_local(address) or any(one.first <= address <= one.last for one in self.local_networks)
+        return None if address is None else self.is_local(address) or _is_in(address, self.local_networks)
 
     def primary_address(self, interface: str) -> int | None:
         """Return an interface's first address, where REDIRECT sends inbound packets."""
@@ -106,3 +98,7 @@ class Surroundings(Record):
             return LOOPBACK_DEVICE
         fitting = [(network.length, name) for network, name in self.routes if network.first <= address <= network.last]
         return max(fitting)[1] if fitting else self.default_interface
+
+
+def _is_in(address: int, networks: tuple[Network, ...]) -> bool:
+    return any(one.first <= address <= one.last for one in networks)

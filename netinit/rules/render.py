@@ -1,7 +1,4 @@
-"""A plan as text: input for iptables-restore, shell commands, JSON, nft. Pure.
-
-What iptables-restore cannot program (policy routing, the address) is a comment there.
-"""
+"""A plan as text: input for iptables-restore (what that cannot program is a comment), shell commands, JSON, nft."""
 
 from __future__ import annotations
 
@@ -23,14 +20,9 @@ FORMATS = ("restore", "commands", "json", "nft")
 def render(
     plan: Plan, form: str = "restore", families: Sequence[Family] | None = None, *, comments: bool = False
 ) -> str:
-    """Return the plan in one of FORMATS, for its own families unless others are given.
-
-    nft's tables always hold both families. Raises ValueError for another format.
-    """
-    if form == "restore":
-        return render_restore(plan, families, comments=comments)
-    if form == "commands":
-        return render_commands(plan, families, comments=comments)
+    """Return the plan in one of FORMATS; nft's always has both families. Raises ValueError for another format."""
+    if form in ("restore", "commands"):
+        return (render_restore if form == "restore" else render_commands)(plan, families, comments=comments)
     if form == "json":
         return render_json(plan, families)
     if form == "nft":
@@ -69,10 +61,7 @@ def ip_commands(plan: Plan, family: Family) -> list[str]:
 
 
 def render_json(plan: Plan, families: Sequence[Family] | None = None) -> str:
-    """Return the plan as JSON; its schema is data/plan.schema.json.
-
-    `hash` depends only on what is programmed, for both families.
-    """
+    """Return the plan as JSON (data/plan.schema.json); `hash` depends only on what is programmed, in both families."""
     import json
 
     return json.dumps(describe_plan(plan, families), indent=2) + "\n"

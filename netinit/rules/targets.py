@@ -1,7 +1,4 @@
-"""Targets of rules, one class each: syntax, effect on a packet, description.
-
-Sections refer to iptables-extensions(8).
-"""
+"""Targets of rules: syntax, effect on a packet, description. Sections refer to iptables-extensions(8)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Encode a plan as iptables-nft does: with the structs of its extensions where it uses them.
-
-Rules are compared one by one, after `building.settle`, because foreign rules stand between them.
-"""
+"""Encode a plan as iptables-nft does, with structs of extensions. Foreign rules stand between, so compare rule by rule."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from netinit.base.records import Record
 from netinit.rules.expressions.numbers import FIELDS, META_IIFNAME, META_OIFNAME, NETWORK_HEADER
 from netinit.rules.expressions.writing import EQUAL, UNEQUAL, NativeWriter
 from netinit.rules.foreign_targets import AsWritten
-from netinit.rules.iptables.modules import take_module
-from netinit.rules.iptables.write import encode_each
+from netinit.rules.iptables.write import encode_each, take_module
 from netinit.rules.matches.context import Limit, Mark, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, LogTarget, Return

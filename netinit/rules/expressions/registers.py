@@ -11,10 +11,7 @@ META, PAYLOAD, CT, FIB, SOCKET, CONSTANT, OTHER = "meta", "payload", "ct", "fib"
 
 
 class Operand(Record):
-    """The origin of a value: source and key (for payload: base and offset), and what was applied to it.
-
-    `mask`, `xor`: of a bitwise expression, else empty. `swapped`: converted to network byte order.
-    """
+    """The origin of a value: source, key (payload: base and offset), what `mask` and `xor` did, `swapped` to network order."""
 
     source: str
     key: tuple[int | str, ...]

@@ -1,7 +1,4 @@
-"""Compare our nft tables in the kernel with the plan, by meaning.
-
-Both sides are decoded from expressions, so that releases of nft that write a rule differently compare equal.
-"""
+"""Compare our nft tables in the kernel with the plan; both are decoded, so the notation of nft's releases is irrelevant."""
 
 from __future__ import annotations
 
@@ -167,10 +164,7 @@ def _compare_rules(
 
 
 def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
-    """Return the rules with one for each element of a list; consecutive rules with one effect are sorted.
-
-    Packets fare alike whichever of those they match.
-    """
+    """Return a rule for each element of a list; consecutive rules with one effect are sorted, since their order is irrelevant."""
     units: list[RuleKey] = []
     run: list[RuleKey] = []
     for matches, effect in [rule for key in keys for rule in key]:

@@ -160,10 +160,7 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
 def _infer_without_one(
     rules: Mapping[Family, Chains], routing: Routing, keys_of: Callable[[Plan, Family], Keys]
 ) -> InferredOptions | None:
-    """Infer options ignoring one foreign rule in our chains.
-
-    The other rules must be exactly those of the options; None if they are not, whichever rule is ignored.
-    """
+    """Infer options without one foreign rule in our chains; the others must be exactly the options'. None if they never are."""
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MAX_CANDIDATES:
         return None
@@ -211,10 +208,7 @@ def _planned_chains(plan_made: Plan, family: Family) -> Keys:
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
-    """Return options whose live value differs from the wanted one: (flag, wanted, live).
-
-    Ignores options that produce no rule, and the order of lists.
-    """
+    """Return options that differ, as (flag, wanted, live); ignores those that produce no rule, and the order of lists."""
     seen = _through_rules(wanted)
     values = [(flag, getattr(seen, flag.field), getattr(live, flag.field)) for flag in Interception.flags]
     return tuple([(flag, one, other) for flag, one, other in values if _comparable(one) != _comparable(other)])

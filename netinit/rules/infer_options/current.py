@@ -211,11 +211,7 @@ def _take_metadata(excluded: dict[Family, list[Network]], families: tuple[Family
 def _join(
     networks: Mapping[Family, list[Network]], families: tuple[Family, ...], excludes_itself: bool
 ) -> tuple[Network, ...]:
-    """Return the networks of both families.
-
-    A loopback network may be missing, because IPv6 is off or a listing joins neighbours; that no rule excludes the
-    application's traffic to itself reveals it.
-    """
+    """Return the networks of both families; a hidden loopback network shows in the lack of the rule for own traffic."""
     listed = [network for family in FAMILIES for network in networks[family]]
     if not excludes_itself and not any(covers(own, network) for network in listed for own in LOOPBACKS):
         joined = [own for own in LOOPBACKS if any(covers(network, own) for network in listed)]

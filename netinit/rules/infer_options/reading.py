@@ -92,10 +92,7 @@ class Layout:
     def find(
         self, table: str, chain: str, target: type[Target] | Target, *kinds: type[Match], family: Family | None = None
     ) -> list[Rule]:
-        """Return the rules of a chain with this target (or type) and exactly one match of each kind.
-
-        Without `family`, those of the first family that has any.
-        """
+        """Return a chain's rules with this target and one match of each kind, in `family` or the first that has any."""
         for one in (family,) if family else FAMILIES:
             rules = self.rules.get(one, {}).get((table, chain), ())
             found = [rule for rule in rules if has_target(rule, target) and holds_exactly(rule, kinds)]

@@ -98,10 +98,7 @@ def find_confirmed(listings: Collection[Listing], patterns: LayoutPatterns) -> E
 
 
 def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], patterns: Callable[[], LayoutPatterns]) -> Owned:
-    """Return the positions of our rules in one family's built-in chains.
-
-    `listings` are those of all families; `patterns` is called only if needed.
-    """
+    """Return the positions of our rules in one family's built-in chains; `listings`: all families; `patterns`: on demand."""
     owned: Owned = {}
     evidence: Evidence = {}
     for name, table in listing.items():
@@ -211,10 +208,7 @@ def _excluded(table: ListedTable, anchor: Anchor, patterns: LayoutPatterns) -> s
 
 
 def _match_patterns(table: str, chain: str, texts: list[str], evidence: Evidence, patterns: LayoutPatterns) -> set[int]:
-    """Return the rules that match a pattern with confirmed values.
-
-    Of equal rules for an interface only one is ours: the first if the layout inserts it, else the last.
-    """
+    """Return the rules with a pattern and confirmed values; of equal ones for an interface, the first inserted or last appended."""
     found: set[int] = set()
     last = {text: index for index, text in enumerate(texts)}
     for pattern in [one for one in patterns.rules if (one.table, one.chain) == (table, chain)]:

@@ -101,10 +101,7 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
 
 
 def format_element(network: Network) -> tuple[str, ...]:
-    """Return the network as ipset lists it.
-
-    hash:net does not accept /0, so that becomes two halves.
-    """
+    """Return the network as ipset lists it; /0, which hash:net does not accept, as two halves."""
     if not network.length:
         half = 1 << network.family.bits - 1
         return tuple([Network((network[0], first, 1)).text for first in (0, half)])
@@ -145,10 +142,7 @@ def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force:
 
 
 def render_return(before: Contents, now: Contents) -> str:
-    """Return input for `ipset restore` that restores the previous sets.
-
-    Sets created since then stay, because rules may use them.
-    """
+    """Return input for `ipset restore` that restores the previous sets; newer ones stay, because rules may use them."""
     changed = {name: elements for name, elements in before.items() if now.get(name) != elements and not _is_unread(elements)}
     return _render_changes(changed, now)
 

@@ -41,10 +41,7 @@ def target_from_plan(written: Written) -> Target:
 
 
 def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[str, ...]]:
-    """Return our rules of a listing as a target to roll back to, each at its place among foreign rules.
-
-    Also returns the rules that cannot be written (table, chain, number).
-    """
+    """Return our rules of a listing as a target to roll back to, and the places of rules that cannot be written."""
     target: Target = {}
     lost: list[str] = []
     for name, table in listing.items():

@@ -1,7 +1,4 @@
-"""Write rules as iptables-save lists them, to compare with a listing line by line.
-
-Texts contain only addresses, ports, ids and validated names.
-"""
+"""Write rules as iptables-save lists them. Texts contain only addresses, ports, ids and validated names."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
-from netinit.rules.matches.packet import Protocol
+from netinit.rules.matches.context import TcpFlags
+from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
 
@@ -140,10 +138,7 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
 def encode_each(
     plan: Plan, family: Family, encode: Callable[[tuple[Match, ...], Rule], One]
 ) -> dict[str, dict[str, tuple[tuple[One, Rule], ...]]]:
-    """Call `encode` with the matches of each iptables rule, one for each text of `write_rule`, and its planned rule.
-
-    Returns the results by table and chain, each with its planned rule.
-    """
+    """Return, by table and chain, what `encode` makes of each iptables rule's matches and planned rule, with the latter."""
     return {
         table.name: {
             chain.name: tuple([
@@ -164,6 +159,20 @@ def _unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
     for _, _, match in sorted(words, key=lambda word: word[0]):
         found = [(*before, one) if one else before for before in found for one in match.each()]
     return found
+
+
+def take_module(rest: list[Match]) -> list[Match]:
+    """Remove and return the next match, with those after it that belong to the same module tcp."""
+    taken = [rest.pop(0)]
+    while rest and _is_tcp(taken[-1]) and _is_tcp(rest[0]):
+        taken.append(rest.pop(0))
+    return taken
+
+
+def _is_tcp(match: Match) -> bool:
+    if isinstance(match, Protocol):
+        return match.module and match.name == "tcp"
+    return isinstance(match, TcpFlags) or (isinstance(match, Port) and len(match.ports) == 1 and match.protocol == "tcp")
 
 
 def _append(text: str, alternative: str) -> str:

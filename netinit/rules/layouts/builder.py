@@ -50,10 +50,7 @@ class Builder:
         paired: bool = False,
         inserted: bool = False,
     ) -> None:
-        """Add a rule at the end of a chain; `inserted`: after earlier inserted ones, before all others.
-
-        Families that are off are left out, and a rule without any.
-        """
+        """Add a rule at the end of a chain, or after earlier `inserted` ones before all others; not for families that are off."""
         wanted = tuple([family for family in families if family in self._families])
         if not self._names_ipv6 and wanted == (IPV6,) and any(isinstance(one, AddressMatch) for one in matches):
             return

@@ -34,10 +34,7 @@ ORIGIN = "log_rules"
 
 
 def report(builder: Builder, options: Interception, capture_dns: bool, refusing: tuple[Family, ...]) -> None:
-    """Add a log rule before each rule that decides, and for packets without a decision.
-
-    `refusing`: families in which QUIC is rejected.
-    """
+    """Add a log rule before each rule that decides, and for the rest; QUIC is rejected in the families `refusing`."""
     add_report(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
     add_report(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
     for families, matches in queries(options) if capture_dns else ():

@@ -41,10 +41,7 @@ def exclude_interfaces(builder: Builder, options: Interception, transparent: boo
 
 
 def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
-    """Capture traffic of a VM behind the pod as outbound, or exclude it; it is never inbound.
-
-    Istio inserts each rule at the top, so the last one comes first.
-    """
+    """Capture traffic of a VM behind the pod, or exclude it. As in Istio, the last rule comes first."""
     if not options.virtual_interfaces:
         return
     coming, origin = InInterface(names=tuple(reversed(options.virtual_interfaces))), "virtual_interfaces"

@@ -15,10 +15,7 @@ from netinit.rules.targets import Jump, Reject
 
 
 def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
-    """Reject HTTP over UDP wherever HTTP over TCP is captured, so that clients fall back to TCP.
-
-    Returns the families with such a rule.
-    """
+    """Reject HTTP over UDP where HTTP over TCP is captured, so that clients fall back; return the families with a rule."""
     chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
     if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
         captured = by_family(options.outbound_cidrs)

@@ -33,10 +33,7 @@ def refuse_ipv6(
     builder: Builder, options: Interception, *, capture_dns: bool = False,
     excluded: tuple[list[Exclusion], list[Exclusion]] | None = None,
 ) -> None:
-    """Add the chains for both directions in which something is captured.
-
-    `excluded`: what the ambient layout does not capture, inbound and outbound.
-    """
+    """Add the rejecting chains; `excluded`: what the ambient layout does not capture, inbound and outbound."""
     own = builder.within((IPV6,))
     not_in, not_out = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
     outwards, inwards = _outbound_captured(options), _inbound_captured(options)

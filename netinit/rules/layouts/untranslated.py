@@ -93,10 +93,7 @@ def guard(builder: Builder, options: Interception) -> None:
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
-    """On lo, let the application reach only itself.
-
-    Other addresses would create an entry that matches replies of an outside server.
-    """
+    """On lo, let the application reach only itself: other addresses would open the way for outside servers' replies."""
     if options.layout == AMBIENT:
         proxy: tuple[Match, ...] = (Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK, negated=True),)
     else:

@@ -274,10 +274,7 @@ class Limit(Match):
 
 
 class UnknownMatch(Match):
-    """A match that netinit does not know, as listed; its result is unknown.
-
-    `kept` is the kernel's data, ignored in comparisons: expressions, or name, revision and struct of an extension.
-    """
+    """An unknown match, as listed; its result is unknown. `kept`: the kernel's expressions or struct, not compared."""
 
     tracks = True  # nothing is assumed
     text: str

@@ -194,10 +194,7 @@ def render_tables(written: Written) -> str:
 
 
 def render_script(plan: Plan, *, comments: bool = False) -> str:
-    """Return input for `nft -f -`: one transaction that replaces the tables with the plan's prefix.
-
-    Each table is added before it is deleted, so that the deletion never fails.
-    """
+    """Return input for `nft -f -`: one transaction that replaces, or adds, the tables with the plan's prefix."""
     names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
     deletions = "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names])
     return deletions + render_tables(write_plan(plan, comments=comments))

@@ -11,8 +11,7 @@ from struct import error as struct_error
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
-from netinit.rules.iptables.modules import take_module
-from netinit.rules.iptables.write import encode_each
+from netinit.rules.iptables.write import encode_each, take_module
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
@@ -125,10 +124,7 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
 
 
 def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], dict[int, str]]:
-    """Return name, hook (-1: none) and offsets of entries of each chain; and names by the offset that jumps enter at.
-
-    Raises IndexError or struct.error if the entries are malformed.
-    """
+    """Return each chain's name, hook (-1: none) and offsets; and names by jump offset. Raises IndexError, struct.error."""
     form, entries = structs.ENTRY_FORMS[table.version], table.entries
     hooks = {table.hook_entries[hook]: hook for hook in range(len(BUILTIN_CHAINS)) if table.valid_hooks >> hook & 1}
     found: list[tuple[str, int, list[int]]] = []

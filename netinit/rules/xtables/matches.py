@@ -23,7 +23,6 @@ from netinit.rules.matches.packet import MAX_MULTIPORTS, Owner, Port
 from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import ADDRESS_TYPES
 
-Ports = tuple[int, int]
 Reader = Callable[[bytes, str], "list[Match] | None"]
 
 
@@ -42,20 +41,22 @@ def decode_match(name: str, revision: int, info: bytes, protocol: str, family: F
     return ([UnknownMatch(text=f"-m {name}", kept=(name, revision, info))] if found is None else found), ""
 
 
-def _ports(protocol: str, ends: Ports, *, source: bool, negated: bool) -> list[Match]:
-    """Return a match on a range of ports; none for all ports."""
-    low, high = ends
-    if (low, high) == (0, MAX_PORT) and not negated:
-        return []
-    return [Port(protocol=protocol, ports=(low if low == high else (low, high),), source=source, negated=negated)]
+def _read_ports(protocol: str, ranges: tuple[tuple[int, int], tuple[int, int]], inverted: int) -> list[Match]:
+    """Return the matches on ports; none for all ports, unless inverted: that never matches."""
+    return [
+        Port(protocol=protocol, ports=(low if low == high else (low, high),), source=source, negated=bool(inverted & bit))
+        for (low, high), source, bit in zip(
+            ranges, (True, False), (structs.SOURCE_INVERTED, structs.DESTINATION_INVERTED), strict=True
+        )
+        if (low, high) != (0, MAX_PORT) or inverted & bit
+    ]
 
 
 def _read_tcp(info: bytes, _: str) -> list[Match] | None:
     first, last, low, high, option, mask, flags, inverted = unpack_from(structs.TCP, info)
     if inverted & ~7 or option or flags & ~mask or mask & ~0x3F or first > last or low > high:
         return None
-    found = _ports("tcp", (first, last), source=True, negated=bool(inverted & structs.SOURCE_INVERTED))
-    found += _ports("tcp", (low, high), source=False, negated=bool(inverted & structs.DESTINATION_INVERTED))
+    found = _read_ports("tcp", ((first, last), (low, high)), inverted)
     if mask or inverted & structs.FLAGS_INVERTED:
         if not mask:
             return None
@@ -67,10 +68,7 @@ def _read_udp(info: bytes, _: str) -> list[Match] | None:
     first, last, low, high, inverted = unpack_from(structs.UDP, info)
     if inverted & ~3 or first > last or low > high:
         return None
-    return [
-        *_ports("udp", (first, last), source=True, negated=bool(inverted & structs.SOURCE_INVERTED)),
-        *_ports("udp", (low, high), source=False, negated=bool(inverted & structs.DESTINATION_INVERTED)),
-    ]
+    return _read_ports("udp", ((first, last), (low, high)), inverted)
 
 
 def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:

@@ -1,7 +1,4 @@
-"""Layouts of extensions' structs (linux/netfilter/xt_*.h): formats, offsets, bits.
-
-A struct may be longer than what is read of it; `SIZES` has the whole size.
-"""
+"""Layouts of extensions' structs (linux/netfilter/xt_*.h): formats, offsets, bits, and whole sizes."""
 
 from __future__ import annotations
 

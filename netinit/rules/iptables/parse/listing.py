@@ -8,10 +8,7 @@ from netinit.rules.iptables.write import KNOWN_TABLES, ListedTable, Listing, end
 
 
 def parse_listing(text: str, *, counted: bool = False) -> Listing:
-    """Parse an iptables-save listing; `counted`: with counters (-c) before each rule.
-
-    Raises ParseError for anything that iptables-save does not write.
-    """
+    """Parse a listing; `counted`: with counters (-c). Raises ParseError for what iptables-save does not write."""
     listing: Listing = {}
     rules: dict[str, list[str]] = {}
     policies: dict[str, str] | None = None  # of the current table
@@ -45,10 +42,7 @@ def parse_listing(text: str, *, counted: bool = False) -> Listing:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Split a listing into lines. Text in double quotes may contain line breaks.
-
-    Quotes enclose whole words; a backslash precedes quotes and backslashes in them (xtables_save_string of iptables).
-    """
+    """Split a listing into lines; text in double quotes may contain line breaks (xtables_save_string of iptables)."""
     lines = text.split("\n")
     if lines.pop():
         raise unsafe("the last line does not end", text.rpartition("\n")[2])

@@ -133,18 +133,13 @@ def _read_flags(text: str) -> tuple[str, ...] | None:
 
 
 def _read_port(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
-    if option not in _PORT_OPTIONS or len(values) != 1:
-        return None
-    return _make_ports(protocol, values, option in ("--sport", "--source-port"), negated)
+    return _make_ports(protocol, values, option.startswith("--s"), negated) if option in _PORT_OPTIONS and len(values) == 1 else None
 
 
 def _read_multiport(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
-    if option not in KNOWN_OPTIONS["multiport"] or len(values) != 1:
-        return None
-    found = _make_ports(protocol, values[0].split(","), option in ("--sports", "--source-ports"), negated)
-    if found and option == "--ports":
-        return EitherPort(protocol=protocol, ports=found.ports, negated=negated)
-    return found
+    known = option in KNOWN_OPTIONS["multiport"] and len(values) == 1
+    found = _make_ports(protocol, values[0].split(","), option.startswith("--s"), negated) if known else None
+    return EitherPort(protocol=protocol, ports=found.ports, negated=negated) if found and option == "--ports" else found
 
 
 def _read_address_range(option: str, values: list[str], negated: bool, _: str) -> Match | None:

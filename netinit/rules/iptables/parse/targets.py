@@ -87,12 +87,7 @@ def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | No
     if not options:
         return targets.Reject()
     message = options.get("--reject-with", "")
-    messages = {
-        "port-unreach": "icmp-port-unreachable",
-        "icmp6-port-unreach": "icmp6-port-unreachable",
-        "port-unreachable": "icmp-port-unreachable",
-    }
-    message = messages.get(message, message)
+    message = _MESSAGES.get(message, message)
     if not message or len(options) > 1:
         return None
     return targets.Reject() if targets.Reject().xt(family).endswith(f" {message}") else targets.Reject(message=message)
@@ -116,9 +111,7 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
 
 def _read_mark(options: dict[str, str], _: str, __: Family) -> Target | None:
     change = change_of_mark(options)
-    if change is None:
-        return None
-    return targets.SetMark(value=change[0], mask=change[1])
+    return None if change is None else targets.SetMark(value=change[0], mask=change[1])
 
 
 def _read_connmark(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -153,6 +146,10 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
         return None
 
 
+_MESSAGES = {
+    "port-unreach": "icmp-port-unreachable", "port-unreachable": "icmp-port-unreachable",
+    "icmp6-port-unreach": "icmp6-port-unreachable",
+}  # fmt: skip
 _PLAIN: dict[str, Target] = {"ACCEPT": targets.Accept(), "DROP": targets.Drop(), "RETURN": targets.Return()}
 _READERS: dict[str, Callable[[dict[str, str], str, Family], Target | None]] = {
     "REDIRECT": _read_redirect,
