@@ -97,10 +97,8 @@ def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None
             NAT, ISTIO_PRERT, coming, TCP, to=Redirect(port=options.outbound_port),
             why="what a VM behind the pod sends is outbound traffic", origin="virtual_interfaces",
         )  # fmt: skip
-        builder.append(
-            NAT, ISTIO_PRERT, coming, TCP, to=Return(),
-            why="what a VM behind the pod sends is not inbound traffic", origin="virtual_interfaces",
-        )  # fmt: skip
+        why = "what a VM behind the pod sends is not inbound traffic"
+        builder.append(NAT, ISTIO_PRERT, coming, TCP, to=Return(), why=why, origin="virtual_interfaces")
 
 
 def _capture_inbound(builder: Builder, options: Interception) -> None:
@@ -144,10 +142,8 @@ def _capture_dns(builder: Builder) -> None:
 
 
 def _capture_outbound(builder: Builder, options: Interception) -> None:
-    builder.append(
-        NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(),
-        why="answers to the node's proxy are no connections of the application",
-    )  # fmt: skip
+    why = "answers to the node's proxy are no connections of the application"
+    builder.append(NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(), why=why)
     for family in FAMILIES:
         builder.append(
             NAT, ISTIO_OUTPUT, OutInterface(names=("lo",)), _not_to_loopback(family), to=Accept(),

@@ -91,10 +91,8 @@ def _exclude_outbound(builder: Builder, options: Interception) -> None:
 def _capture_outbound(builder: Builder, options: Interception) -> None:
     outbound.capture(builder, options)
     if options.outbound_cidrs not in (ALL, ()):
-        builder.append(
-            NAT, ISTIO_OUTPUT, to=Return(),
-            why="all other networks are not captured", origin="outbound_cidrs",
-        )  # fmt: skip
+        why = "all other networks are not captured"
+        builder.append(NAT, ISTIO_OUTPUT, to=Return(), why=why, origin="outbound_cidrs")
 
 
 def _refuse_ipv6(builder: Builder, options: Interception) -> None:

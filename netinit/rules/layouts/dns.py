@@ -32,14 +32,10 @@ def capture(builder: Builder, options: Interception) -> None:
     scopes = _scopes(options)
     everywhere = options.capture_all_dns or options.ipv6 == INET  # Istio's nft tables jump for both families
     served = FAMILIES if everywhere else tuple([families[0] for families, _, _ in scopes])
-    builder.append(
-        RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
-        why="DNS queries get zones of their own", origin=ORIGIN,
-    )  # fmt: skip
-    builder.append(
-        NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
-        why="DNS queries are looked at", origin=ORIGIN, families=served,
-    )  # fmt: skip
+    why = "DNS queries get zones of their own"
+    builder.append(RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why=why, origin=ORIGIN)
+    why = "DNS queries are looked at"
+    builder.append(NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why=why, origin=ORIGIN, families=served)
     if DOCKER_RESOLVER in options.dns_servers and not options.capture_all_dns:
         _come_before_docker(builder, options)
     for families, to_server, _ in scopes:
@@ -49,10 +45,8 @@ def capture(builder: Builder, options: Interception) -> None:
                 why="DNS queries go to the proxy's resolver", origin=ORIGIN, families=families,
             )  # fmt: skip
     _separate_proxy(builder, options)
-    builder.append(
-        RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND),
-        why="DNS answers are looked at", origin=ORIGIN, families=served,
-    )  # fmt: skip
+    why = "DNS answers are looked at"
+    builder.append(RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND), why=why, origin=ORIGIN, families=served)
     for families, to_server, from_server in scopes:
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, *to_server, Port(protocol="udp", ports=(DNS_PORT,)), to=TrackZone(zone=APPLICATION_ZONE),

@@ -55,10 +55,8 @@ def report(builder: Builder, options: Interception, capture_dns: bool, refusing:
 
 
 def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: tuple[Family, ...] = FAMILIES) -> None:
-    builder.append(
-        table, chain, *matches, to=Jump(chain=ISTIO_LOG),
-        why="what comes back from the rules is not captured", origin=ORIGIN, families=families,
-    )  # fmt: skip
+    why = "what comes back from the rules is not captured"
+    builder.append(table, chain, *matches, to=Jump(chain=ISTIO_LOG), why=why, origin=ORIGIN, families=families)
 
 
 def add_report(

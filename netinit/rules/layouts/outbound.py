@@ -54,10 +54,8 @@ def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
             NAT, PREROUTING, *matches, to=Jump(chain=ISTIO_REDIRECT), inserted=True,
             why="what a VM behind the pod sends is outbound traffic", origin=origin, families=families,
         )  # fmt: skip
-    builder.append(
-        NAT, PREROUTING, coming, to=Return(), inserted=True,
-        why="what a VM behind the pod sends is not inbound traffic", origin=origin,
-    )  # fmt: skip
+    why = "what a VM behind the pod sends is not inbound traffic"
+    builder.append(NAT, PREROUTING, coming, to=Return(), inserted=True, why=why, origin=origin)
 
 
 def excluded_ports(options: Interception, protocol: str) -> list[Exclusion]:

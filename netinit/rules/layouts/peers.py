@@ -39,8 +39,6 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
         for family, matches in chosen:
             add_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,), inserted=False)
     for family, matches in chosen:  # the message of each family is another
-        builder.append(
-            FILTER, ISTIO_QUIC, *matches, to=Reject(),
-            why="clients that are refused QUIC use TCP, which is captured", origin=origin, families=(family,),
-        )  # fmt: skip
+        why = "clients that are refused QUIC use TCP, which is captured"
+        builder.append(FILTER, ISTIO_QUIC, *matches, to=Reject(), why=why, origin=origin, families=(family,))
     return both

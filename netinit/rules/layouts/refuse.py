@@ -67,10 +67,8 @@ _ITSELF_OUT = _ITSELF_IN.replace(matches=(OutInterface(names=("lo",)),))
 def _enter(builder: Builder, chain: str, *hooks: str) -> None:
     for hook in hooks:
         builder.append(FILTER, hook, TCP, to=Jump(chain=chain), why="TCP over IPv6 is looked at", origin=ORIGIN)
-    builder.append(
-        FILTER, chain, BARE_SYN.replace(negated=True), to=Return(),
-        why="only what begins a connection is refused", origin=ORIGIN,
-    )  # fmt: skip
+    why = "only what begins a connection is refused"
+    builder.append(FILTER, chain, BARE_SYN.replace(negated=True), to=Return(), why=why, origin=ORIGIN)
 
 
 def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tuple[Match, ...]]) -> None:

@@ -66,14 +66,10 @@ def mark_connections(builder: Builder, options: Interception) -> None:
     """Add Istio's rules for packets on the loopback interface, and for replies."""
     marked = Mark(value=options.tproxy_mark)
     out, back = OutInterface(names=("lo",)), InInterface(names=("lo",))
-    builder.append(
-        MANGLE, PREROUTING, TCP, marked, to=SaveMark(),
-        why="answers find the proxy by the connection's mark", origin=ORIGIN,
-    )  # fmt: skip
-    builder.append(
-        MANGLE, OUTPUT, out, TCP, marked, to=Return(),
-        why="the proxy passes on a captured connection", origin=ORIGIN,
-    )  # fmt: skip
+    why = "answers find the proxy by the connection's mark"
+    builder.append(MANGLE, PREROUTING, TCP, marked, to=SaveMark(), why=why, origin=ORIGIN)
+    why = "the proxy passes on a captured connection"
+    builder.append(MANGLE, OUTPUT, out, TCP, marked, to=Return(), why=why, origin=ORIGIN)
     for owner, flag in proxy_owners(options):
         for family in FAMILIES:
             builder.append(
@@ -81,10 +77,8 @@ def mark_connections(builder: Builder, options: Interception) -> None:
                 why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
             )  # fmt: skip
     known = Mark(value=options.tproxy_mark, connection=True)
-    builder.append(
-        MANGLE, OUTPUT, TCP, known, to=RestoreMark(),
-        why="the application's answers go back to the proxy", origin=ORIGIN,
-    )  # fmt: skip
+    why = "the application's answers go back to the proxy"
+    builder.append(MANGLE, OUTPUT, TCP, known, to=RestoreMark(), why=why, origin=ORIGIN)
     builder.append(MANGLE, ISTIO_INBOUND, TCP, marked, inserted=True, to=Return(), why="captured already", origin=ORIGIN)
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))

@@ -78,10 +78,8 @@ def guard(builder: Builder, options: Interception) -> None:
         _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
-        builder.append(
-            FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Jump(chain=ISTIO_DROP),
-            why="what a VM sends is forwarded as nat redirects it, or not at all", origin=origin,
-        )  # fmt: skip
+        why = "what a VM sends is forwarded as nat redirects it, or not at all"
+        builder.append(FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
         builder.append(
             FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
             why="connections that nat has not redirected are looked at again", origin=origin,
@@ -128,10 +126,8 @@ def refuse(builder: Builder) -> None:
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
         for matches in looked_at:
-            builder.append(
-                FILTER, at, *matches, to=Jump(chain=chain), families=families,
-                why="connections that nat has not redirected are looked at again", origin="istio_exact",
-            )  # fmt: skip
+            why = "connections that nat has not redirected are looked at again"
+            builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=why, origin="istio_exact")
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
         for family in families if hook == OUTPUT else ():
