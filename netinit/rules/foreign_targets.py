@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from netinit.rules.traversal import Traversal, Verdict
 
 
+# Extensions that leave unchanged what rules test
+OBSERVING = frozenset((
+    "AUDIT", "CHECKSUM", "CLASSIFY", "CONNSECMARK", "DSCP", "ECN", "IDLETIMER", "LED", "LOG", "NFLOG", "RATEEST", "SECMARK",
+    "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE",
+))  # fmt: skip
+
+
 class AsWritten(Target):
     """A foreign target, as listed. `kept` is the kernel's data: expressions, or an extension's name, revision and struct."""
 

@@ -11,8 +11,9 @@ from netinit.rules.iptables.write import encode_each, take_module
 from netinit.rules.matches.context import Limit, Mark, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, LogTarget, Return
-from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
+from netinit.rules.xtables.matches import encode_comment, encode_match
 from netinit.rules.xtables.names import protocol_number
+from netinit.rules.xtables.targets import encode_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ class NativeWriter(RuleBuilder):
         if isinstance(target, Several):
             for one in target.targets:
                 if isinstance(one, Tproxy) and one.mark:
-                    from netinit.rules.xtables.encoding import encode_target
+                    from netinit.rules.xtables.targets import encode_target
 
                     self.add_struct(b"target", encode_target(one, family))
                 else:

@@ -5,8 +5,7 @@ What the kernel or the place decides (counters, hooks, offsets of jumps) is not 
 
 from __future__ import annotations
 
-from _struct import pack, pack_into, unpack_from
-from struct import error as struct_error
+from struct import error, pack, pack_into, unpack_from
 
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -16,9 +15,10 @@ from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
 from netinit.rules.xtables import structs
-from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
+from netinit.rules.xtables.matches import encode_comment, encode_match
 from netinit.rules.xtables.names import protocol_number
 from netinit.rules.xtables.structs import EntryForm
+from netinit.rules.xtables.targets import encode_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
             EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
             for chain, hook, places in found
         ])  # fmt: skip
-    except (struct_error, IndexError) as error:
-        raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+    except (error, IndexError) as problem:
+        raise ValueError(f"legacy table {table.name}: its entries are not understood: {problem!r}") from None
 
 
 def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -> TableEntry:

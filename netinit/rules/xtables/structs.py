@@ -5,6 +5,8 @@ from __future__ import annotations
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
 
+Struct = tuple[str, int, bytes]  # an extension's name, its revision, its struct
+
 # Entries of a table
 NAME = slice(2, 31)
 ERROR_TARGET = "ERROR"
@@ -88,3 +90,8 @@ SIZES = {
 def size_of(name: str, revision: int, family: Family) -> int:
     """Return the size of an extension's struct. Raises KeyError for an unknown one."""
     return 24 if name == "REDIRECT" and family is IPV4 else SIZES[name, revision]  # the older struct of NAT
+
+
+def pad(name: str, revision: int, info: bytes, family: Family = IPV4) -> Struct:
+    """Return an extension's struct at its whole size. Raises KeyError for an unknown one."""
+    return name, revision, info.ljust(size_of(name, revision, family), b"\0")

@@ -6,15 +6,11 @@ from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules import targets
-from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import OBSERVING, DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.targets import Target
 
-# Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
-OBSERVING = frozenset((
-    "AUDIT", "CHECKSUM", "CLASSIFY", "CONNSECMARK", "DSCP", "ECN", "IDLETIMER", "LED", "LOG", "NFLOG", "RATEEST", "SECMARK",
-    "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE",
-))  # fmt: skip
+# Names that iptables takes for an extension and not for a chain
 _EXTENSIONS = OBSERVING | frozenset((
     "CLUSTERIP", "CONNMARK", "CT", "DNAT", "DNPT", "HL", "HMARK", "MARK", "MASQUERADE", "NETMAP", "NFQUEUE", "NOTRACK", "QUEUE",
     "REDIRECT", "REJECT", "SET", "SNAT", "SNPT", "SYNPROXY", "TPROXY", "TTL",
