@@ -34,30 +34,30 @@ def refuse_ipv6(
     excluded: tuple[list[Exclusion], list[Exclusion]] | None = None,
 ) -> None:
     """Add the rejecting chains; `excluded`: what the ambient layout does not capture, inbound and outbound."""
-    own = builder.within((IPV6,))
-    not_in, not_out = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
-    outwards, inwards = _outbound_captured(options), _inbound_captured(options)
-    vms = InInterface(names=options.virtual_interfaces)
-    behind = [(vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
-    if inwards or behind:
-        _enter(own, ISTIO_REFUSE_IN, INPUT, FORWARD)
-        own.exclude(FILTER, ISTIO_REFUSE_IN, [_ITSELF_IN])
-        _refuse(own, options, ISTIO_REFUSE_IN, behind)
+    ipv6 = builder.within((IPV6,))
+    excluded_inbound, excluded_outbound = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
+    captured_outbound, captured_inbound = _outbound_captured(options), _inbound_captured(options)
+    from_vms = InInterface(names=options.virtual_interfaces)
+    captured_from_vms = [(from_vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
+    if captured_inbound or captured_from_vms:
+        _enter(ipv6, ISTIO_REFUSE_IN, INPUT, FORWARD)
+        ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [_ITSELF_IN])
+        _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_from_vms)
         if options.virtual_interfaces and not (options.inbound_mode == TPROXY and options.layout != CLASSIC):  # already handled
             why = "what a VM behind the pod sends is not inbound traffic"
-            own.exclude(FILTER, ISTIO_REFUSE_IN, [Exclusion(matches=(vms,), origin="virtual_interfaces", why=why)])
-        if inwards:
-            own.exclude(FILTER, ISTIO_REFUSE_IN, not_in)
-            _refuse(own, options, ISTIO_REFUSE_IN, inwards)
+            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [Exclusion(matches=(from_vms,), origin="virtual_interfaces", why=why)])
+        if captured_inbound:
+            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, excluded_inbound)
+            _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_inbound)
     queries = _queries(options) if capture_dns else []
-    if outwards or queries:
-        _enter(own, ISTIO_REFUSE_OUT, OUTPUT)
-        own.exclude(FILTER, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
-        of_networks = [one for one in not_out if any(isinstance(match, Destination) for match in one.matches)]
-        own.exclude(FILTER, ISTIO_REFUSE_OUT, [one for one in not_out if one not in of_networks])
-        _refuse(own, options, ISTIO_REFUSE_OUT, queries)  # captured for every destination
-        own.exclude(FILTER, ISTIO_REFUSE_OUT, of_networks)
-        _refuse(own, options, ISTIO_REFUSE_OUT, outwards)
+    if captured_outbound or queries:
+        _enter(ipv6, ISTIO_REFUSE_OUT, OUTPUT)
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
+        of_networks = [one for one in excluded_outbound if any(isinstance(match, Destination) for match in one.matches)]
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, [one for one in excluded_outbound if one not in of_networks])
+        _refuse(ipv6, options, ISTIO_REFUSE_OUT, queries)  # captured for every destination
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, of_networks)
+        _refuse(ipv6, options, ISTIO_REFUSE_OUT, captured_outbound)
 
 
 _ITSELF_IN = Exclusion(matches=(InInterface(names=("lo",)),), origin="", why="what the pod sends to itself is not captured")

@@ -47,9 +47,9 @@ NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
 _LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
-WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # unlike iptables' state, nft's conntrack status is not set for these
+NO_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # unlike iptables' state, nft's conntrack status is not set for these
 # Connections that a conntrack helper expects are translated like their parent, without consulting nat (nf_nat_follow_master).
-UNASKED = ConnectionState(states=("RELATED", "UNTRACKED"))
+EXPECTED_OR_UNTRACKED = ConnectionState(states=("RELATED", "UNTRACKED"))
 INVALID = ConnectionState(states=("INVALID",))
 # A FIN without an entry is INVALID too. Both ends of an excluded connection, and the proxy, must still see it, and no match
 # distinguishes these from a captured one.
@@ -79,7 +79,7 @@ def guard(builder: Builder, options: Interception) -> None:
     if options.virtual_interfaces and options.outbound_cidrs:
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
         why = "what a VM sends is forwarded as nat redirects it, or not at all"
-        builder.append(FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
+        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
         builder.append(
             FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
             why="connections that nat has not redirected are looked at again", origin=origin,
@@ -106,26 +106,26 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
 
 def refuse(builder: Builder) -> None:
     """Add the filter rules that reject what the nat rules so far redirect."""
-    for hook, (at, beside) in _HOOKS.items():
+    for hook, (at, limits) in _HOOKS.items():
         decisions = list(_decisions(builder, hook))
         redirecting = [index for index, (_, rule) in enumerate(decisions) if _redirects(rule)]
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
-        others = beside
-        unasked = [(*beside, NOT_CLOSING, INVALID)]
+        opening = limits
+        invalid = [(*limits, NOT_CLOSING, INVALID)]
         if hook == PREROUTING:
-            unasked.append((*beside, SYN_AND_FIN, INVALID))
+            invalid.append((*limits, SYN_AND_FIN, INVALID))
             ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
-            others = (*beside, Port(protocol="tcp", ports=ports, negated=True))
+            opening = (*limits, Port(protocol="tcp", ports=ports, negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
-        looked_at: list[tuple[Match, ...]] = [
-            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), *unasked,
+        checked: list[tuple[Match, ...]] = [
+            (*opening, BARE_SYN, NOT_TRANSLATED), (*opening, BARE_SYN, EXPECTED_OR_UNTRACKED), *invalid,
         ]  # fmt: skip
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
-            looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
-        for matches in looked_at:
+            checked.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
+        for matches in checked:
             why = "connections that nat has not redirected are looked at again"
             builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=why, origin="istio_exact")
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
@@ -144,16 +144,16 @@ def _repeat(
     """Repeat a decision of nat in a filter chain: reject what nat redirects, accept what it accepts."""
     why = "nat would redirect it" if refused else rule.comment
     origin = rule.origin.option if rule.origin else ""
-    own = tuple([one for one in rule.families if one in families])
+    applying = tuple([one for one in rule.families if one in families])
     if refused and DNS_QUERY in matches:
-        for family in own:  # reject messages differ by family
+        for family in applying:  # reject messages differ by family
             builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,))
         return
     tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # nat redirects only TCP
     if refused:  # an outsider may forge a segment that only claims to belong to a connection: a reset would end it
         at = next((number for number, one in enumerate(matches, 1) if isinstance(one, Port)), len(matches))  # one `-m tcp` for both
-        builder.append(FILTER, chain, *matches[:at], NOT_OPENING, *matches[at:], to=Drop(), why=why, origin=origin, families=own)
-    builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=own)
+        builder.append(FILTER, chain, *matches[:at], NOT_OPENING, *matches[at:], to=Drop(), why=why, origin=origin, families=applying)
+    builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=applying)
 
 
 def _decisions(

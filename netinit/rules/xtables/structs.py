@@ -22,7 +22,7 @@ class EntryForm(Record):
     packet: int  # size of struct ipt_ip, ip6t_ip6
     header: int  # size of struct ipt_entry, ip6t_entry
     counters: int
-    flags: int  # offset of the flags; what is inverted stands behind them
+    flags: int  # offset of the flags; the inversion flags follow
     goto: int  # the flag of -g
     allowed: int  # flags that are understood
 

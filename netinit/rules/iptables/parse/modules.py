@@ -164,7 +164,7 @@ def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match 
     low = read_number(first)
     high = read_number(last) if dash else low
     if low is None or high is None or low > high:
-        return None  # a name: what it means is another image's affair
+        return None  # a name, which another image may give another number
     return Owner(kind=kind, number=low, last=None if low == high else high, negated=negated)
 
 
