@@ -1,19 +1,20 @@
-"""Commands whose flags are declared options, with click's help, completion and suggestions, and pflag's syntax.
+"""Commands whose flags are declared options: pflag's syntax, click's help, completion and suggestions.
 
-The fast path's parser reads these flags here, too, so that both agree; click parses what remains: the command's own
-options and arguments.
+`apply`'s own parser reads the declared flags, so that both agree; click parses the command's own options and arguments.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.sanitize import MOST, shorten, split_message
+from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten, split_message
 from netinit.options import Interception, Options
 from netinit.options.argv import describe_strays, is_flag, take_flags
 from netinit.options.declare import (
@@ -27,9 +28,10 @@ from netinit.options.declare import (
     WITHOUT_FLAG,
     DeclaredOptions,
 )
-from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration
+from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration, suggest
 
 Kind = TypeVar("Kind")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 RULES, OUTPUT = "Rules", "Output"
@@ -43,37 +45,24 @@ STDIN = 0
 GIVEN = "netinit.given"
 SHORTEST, LONGEST = 0.1, 86400.0
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
-RULES_ELSEWHERE = (
-    "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
-)
+RULES_ELSEWHERE = "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
 
 TAKE_A_WHOLE_LINE = ("remove", "verify")  # these are given the line that programmed the pod, with flags of netinit alone
 
 
 class FlagCommand(click.Command):
-    """A command whose callback receives `options`, built from flags, environment and defaults.
+    """A command whose callback gets `options`, an instance of `settings`, from flags, environment and defaults.
 
-    Use it as `@click.command(cls=FlagCommand)`; `settings` is the class that declares the flags. The command's own
-    options are declared as usual and must not share a flag's name. All problems of a command line are reported in one
-    OptionError.
-
-    `shows` lists the flags with an effect, for the help. Rule flags are summarised in one line (`rules`: listed;
-    rules=None: without effect and omitted). For classes other than Options the help has every flag except `hides`, and
-    no rule flags. A flag without effect is an error; one of istio-iptables, which may be pasted from a pod's command
-    line, only causes a note, and so does every flag of `remove` and `verify`. With `judges_all` all flags but the
-    namespace's have an effect.
+    All problems of a command line are one OptionError. For Options, `shows` lists the flags of the run that have an effect;
+    `rules` is True if the help lists the rules' flags, False if it refers to apply, None if they have no effect. `judges_all`: all
+    flags but the namespace's have an effect. A flag without effect is an error; one of istio-iptables, which may be pasted from
+    a pod, is a note, and so is any of `remove` and `verify`. For other settings the help has every flag but `hides`.
     """
 
     def __init__(
-        self,
-        *args: Any,
-        settings: type[DeclaredOptions] = Options,
-        shows: tuple[str, ...] = (),
-        hides: tuple[str, ...] = (),
-        rules: bool | None = False,
-        judges_all: bool = False,
-        **kwargs: Any,
-    ) -> None:
+        self, *args: Any, settings: type[DeclaredOptions] = Options, shows: tuple[str, ...] = (),
+        hides: tuple[str, ...] = (), rules: bool | None = False, judges_all: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
         kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
         self.settings = settings
@@ -88,7 +77,7 @@ class FlagCommand(click.Command):
         """Extract the flags, let click parse the rest, and build the options."""
         taken = take_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
-        rest, unknown = self._part_unknown(ctx, taken.rest)
+        rest, unknown = self._split_unknown(ctx, taken.rest)
         problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
         ctx.allow_extra_args = True  # reported below
         try:
@@ -113,7 +102,7 @@ class FlagCommand(click.Command):
         return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
 
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
-        """A problem for each flag without effect here, or one note for flags that a pod's command line brings with it."""
+        """A problem for each flag without effect here; those of a pod's command line share a note."""
         ignored = {field: label for field, label in given.items() if not self.has_effect(field)}
         places = [label for field, label in ignored.items() if field in ANY_NAMESPACE]
         others = [label for field, label in ignored.items() if field not in ANY_NAMESPACE]
@@ -131,9 +120,7 @@ class FlagCommand(click.Command):
     def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
         """A problem for each own option given twice, of which click would silently keep the last."""
         _, _, order = self.make_parser(ctx).parse_args(list(words))
-        single = [
-            one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)
-        ]
+        single = [one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)]
         repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])
         return [f"{name}: is given twice; give it once" for name in repeated]
 
@@ -167,13 +154,9 @@ class FlagCommand(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(records)
 
-    def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
-        from difflib import get_close_matches
-
-        known = [
-            name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)
-        ]
+    def _split_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """The words but unknown flags, and a problem for each of these."""
+        known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)
         kept: list[str] = []
         problems: list[str] = []
@@ -190,8 +173,7 @@ class FlagCommand(click.Command):
                 continue
             is_value = word in takes_value
             if is_flag(word) and name not in known:
-                close = get_close_matches(name, [name for name in known if name.startswith("--")])
-                hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help lists them"
+                hint = suggest(name, [name for name in known if name.startswith("--")]) or f"{ctx.command_path} --help lists them"
                 problems.append(f"{quote_value(name)} is not an option; {hint}")
                 after_unknown = name == word and not has_arguments
             else:
@@ -208,8 +190,6 @@ def given_flags() -> Mapping[str, str]:
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    """Seconds, or a duration with a unit."""
-
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -229,6 +209,36 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 SECONDS = _Seconds()
 
 
+def add_options(*decorators: Decorator) -> Decorator:
+    """Combine decorators into one; the help lists their options in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def add_value(name: str, make: Callable[..., Any], *decorators: Decorator) -> Decorator:
+    """Combine options into one argument `name`, which `make` builds from their values."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def with_value(*args: Any, **given: Any) -> Any:
+            values = {key: given.pop(key) for key in signature(make).parameters if key in given}
+            return function(*args, **{name: make(**values)}, **given)
+
+        return add_options(*decorators)(with_value)
+
+    return decorate
+
+
+def json_option(schema: str, what: str = "an object") -> Decorator:
+    """Add --json as the argument `as_json`; `schema` is the first part of a name in netinit/data."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}; netinit/data/{schema}.schema.json describes it.")
+
+
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --until-input, with which a remote caller ends a continuous command."""
     return click.option(
@@ -239,7 +249,7 @@ def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
     """The lines of click's message, with overlong words of the command line truncated."""
     message = _word(error)
-    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MOST}
+    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MAX_TEXT_LENGTH}
     for part in sorted(given, key=len, reverse=True):
         spelled = repr(part)[1:-1]
         message = message.replace(spelled, shorten(spelled)).replace(part, shorten(part))

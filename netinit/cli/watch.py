@@ -16,7 +16,7 @@ from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import RuleSource, find_rule_source
+from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source, name_namespace
 from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
 from netinit.simulate.counter_rates import CounterReading, CounterSnapshot, FateRate, RateCounter
@@ -25,15 +25,13 @@ from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
-MOST_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
+MAX_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 _SLICE = 0.1  # seconds between checks for signals
 _LEFT_FREE = 2  # lines of the terminal left free by the table
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.option(
-    "--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look."
-)
+@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look.")
 @click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many looks (default: on Ctrl-C).")
 @click.option(
     "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
@@ -50,13 +48,12 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
 
     Exit codes: 0, also after Ctrl-C; 1 if the rules cannot be read.
     """
-    where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
     writer = CounterSnapshotWriter(form, everything=everything)
     signals = Signals()
     signals.listen()  # a flag, because Python may discard an exception from a handler
     try:
         for snapshot, head, said in _look(options, interval, count, signals, until_input=until_input):
-            writer.show(snapshot, f"{where}, {head}", said=said)
+            writer.show(snapshot, f"{name_namespace(options)}, {head}", said=said)
         signals.hand_back()
     except KeyboardInterrupt:
         return 0
@@ -69,20 +66,17 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
 def _look(
     options: Options, interval: float, count: int, signals: Signals, *, until_input: bool
 ) -> Iterator[tuple[CounterSnapshot, str, bool]]:
-    """Take a reading every `interval` seconds until a signal; the first serves as the baseline.
-
-    Yields the rates, the backends, and whether warnings were printed since the last reading.
-    """
+    """Yield the rates, the backends, and whether warnings were printed, every `interval` seconds until a signal."""
     noted: set[str] = set()
     meter = None
     looks = failures = 0
     due = time.monotonic()
     while (not count or looks < count) and not signals.heard:
         try:
-            rule_source = find_rule_source(options, (), "", (), live=True)
+            rule_source = find_rule_source(options, LIVE)
         except (ParseError, BackendUnavailableError):
             failures += 1
-            if meter is None or failures > MOST_FAILURES:
+            if meter is None or failures > MAX_FAILURES:
                 raise
         else:
             failures = 0
@@ -145,9 +139,8 @@ def render_lines(snapshot: CounterSnapshot, *, everything: bool) -> list[str]:
 
 
 def _rate(row: FateRate) -> str:
-    if row.added is None or row.per_second is None:
-        return "not counted"
-    return f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second"
+    known = row.added is not None and row.per_second is not None
+    return f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second" if known else "not counted"
 
 
 def _because(row: FateRate) -> str:
@@ -213,7 +206,6 @@ class CounterSnapshotWriter:
 
 
 def _fit(printed: list[str]) -> list[str]:
-    """Wrap lines and truncate them to the terminal's size."""
     width, height = shutil.get_terminal_size()
     room = max(1, height - _LEFT_FREE)
     fitted = [part for line in printed for part in fit(line, width - 1)]

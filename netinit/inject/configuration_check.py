@@ -1,4 +1,4 @@
-"""Find problems of an injector's configuration before it is used, for the webhook and the command line."""
+"""Find problems of an injector's configuration before it is used."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.owner import PodOwner
 from netinit.inject.pod import POD_FIELDS, Namespace, Settings, inject_pod
 from netinit.inject.rendering import Subject, render
-
-__all__ = ["TemplateFinding", "find_template_problems", "try_canary"]
 
 CANARY: Tree = {
     "apiVersion": "v1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
@@ -10,25 +11,6 @@ from netinit.base.tree import Tree, clone, mapping, sequence, string
 from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
-
-__all__ = [
-    "CORE_DUMP",
-    "INIT",
-    "LISTS",
-    "PROXY",
-    "VALIDATION",
-    "Overrides",
-    "all_containers",
-    "find",
-    "find_proxy",
-    "move_to_init",
-    "named",
-    "names",
-    "normalize",
-    "reorder",
-    "security",
-    "without",
-]
 
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
 LISTS = ("containers", "initContainers")
@@ -50,7 +32,7 @@ def find(items: Any, name: str) -> Tree | None:
     return next((item for item in named(items) if item.get("name") == name), None)
 
 
-def without(items: Any, gone: list[str]) -> list[Any]:
+def without(items: Any, gone: Collection[str]) -> list[Any]:
     """Return the list without the items with these names."""
     return [item for item in sequence(items) if not (isinstance(item, dict) and item.get("name") in gone)]
 
@@ -75,8 +57,8 @@ def reorder(spec: Tree, *, proxy_first: bool) -> None:
     """Sort the containers of the spec in their start order.
 
     The proxy is the last container, so that kubectl exec selects the application, or the first if the application waits
-    for it. Among init containers, a native sidecar directly follows istio-init, so that the user's init containers have
-    a network; otherwise istio-init is last, because the proxy does not run yet. istio-validation is first.
+    for it. A native sidecar directly follows istio-init, so that the user's init containers have a network; without
+    one, istio-init is last. istio-validation is first.
     """
     if "containers" in spec:
         spec["containers"] = _move(sequence(spec["containers"]), PROXY, first=proxy_first)
@@ -94,21 +76,24 @@ def reorder(spec: Tree, *, proxy_first: bool) -> None:
 
 
 def normalize(spec: Tree) -> None:
-    """Convert numbers in arguments and variables to strings, as the API server requires; null becomes the empty string.
-
-    Classic templates print `- 15001` and `- 80,`.
-    """
+    """Convert numbers in arguments and variables to strings, as the API server requires; null becomes ""."""
     for container in all_containers(spec):
         for key in ("args", "command"):
-            if isinstance(container.get(key), list):
+            if {*map(type, sequence(container.get(key)))} - {str}:
                 container[key] = [item if isinstance(item, (dict, list)) else string(item) for item in container[key]]
-        for variable in named(container.get("env")):
-            if "value" in variable and not isinstance(variable["value"], (str, dict, list)):
-                variable["value"] = string(variable["value"])
+        if any(map(_lacks_text, sequence(container.get("env")))):
+            container["env"] = [
+                {**one, "value": string(one["value"])} if _lacks_text(one) else one for one in container["env"]
+            ]
+
+
+def _lacks_text(variable: Any) -> bool:
+    """Whether a variable has a number, a boolean or null for its value."""
+    return isinstance(variable, dict) and not isinstance(variable.get("value", ""), (str, dict, list))
 
 
 class Overrides:
-    """The user's containers with the same name as a template's, as saved in the annotation."""
+    """The user's containers with the name of a template's container, as saved in the annotation."""
 
     def __init__(self, saved: Tree) -> None:
         self.saved = {key: [clone(item) for item in named(saved.get(key))] for key in LISTS}
@@ -141,11 +126,11 @@ class Overrides:
             if missing:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
-    def apply(self, spec: Tree, original: Tree, template: Tree, before: dict[str, list[str]] | None) -> bool:
-        """Merge the user's containers over the template's containers of the same name; return whether there are any to save.
+    def apply(self, spec: Tree, original: Tree, template: Tree, before: Mapping[str, tuple[str, ...]] | None) -> bool:
+        """Merge the user's containers over the template's of the same name; return whether there are any to save.
 
-        Saved containers have priority; then those of `original`, unless an earlier injection added them (`before`:
-        names by list, None without one). The image `auto` stands for the template's.
+        Saved containers have priority over those of `original`. `before`: names that an earlier injection added, by
+        list; None without one. The image `auto` is the template's.
         """
         injected = before or {}
         listed = {name for names_of_list in injected.values() for name in names_of_list}

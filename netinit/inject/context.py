@@ -1,4 +1,4 @@
-"""The data of a template: pod, owner, mesh and values as Go structs and maps."""
+"""The data of a template: owner, mesh and proxy configuration as Go structs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from typing import Any
 
 from netinit.base.tree import Tree, mapping, string
 from netinit.golang.template.values import Int32, Struct
-from netinit.inject.kubernetes_types import ObjectStruct
 from netinit.inject.meshconfig import MeshConfig, ProxyConfig
 from netinit.inject.messages import Message
 from netinit.inject.owner import PodOwner
 from netinit.inject.quantity import round_up
-
-__all__ = [
-    "TRUSTED", "ProxyStruct", "estimate_concurrency", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct",
-]  # fmt: skip
 
 TRUSTED: Mapping[str, frozenset[str]] = {
     "Values": frozenset(),
@@ -27,19 +22,11 @@ TRUSTED: Mapping[str, frozenset[str]] = {
     "InboundTrafficPolicyMode": frozenset(),
     "CompliancePolicy": frozenset(),
 }
-"""The fields of a template's data that the operator controls; DefaultConfig comes from a pod's annotation."""
+"""The fields of a template's data that the operator controls; DefaultConfig depends on a pod's annotation."""
+CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
+"""Fields that are the same object for most pods."""
 _CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
 _USUAL_CONCURRENCY = 2
-
-
-def metadata_struct(metadata: Tree) -> Struct:
-    """The pod's ObjectMeta."""
-    return ObjectStruct("v1.ObjectMeta", metadata)
-
-
-def spec_struct(spec: Tree) -> Struct:
-    """The pod's PodSpec."""
-    return ObjectStruct("v1.PodSpec", spec)
 
 
 def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:
@@ -60,7 +47,7 @@ class ProxyStruct(Message):
 
 
 def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
-    """Return the ProxyConfig with its Go getters; `plain`: concurrency and cluster are plain fields, as before Istio 1.7."""
+    """Return the ProxyConfig with its getters; `plain`: concurrency and cluster are plain fields, as before Istio 1.7."""
     if not plain:
         return ProxyStruct(config, {})
     fields = config.fields
@@ -72,10 +59,10 @@ def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
 
 
 def estimate_concurrency(proxy: ProxyConfig, annotations: Mapping[str, str], values: Tree) -> int:
-    """Return the number of proxy threads, as printed by the templates of Istio 1.11 to 1.17.
+    """Return the number of proxy threads for the templates of Istio 1.11 to 1.17.
 
-    It is the ProxyConfig's, or 2 if that is not set. If it is 0, the CPU quantity rounded up: of the annotation, else
-    of the limit or the request in the values; 2 if none is valid, as in Istio.
+    It is the ProxyConfig's, by default 2. If it is 0: the CPU quantity, rounded up, of the annotation, else of the
+    limit or the request in the values, else 2.
     """
     configured = proxy.fields.get("concurrency")
     if configured is None or configured > 0:

@@ -1,23 +1,21 @@
 """Kubernetes objects as template data: Go structs, whose fields are created on access.
 
-Templates use Go field names (`.Spec.ServiceAccountName`). An absent field has Go's zero value; an unknown one is an
-error, as in Go.
+As in Go, an absent field has its type's zero value, and an unknown one is an error.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.golang.gojson import json_name
-from netinit.golang.template.values import FunctionError, Int32, Int64, StringMap, Struct, TypedList, TypedMap
+from netinit.golang.gojson import encode, json_name
+from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, StringMap, Struct, TypedList, TypedMap
 from netinit.golang.times import Time, parse_time
 from netinit.inject.data_files import read_lines
+from netinit.inject.lazy_mapping import LazyMapping
 from netinit.inject.quantity import canonical
-
-__all__ = ["ObjectStruct", "json_of"]
 
 
 class _Field(NamedTuple):
@@ -35,7 +33,6 @@ def _lines() -> Mapping[str, str]:
 
 @functools.cache
 def _fields_of(go_type: str) -> Mapping[str, _Field]:
-    """Return a struct's fields by Go name, in order."""
     found = {}
     for entry in _lines()[go_type].split():
         names, _, kind = entry.partition(":")
@@ -47,35 +44,8 @@ def _fields_of(go_type: str) -> Mapping[str, _Field]:
 
 @functools.cache
 def _promoted(go_type: str) -> Mapping[str, str]:
-    """Map each promoted field to the embedded struct that contains it."""
     embedded = ((name, field.go_type) for name, field in _fields_of(go_type).items() if field.mark == "+")
     return {inner: name for name, kind in embedded for inner in _fields_of(kind)}
-
-
-class _ObjectFields(Mapping[str, Any]):
-    """The fields of an object's struct, each created on access."""
-
-    def __init__(self, go_type: str, tree: Tree) -> None:
-        self._type, self._tree = go_type, tree
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            field = _fields_of(self._type).get(name)
-            if field is None:
-                return self[_promoted(self._type)[name]].fields[name]
-            raw = self._tree if field.mark == "+" else self._tree.get(field.json_name)
-            self._made[name] = _value(field.go_type, raw)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in _fields_of(self._type) or name in _promoted(self._type)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_fields_of(self._type))
-
-    def __len__(self) -> int:
-        return len(_fields_of(self._type))
 
 
 class ObjectStruct(Struct):
@@ -84,13 +54,25 @@ class ObjectStruct(Struct):
     def __init__(self, go_type: str, tree: Any) -> None:
         self.tree = mapping(tree)
         plain = go_type.removeprefix("*")
-        super().__init__(
-            go_type, _ObjectFields(plain, self.tree), nil=go_type.startswith("*") and not isinstance(tree, dict)
-        )
+        make = functools.partial(_field_of, plain, self.tree)  # not a method: that would be a reference cycle
+        fields = LazyMapping(_fields_of(plain), make, _promoted(plain))
+        super().__init__(go_type, fields, nil=go_type.startswith("*") and not isinstance(tree, dict))
 
     def go_json(self) -> Any:
         """Return the object for JSON, its fields in the struct's order."""
         return json_of(self.go_type, None if self.nil else self.tree)
+
+    @functools.cached_property
+    def json_text(self) -> str:
+        """The object as JSON; templates test it before they print it."""
+        return Shaped(encode(self), form="json", tree=self)
+
+
+def _field_of(go_type: str, tree: Tree, name: str) -> Any:
+    field = _fields_of(go_type).get(name)
+    if field is None:
+        return _field_of(_fields_of(go_type)[_promoted(go_type)[name]].go_type, tree, name)
+    return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
 
 
 def _whole(value: Any) -> int:
@@ -107,7 +89,7 @@ _ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0
 
 
 def _value(go_type: str, raw: Any) -> Any:
-    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
+    """Return a field's value; the type's zero value if it is absent or of another type."""
     if go_type in _SCALARS:
         return _SCALARS[go_type](raw)
     if go_type == "map[string]string":
@@ -129,8 +111,6 @@ def _value(go_type: str, raw: Any) -> Any:
 
 
 class _Leaf(Struct):
-    """A struct that is a single value in JSON and when printed."""
-
     def __init__(self, go_type: str, fields: Mapping[str, Any], raw: Any, text: str) -> None:
         super().__init__(go_type, fields, {"String": lambda: text})
         self.raw = raw
@@ -173,7 +153,7 @@ _SPECIAL: Mapping[str, Callable[[Any], Any]] = {
 def json_of(go_type: str, raw: Any) -> Any:
     """Return the value as Go encodes it: known fields in the struct's order, then the others, sorted.
 
-    A value of another type than its field's is kept.
+    A value of a wrong type is kept.
     """
     if raw is None:
         return _zero_json(go_type)
@@ -197,7 +177,7 @@ def _zero_json(go_type: str) -> Any:
 def _object_json(go_type: str, tree: Tree) -> Tree:
     found: Tree = {}
     _put_json(found, go_type, tree)
-    known = _json_names(go_type)
+    known = json_types(go_type)
     found.update((name, tree[name]) for name in sorted(tree) if name not in known and tree[name] is not None)
     return found
 
@@ -214,8 +194,16 @@ def _put_json(found: Tree, go_type: str, tree: Tree) -> None:
             found[field.json_name] = json_of(field.go_type, raw)
 
 
+def is_struct(go_type: str) -> bool:
+    """Whether the type is a struct with known fields."""
+    return go_type in _lines()
+
+
 @functools.cache
-def _json_names(go_type: str) -> frozenset[str]:
-    own = _fields_of(go_type).values()
-    inner = [name for field in own if field.mark == "+" for name in _json_names(field.go_type)]
-    return frozenset((*inner, *(field.json_name for field in own if field.mark != "+")))
+def json_types(go_type: str) -> Mapping[str, str]:
+    """Return the types of a struct's fields, embedded ones included, by JSON name, without `*`."""
+    found: dict[str, str] = {}
+    for field in _fields_of(go_type).values():
+        inner = json_types(field.go_type) if field.mark == "+" else {field.json_name: field.go_type.removeprefix("*")}
+        found.update(inner)
+    return found

@@ -1,12 +1,13 @@
-"""Protobuf messages as template data: Go fields, getters that accept nil, and protobuf's text and JSON formats."""
+"""Protobuf messages as template data: Go fields, getters that accept nil, text and JSON formats."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.golang.durations import NANOSECONDS
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
@@ -21,38 +22,13 @@ from netinit.golang.template.values import (
     Uint32,
     Uint64,
 )
+from netinit.inject.lazy_mapping import LazyMapping
 from netinit.inject.message_schema import MessageField, enum_names, fields_of, go_name, go_type
 from netinit.inject.protojson import duration, read_message
 
-__all__ = ["Message"]
-
-
-class _Lazy(Mapping[str, Any]):
-    """A mapping with known keys, whose values are created on access."""
-
-    def __init__(self, names: Mapping[str, Any], make: Callable[[str], Any]) -> None:
-        self._names, self._make = names, make
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            if name not in self._names:
-                raise KeyError(name)
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
 
 class Message(Struct):
-    """A pointer to a message; nil without a tree. `given`: Go fields with a fixed value instead of the tree's."""
+    """A pointer to a message; nil without a tree. `given`: values of Go fields that replace the tree's."""
 
     def __init__(self, name: str, tree: Tree | None, given: Mapping[str, Any] | None = None) -> None:
         self.name, self.tree = name, mapping(tree)
@@ -65,8 +41,8 @@ class Message(Struct):
         getters = {f"Get{member}": None for member in (*self._by_go_name, *oneofs)}
         super().__init__(
             f"*{go_type(name)}",
-            _Lazy({**names, **self._given}, self._field),
-            _Lazy({**getters, "String": None}, self._method),
+            LazyMapping({**names, **self._given}, self._field),
+            LazyMapping({**getters, "String": None}, self._method),
             nil=tree is None,
         )
 
@@ -93,14 +69,12 @@ class Message(Struct):
         return lambda: value
 
     def _chosen(self, oneof: str) -> Any:
-        """Return the pointer to the wrapper struct of the oneof field that is set, or nil."""
         for name, (json_name, field) in self._by_go_name.items():
             if field.oneof == oneof and self.tree.get(json_name) is not None:
                 return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})
         return None
 
     def _text(self) -> str:
-        """Return the message in protobuf's text format, on one line."""
         if self.nil:
             return "<nil>"
         written = (self._entry(name, field) for name, (_, field) in self._by_go_name.items())
@@ -139,23 +113,17 @@ _SCALARS: Mapping[str, Callable[[Any], Any]] = {
     "uint32": lambda value: Uint32(_whole(value)),
     "uint64": lambda value: Uint64(_whole(value)),
 }
-_WRAPPERS = {
-    "BoolValue": "bool",
-    "Int32Value": "int32",
-    "Int64Value": "int64",
-    "UInt32Value": "uint32",
-    "UInt64Value": "uint64",
-}
 
 
 def _value(kind: str, raw: Any) -> Any:
-    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
+    """Return a field's value; the type's zero value if it is absent or of another type."""
     if kind in _SCALARS:
         return _SCALARS[kind](raw)
     if kind == "Duration":
         return _duration(raw)
-    if kind in _WRAPPERS:
-        return _well_known(f"wrapperspb.{kind}", {"Value": _SCALARS[_WRAPPERS[kind]](raw)}, nil=raw is None)
+    if kind.endswith("Value"):  # a wrapper, such as Int32Value
+        scalar = _SCALARS[kind.removesuffix("Value").lower()]
+        return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
     if kind.startswith("enum:"):
         return _enum(kind[5:], raw)
     if kind.startswith("[]"):
@@ -188,7 +156,6 @@ def _enum(name: str, raw: Any) -> Enum:
 
 
 def _well_known(name: str, fields: Mapping[str, Any], *, nil: bool) -> Struct:
-    """Return one of protobuf's well-known messages, whose getters accept nil."""
     methods: dict[str, Callable[[], Any]] = {f"Get{field}": _constant(value) for field, value in fields.items()}
     text = " ".join(f"{field.lower()}:{sprint(value)}" for field, value in fields.items() if value)
     methods["String"] = lambda: "<nil>" if nil else text
@@ -201,7 +168,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 def _duration(raw: Any) -> Struct:
     total = duration(raw)
-    seconds, nanoseconds = divmod(abs(total or 0), 10**9)
+    seconds, nanoseconds = divmod(abs(total or 0), NANOSECONDS)
     sign = -1 if (total or 0) < 0 else 1
     fields = {"Seconds": Int64(sign * seconds), "Nanos": Int32(sign * nanoseconds)}
     return _well_known("durationpb.Duration", fields, nil=total is None)

@@ -1,6 +1,6 @@
-"""Create and apply JSON patches (RFC 6902), as in an admission webhook's answer.
+"""Create and apply JSON patches (RFC 6902).
 
-Invariant: apply_patch(before, json_patch(before, after)) == after. Operations are in the order that injectors use:
+Invariant: apply_patch(before, json_patch(before, after)) == after. Operations are in the order of Istio's injector:
 removals, init containers, containers, volumes, pull secrets, the rest, annotations and labels.
 """
 
@@ -12,15 +12,16 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.tree import Tree, clone, same, shown
 
-__all__ = ["apply_patch", "json_patch"]
-
 _FIRST = ("spec", "initContainers", "containers", "volumes", "imagePullSecrets")
 _LAST = ("metadata", "labels", "annotations")
 _RANKS = {key: (place, "") for places, keys in ((0, _FIRST), (100, _LAST)) for place, key in enumerate(keys, places)}
 
 
 def json_patch(before: Tree, after: Tree) -> list[Tree]:
-    """Return the operations (op, path, value) that turn `before` into `after`; empty if they are equal."""
+    """Return the operations (op, path, value) that turn `before` into `after`; empty if they are equal.
+
+    Parts that both share are not compared, as an injected pod shares them with its original. Values are those of `after`.
+    """
     operations: list[Tree] = []
     _compare("", before, after, operations)
     return operations
@@ -35,20 +36,18 @@ def _pointer(path: str, key: str | int) -> str:
 
 
 def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None:
-    if before is after:  # a merged object shares unchanged parts with the original
-        return
     if isinstance(before, dict) and isinstance(after, dict):
         gone = sorted(before.keys() - after.keys(), key=_rank)
         operations.extend({"op": "remove", "path": _pointer(path, key)} for key in gone)
         for key in sorted(after, key=_rank):
-            if key in before:
+            if key not in before:
+                operations.append({"op": "add", "path": _pointer(path, key), "value": after[key]})
+            elif before[key] is not after[key]:
                 _compare(_pointer(path, key), before[key], after[key], operations)
-            else:
-                operations.append({"op": "add", "path": _pointer(path, key), "value": clone(after[key])})
     elif isinstance(before, list) and isinstance(after, list):
         _compare_lists(path, before, after, operations)
     elif not same(before, after):
-        operations.append({"op": "replace", "path": path, "value": clone(after)})
+        operations.append({"op": "replace", "path": path, "value": after})
 
 
 def _compare_lists(path: str, before: list[Any], after: list[Any], operations: list[Tree]) -> None:
@@ -65,21 +64,20 @@ def _compare_lists(path: str, before: list[Any], after: list[Any], operations: l
             _compare(_pointer(path, position), current[position], item, operations)
         else:
             end = position == len(current)
-            operations.append({"op": "add", "path": _pointer(path, "-" if end else position), "value": clone(item)})
+            operations.append({"op": "add", "path": _pointer(path, "-" if end else position), "value": item})
             current.insert(position, item)
     surplus = range(len(current) - 1, len(after) - 1, -1)
     operations.extend({"op": "remove", "path": _pointer(path, position)} for position in surplus)
 
 
 def _identity(item: Any) -> str:
-    """Return what identifies an item across changes: its name, else its whole value."""
     if isinstance(item, dict) and isinstance(item.get("name"), str):
         return f"name {item['name']}"
     return f"{type(item).__name__} {item!r}"
 
 
 def apply_patch(document: Any, operations: list[Tree]) -> Any:
-    """Return the document after `add`, `remove` and `replace` operations (RFC 6902); the argument is not modified.
+    """Return the document after `add`, `remove` and `replace` operations.
 
     Raises ParseError for an invalid patch, another operation, or a path that does not exist.
     """
@@ -135,7 +133,6 @@ def _steps(path: Any) -> list[str]:
 
 
 def _index(step: str) -> int:
-    """Parse a list index: ASCII digits without a leading zero."""
     if not re.match(_INDEX, step):
         raise ValueError(step)
     return int(step)

@@ -1,7 +1,6 @@
 """Inject one pod: render the templates, merge and complete them, in Istio's order.
 
-Invariants: the argument is never modified; injecting an injected pod gives an equal pod; if a pod cannot be injected,
-an InjectionError names the annotation or template in each line.
+The argument is never modified, the result shares its unchanged parts; injecting an injected pod gives an equal pod.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, clone, mapping, sequence, shown, string, strings
+from netinit.base.tree import Tree, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,
     INTERCEPTION_MODES,
@@ -25,6 +24,7 @@ from netinit.inject.annotations import (
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import (
     INIT,
+    LISTS,
     PROXY,
     VALIDATION,
     Overrides,
@@ -46,11 +46,9 @@ from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
 
-__all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
-
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
-_MOST_TEMPLATES = 64  # per pod: each one is rendered and merged
+_MAX_TEMPLATES = 64  # per pod: each one is rendered and merged
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
 
 
@@ -65,8 +63,8 @@ class Namespace(Record):
 class Settings(Record):
     """An injector's settings besides its configuration.
 
-    `environment`: variables for the proxy, for example from a webhook's URL. `proxy_metadata`: defaults for the mesh's.
-    `kubelets`, if given, decide about native sidecars instead of `native_sidecars`.
+    `environment`: variables for the proxy. `proxy_metadata`: defaults for the mesh's. `kubelets` decides about native
+    sidecars instead of `native_sidecars`.
     """
 
     revision: str = ""
@@ -78,7 +76,7 @@ class Settings(Record):
     proxy_metadata: Mapping[str, str] = {}
 
     def uses_native_sidecar(self, spec: Tree) -> bool:
-        """Whether the proxy of a pod with this spec is a native sidecar by default (without an annotation)."""
+        """Whether the proxy of a pod with this spec is a native sidecar, without an annotation."""
         return self.native_sidecars if self.kubelets is None else self.kubelets.run_native_sidecars(string(spec.get("nodeName")))
 
 
@@ -90,15 +88,15 @@ def inject_pod(
     settings: Settings | None = None,
     owner: PodOwner | None = None,
 ) -> Tree:
-    """Return the pod with everything that the configuration adds; first call `decide`, this function does not.
+    """Return the injected pod; call `decide` first.
 
-    The pod may be a pod template; then pass its workload as `owner`, which is otherwise derived from the pod's owner
-    references. Raises InjectionError.
+    `owner`: the workload of a pod template; by default derived from the pod's owner references. Raises InjectionError
+    with a line for each problem.
     """
     namespace = namespace or Namespace()
     settings = settings or Settings()
     owner = owner or PodOwner.of_pod(pod, namespace.name)
-    pod = clone(pod)
+    pod = _own(pod)
     metadata, spec = _parts(pod)
     for key in ("labels", "annotations"):
         if key in metadata:
@@ -131,8 +129,17 @@ def injection_warnings(pod: Tree) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _own(pod: Tree) -> Tree:
+    """Copy the parts of a pod that an injection modifies in place: metadata, spec and each container, but not their values."""
+    pod = {key: dict(value) if key in {"metadata", "spec"} and isinstance(value, dict) else value for key, value in pod.items()}
+    spec = mapping(pod.get("spec"))
+    for key in LISTS:
+        if isinstance(spec.get(key), list):
+            spec[key] = [dict(item) if isinstance(item, dict) else item for item in spec[key]]
+    return pod
+
+
 def _parts(pod: Tree) -> tuple[Tree, Tree]:
-    """Return the pod's metadata and spec, created if absent. Raises InjectionError for a wrong type."""
     for key in ("metadata", "spec"):
         if pod.get(key) is None:
             pod[key] = {}
@@ -142,7 +149,7 @@ def _parts(pod: Tree) -> tuple[Tree, Tree]:
 
 
 def _modes(config: InjectionConfig) -> tuple[str, ...]:
-    """Return the interception modes that the configuration's templates support; those of 1.0 had no NONE."""
+    """Return the interception modes that the templates support; those of 1.0 had no NONE."""
     known = any("NONE" in source for source in config.sources.values()) or not config.brackets
     return INTERCEPTION_MODES if known else INTERCEPTION_MODES[:2]
 
@@ -161,12 +168,12 @@ def _proxy_config(metadata: Tree, namespace: str, config: InjectionConfig, setti
 
 
 def select_templates(annotations: Mapping[str, str], config: InjectionConfig) -> tuple[str, ...]:
-    """Return a pod's templates: those of its annotation, else the defaults; aliases are expanded."""
+    """Return a pod's templates: its annotation's, else the defaults; aliases are expanded. Raises InjectionError."""
     asked = annotations.get(TEMPLATES)
     wanted = [name.strip() for name in asked.split(",")] if asked is not None else config.default_templates
     chosen = [real for name in wanted for real in config.aliases.get(name, (name,))]
-    if len(chosen) > _MOST_TEMPLATES:
-        raise InjectionError(f"annotation {TEMPLATES}: {len(chosen)} templates are more than {_MOST_TEMPLATES}")
+    if len(chosen) > _MAX_TEMPLATES:
+        raise InjectionError(f"annotation {TEMPLATES}: {len(chosen)} templates are more than {_MAX_TEMPLATES}")
     for name in chosen:
         if name not in config.templates:
             known = ", ".join(sorted(config.templates))
@@ -175,12 +182,11 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
 
 
 def _of_pod(overlay: Tree) -> Tree:
-    """Return the overlay without top-level fields unknown in a pod, as decoding in Go drops them."""
+    """Return the overlay without top-level fields that a pod does not have, which Go drops."""
     return {name: value for name, value in overlay.items() if name in POD_FIELDS or name.startswith("$")}
 
 
 class _Injection:
-    """An injection in the current format; modifies its own copy of the pod."""
 
     def __init__(self, pod: Tree, config: InjectionConfig, settings: Settings, subject: Subject) -> None:
         self.pod = pod
@@ -215,13 +221,13 @@ class _Injection:
         return self.pod
 
     def _stripped(self) -> Tree:
-        """Return the pod for the templates: without an earlier injection's additions, with the user's containers restored."""
-        pod: Tree = clone(self.pod)
+        """Return the pod for the templates: without an earlier injection, and with the user's containers."""
+        pod = _own(self.pod)
         metadata, spec = _parts(pod)
         if self.status is not None:
             self.status.strip(spec, "containers", "initContainers")
+            metadata["annotations"] = {key: text for key, text in self.annotations.items() if key != STATUS}
             clear_ours(metadata["annotations"], self.subject.proxy.status_port)
-            del metadata["annotations"][STATUS]
         Overrides.of(self.annotations).reinsert(spec)
         return pod
 
@@ -248,16 +254,16 @@ class _Injection:
         overrides = Overrides.of(self.annotations)
         _, spec = _parts(self.pod)
         original = self.original["spec"]
-        injected = self.status.lists() if self.status else None
+        injected = self.status.added if self.status else None
         if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}
         self._follow_user(spec, security(find_proxy(overrides.saved)))
 
     def _follow_user(self, spec: Tree, chosen: Tree) -> None:
-        """Adapt the interception to the user and group of the proxy in the user's security context.
+        """Adapt the interception to the user and group that the user's security context sets for the proxy.
 
-        TPROXY needs root, so the user's setting is reverted. The rules exempt the proxy's uid, which must not be 0.
+        TPROXY needs root, so that setting is reverted. The rules exempt the proxy's uid, which must not be 0.
         """
         uid, gid = chosen.get("runAsUser"), chosen.get("runAsGroup")
         containers = spec.get("initContainers")
@@ -279,7 +285,6 @@ class _Injection:
             init["args"] = [*arguments[:position], string(uid), *arguments[position + 1 :]]
 
     def _environment(self) -> dict[str, str]:
-        """Return variables that override the template's: the injector's, and cluster and network if known."""
         values = mapping(self.config.values.get("global"))
         result = dict(self.settings.environment)
         cluster = result.get(_CLUSTER) or string(mapping(values.get("multiCluster")).get("clusterName"))

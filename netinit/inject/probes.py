@@ -1,8 +1,8 @@
-"""Probe rewriting: the kubelet's probes go to the sidecar's agent, which probes the application.
+"""Probe rewriting: the kubelet probes the sidecar's agent, which probes the application.
 
-A kubelet has no mesh certificate, so mutual TLS would reject its connections. Each http, tcp and grpc action
-(readiness, liveness, startup, preStop, postStart) becomes an HTTP request to the agent's status port; the original
-action goes into ISTIO_KUBE_APP_PROBERS, a JSON map by the agent's path.
+The kubelet has no mesh certificate, so mutual TLS would reject it. Each http, tcp and grpc action of a probe or
+lifecycle handler becomes an HTTP request to the agent; the original is saved in ISTIO_KUBE_APP_PROBERS, JSON by the
+agent's path.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Any
 
 from netinit.base.tree import Tree, clone, mapping, sequence
 from netinit.inject import field_order
-from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
-from netinit.inject.containers import PROXY, all_containers, find_proxy, named
-
-__all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
+from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, read_switch
+from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
 
 ENVIRONMENT = "ISTIO_KUBE_APP_PROBERS"
 _PROBES = (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz"))
@@ -24,17 +22,15 @@ _ACTIONS = ("httpGet", "tcpSocket", "grpc")
 
 
 def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
-    """Whether to rewrite the pod's probes: its annotation if that is a boolean, else the default."""
-    asked = go_bool(annotations[REWRITE_PROBES]) if REWRITE_PROBES in annotations else None
-    return default if asked is None else asked
+    """Whether to rewrite the pod's probes: by its annotation, else the default."""
+    return read_switch(annotations, REWRITE_PROBES, default=default)
 
 
 def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
-    """Rewrite the spec's probes in place, if it has a proxy.
+    """Rewrite the probes of the spec's containers in place, if it has a proxy.
 
-    `status_port`: the proxy's; an annotation may set another port for probes. A probe of a named port that the
-    container does not declare is left unchanged, since the agent cannot resolve it. `injected_before`: existing entries
-    are kept, since the probes are already rewritten.
+    `status_port`: the proxy's; an annotation may set another one. `injected_before`: keep existing entries, since the
+    probes are already rewritten. A probe of a port name that the container does not declare is left unchanged.
     """
     proxy = find_proxy(spec)
     if proxy is None:
@@ -54,6 +50,7 @@ def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree
     places = [(container, key, f"/app-health/{name}/{word}") for key, word in _PROBES]
     lifecycle = container.get("lifecycle")
     if isinstance(lifecycle, dict):
+        lifecycle = container["lifecycle"] = dict(lifecycle)
         places += [(lifecycle, key, f"/app-lifecycle/{name}/{word}") for key, word in _HANDLERS]
     for holder, key, path in places:
         probe = holder.get(key)
@@ -69,7 +66,7 @@ def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree
 
 
 def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
-    """Return the action with a numeric port; None if the container does not declare a port of this name."""
+    """Return the action with a numeric port; None if the container does not declare the port's name."""
     port = action.get("port")
     if kind == "grpc" or not isinstance(port, str):
         return clone(action)  # type: ignore[no-any-return]
@@ -80,7 +77,6 @@ def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
 
 
 def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
-    """Return the agent's entry for a probe."""
     if kind == "grpc":
         entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:
@@ -91,7 +87,6 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
 
 
 def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
-    """Return the probe for the kubelet."""
     result = {key: value for key, value in probe.items() if key not in _ACTIONS}
     request: Tree = dict(probe[kind]) if kind == "httpGet" else {}
     request |= {"path": path, "port": port}
@@ -101,9 +96,8 @@ def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
 
 
 def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
-    """Write the entries to the proxy's environment, merged with an earlier injection's."""
     variables = [clone(item) for item in sequence(proxy.get("env"))]
-    before: Any = next((item for item in named(variables) if item.get("name") == ENVIRONMENT), None)
+    before: Any = find(variables, ENVIRONMENT)
     if before is not None and injected_before:
         try:
             saved = saved | mapping(json.loads(before.get("value") or "{}"))

@@ -1,15 +1,14 @@
-"""Declare options: one line for each flag with its field, names, variables, default and help.
+"""Declare options: a field, its flag, variables, default and help in one place.
 
-A class of options is a `Record` whose fields are declared by `istio`, `ours`, `variable` or `plain`. The constructor
-(checked by mypy: they are field specifiers of PEP 681), the flags, the help and the documentation are derived from these
-declarations.
+A class of options has fields made by `istio`, `ours`, `variable` or `plain`. Its constructor, which mypy checks (PEP 681), the
+flags, the help and the documentation are derived from these.
 """
 
 from __future__ import annotations
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record, RecordType
-from netinit.options.kinds import Flag, Kind, quote_value
+from netinit.options.kinds import Flag, Kind, quote_value, suggest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,61 +30,47 @@ ANNOTATIONS = "netinit.io/"  # the domain of our annotations
 NAMESPACE, PROGRAMMING, VALIDATION, LOGGING = "Namespace", "Programming", "Validation", "Logging"  # topics
 
 
-def istio(
-    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = (),
-    annotated: bool = False, topic: str = PROGRAMMING, **facts: Any,
-) -> Any:
+def istio(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), **facts: Any) -> Any:
     """Declare a flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
 
-    `layouts`: those with a rule for it, if not all. `annotated`: netinit's own pod annotation also sets it, if Istio has
-    none. `topic`: the heading in the help, for options that do not affect rules. `facts`: more fields of `Flag`.
+    `facts`, here and below: `help_text`; `annotated`, whether a pod annotation of netinit sets it too; other fields of `Flag`.
     """
-    variables = (_variable_of(names), *also)
-    return Flag(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, layouts=layouts,
-        annotation=_annotation_of(names) if annotated else "", topic=topic, **facts,
-    )  # fmt: skip
+    return _declare(names, kind, OF_ISTIO, (_variable_of(names), *also), default, **facts)
 
 
-def ours(
-    names: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...] = (), annotated: bool = False,
-    topic: str = PROGRAMMING, **facts: Any,
-) -> Any:
-    """Declare a flag that istio-iptables lacks; its variable begins with NETINIT_. `annotated`: a pod annotation also sets it."""
-    variables = (f"NETINIT_{_variable_of(names)}",)
-    return Flag(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS, layouts=layouts,
-        annotation=_annotation_of(names) if annotated else "", topic=topic, **facts,
-    )  # fmt: skip
+def ours(names: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
+    """Declare a flag that istio-iptables lacks; its variable begins with NETINIT_."""
+    return _declare(names, kind, OF_OURS, (f"NETINIT_{_variable_of(names)}",), default, **facts)
 
 
-def without_variable(names: str, kind: Kind, *, default: Any, help_text: str, **facts: Any) -> Any:
+def without_variable(names: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
     """Declare a flag of istio-iptables that no environment variable sets."""
-    return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO, **facts)
+    return _declare(names, kind, OF_ISTIO, (), default, **facts)
 
 
-def variable(name: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...], **facts: Any) -> Any:
+def variable(name: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
     """Declare an option that only an environment variable sets."""
-    return Flag(
-        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, layouts=layouts, **facts
-    )
+    return _declare("", kind, WITHOUT_FLAG, (name,), default, **facts)
 
 
-def plain(
-    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
-) -> Any:
-    """Declare a flag of a command with its own options. `also`: its variables; `repeated`: a tuple, one item for each use."""
+def plain(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), **facts: Any) -> Any:
+    """Declare a flag of a command with its own options. `also`: its variables."""
+    return _declare(names, kind, PLAIN, also, default, **facts)
+
+
+def _declare(
+    names: str, kind: Kind, group: str, variables: tuple[str, ...], default: Any, *, help_text: str, annotated: bool = False,
+    **facts: Any,
+) -> Flag:  # fmt: skip
+    annotation = f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}" if annotated else ""
     return Flag(
-        names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated
-    )
+        names=names, variables=variables, kind=kind, default=default, help=help_text, group=group, annotation=annotation,
+        **{"topic": PROGRAMMING, **facts},
+    )  # fmt: skip
 
 
 def _variable_of(names: str) -> str:
     return names.partition("--")[2].partition(" ")[0].upper().replace("-", "_")
-
-
-def _annotation_of(names: str) -> str:
-    return f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}"
 
 
 class _DeclaredOptionsType(RecordType):
@@ -109,8 +94,8 @@ class _DeclaredOptionsType(RecordType):
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
     """A record of declared options. Given and derived values are stored separately, so that `replace` derives again.
 
-    Values may also be given in the flag's syntax (`inbound_ports="80,443"`), lists as any sequence. OptionError lists
-    every unknown field and every invalid value, including values of the wrong type.
+    Values may have the flag's syntax (`inbound_ports="80,443"`), lists be any sequence. Raises OptionError with every unknown
+    field and invalid value.
     """
 
     _given: ClassVar[dict[str, Any]]  # of each record; this annotation keeps type checkers from treating it as a field
@@ -128,15 +113,12 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def from_texts(
-        cls,
-        texts: Mapping[str, tuple[Text, str]],
-        environ: Mapping[str, str],
-        known_problems: Sequence[str] = (),
+        cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = (),
         file: Mapping[str, tuple[Text, str]] | None = None,
-    ) -> Self:
-        """Return options from texts of flags (field -> (text, flag as written)), the environment, a file and the defaults.
+    ) -> Self:  # fmt: skip
+        """Options from flags (field -> (text, flag as written)), the environment, a file and defaults.
 
-        Raises OptionError with every invalid value and the flag or variable it came from, after `known_problems`.
+        Raises OptionError with `known_problems` and every invalid value, each with its flag, variable or key.
         """
         read: dict[str, Any] = {}
         problems = list(known_problems)
@@ -155,28 +137,25 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
                     problems.append(f"{label}: {quote_value(one)} {error}")
             if values:
                 read[flag.field] = tuple(values) if flag.repeated else values[0]
-        cls._look_around(read, environ)
+        cls._add_environment_defaults(read, environ)
         if problems:
             raise OptionError(*problems)
         return cls._made(read)
 
     @classmethod
     def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
-        """Return options from a command line in pflag's syntax (without program name) and an environment (default: empty).
-
-        Raises OptionError with every problem.
-        """
+        """Options from a command line without the program's name, and an environment. Raises OptionError with every problem."""
         from netinit.options.argv import describe_strays, take_flags
 
         taken = take_flags(arguments, cls.flags)
         return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with new values for these fields; derived values are computed again. Raises OptionError."""
+        """A copy with new values; derived ones are computed again. Raises OptionError."""
         return self._made({**self._given, **self._read(changes)})
 
     def without(self, field: str) -> Self:
-        """Return a copy as if a field had not been given. Raises OptionError if the others then contradict each other."""
+        """A copy as if a field had not been given. Raises OptionError if the others then contradict each other."""
         return self._made({name: value for name, value in self._given.items() if name != field})
 
     def __getstate__(self) -> dict[str, object]:
@@ -186,12 +165,11 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         self._settle(dict(state))
 
     @classmethod
-    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
+    def _add_environment_defaults(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         """Add defaults that depend on the environment to the parsed values; for command lines only."""
 
     @classmethod
     def _made(cls, checked: dict[str, Any]) -> Self:
-        """Create a record from values that their kinds' readers returned."""
         made = cls.__new__(cls)
         made._settle(checked)  # noqa: SLF001 - its own class
         return made
@@ -215,13 +193,13 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the values as their flags' readers parse them."""
         checked: dict[str, Any] = {}
         problems = []
         flags = {flag.field: flag for flag in cls.flags}
         for field, value in given.items():
             if field not in flags:
-                problems.append(_describe_unknown(field, tuple(flags)))
+                hint = suggest(field, flags) or "the fields are those of the flags"
+                problems.append(f"{field}: there is no such option; {hint}")
                 continue
             flag = flags[field]
             if type(value) is type(flag.default) and value == flag.default:
@@ -247,26 +225,17 @@ def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]
 
 
 def _read_value(flag: Flag, value: Any) -> Any:
-    """Return the value in its own type. Raises ValueError with the end of a sentence that begins with the value."""
+    """The value in its own type. Raises ValueError as readers do."""
     if flag.repeated:
         return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):
         return flag.kind.read(value)
+    wrong_type = ValueError(f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it")
     try:
         text = flag.kind.write(value)
     except (AttributeError, TypeError):
-        raise ValueError(
-            f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it"
-        ) from None
+        raise wrong_type from None
     read = flag.kind.read(text)
     if not isinstance(read, tuple) and type(read) is not type(value):
-        raise ValueError(f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it")
+        raise wrong_type
     return read
-
-
-def _describe_unknown(field: str, fields: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(field, fields)
-    hint = f"did you mean {' or '.join(close)}?" if close else "the fields are those of the flags"
-    return f"{field}: there is no such option; {hint}"

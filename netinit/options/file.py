@@ -1,9 +1,9 @@
-"""The configuration file of options: long flag names as keys, lists as lists; its schema, and rendering options as a file. Pure.
+"""The file of options (--config): long flag names as keys, lists as lists; its schema, and options written as a file. Pure.
 
     istio-inbound-ports: "*"
     istio-local-exclude-ports: [15020, 15021]
 
-Options without a flag use their variable as the key. The flags' own readers validate the values.
+An option without a flag has its variable as key. The flags' readers check the values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def known_flags() -> dict[str, Flag]:
 
 
 def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
-    """Return the texts in a file's tree: field -> (text, location). Raises OptionError with every problem."""
+    """The texts in a file's tree: field -> (text, location). Raises OptionError with every problem."""
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -82,15 +82,12 @@ def _form(flag: Flag) -> str:
 
 
 def _describe_unknown(key: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
     for flag in FLAGS:
         if key_of(flag) in known and (key == flag.short or key in flag.variables):
             return f"the keys are the long names of flags: write {key_of(flag)}"
         if flag.field in WITHOUT and key in (flag.long, *flag.aliases, flag.short):
             return f"belongs to the command line, and not into a file: give {flag.label} there"
-    close = get_close_matches(key, known, 1)
-    return f"there is no such option; {f'did you mean {close[0]}?' if close else 'the keys are the long names of flags'}"
+    return f"there is no such option; {kinds.suggest(key, known, 1) or 'the keys are the long names of flags'}"
 
 
 def _describe_value(value: Any) -> str:
@@ -119,18 +116,10 @@ def render_file(options: Options) -> str:
 
 def make_tree(options: Options) -> dict[str, Any]:
     """Return the options that differ from the defaults, by key."""
-    plain = Options(layout=options.layout, outbound_port=options.outbound_port, proxy_uids=options.proxy_uids)
-    basic = {flag.field: flag.default for flag in FLAGS if flag.field in ("layout", "outbound_port", "proxy_uids")}
-    return {
-        key_of(flag): _plain(flag, value)
-        for flag in FLAGS
-        if flag.field not in WITHOUT
-        if (value := getattr(options, flag.field)) != basic.get(flag.field, getattr(plain, flag.field))
-    }
+    return {key_of(flag): _plain(flag, value) for flag, value in options.differing(("proxy_uids",)) if flag.field not in WITHOUT}
 
 
 def _plain(flag: Flag, value: Any) -> Any:
-    """Return the value as the file contains it."""
     text = flag.kind.write(value)
     if flag.kind is kinds.SWITCH or (isinstance(value, int) and text == str(value)):
         return value
@@ -142,12 +131,10 @@ def _plain(flag: Flag, value: Any) -> Any:
 def make_schema() -> dict[str, Any]:
     """Return the JSON schema of the file, derived from the declarations."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Options of netinit apply",
-        "type": "object",
-        "additionalProperties": False,
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Options of netinit apply",
+        "type": "object", "additionalProperties": False,
         "properties": {"$schema": {"type": "string"}, **{name: _describe(flag) for name, flag in known_flags().items()}},
-    }
+    }  # fmt: skip
 
 
 def _describe(flag: Flag) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family
 from netinit.base.records import Record
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.matches import Match
 from netinit.rules.targets import Target
 
@@ -181,5 +181,5 @@ class Difference(Record):
         return escape(f"{self.kind}: {place}: {self._format() if self.rule else 'the chain itself'}{why}")
 
     def _format(self) -> str:
-        rule = shorten(self.rule, MOST_OF_A_RULE)
+        rule = shorten(self.rule, MAX_RULE_LENGTH)
         return f"`{rule}` with comment {quote(self.comment)}" if self.comment else rule

@@ -1,4 +1,4 @@
-"""Alternative option values that may change a packet's verdict, derived from each option's type."""
+"""Other option values that may change a packet's verdict, derived from each option's type."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from netinit.base.errors import OptionError
 from netinit.base.net import Network, PortRange, lists_port
 from netinit.options import Interception, kinds
-from netinit.options.interception import PORT_OR_NONE
+from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.packet import Packet
 
 _PORTS, _NETWORKS = (kinds.PORTS, kinds.PORTS_OR_ALL), (kinds.NETWORKS, kinds.NETWORKS_OR_ALL)
-_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, kinds.PORTS_OF_UIDS, kinds.PORTS_OF_GIDS)
+_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, PORTS_OF_UIDS, PORTS_OF_GIDS)
 Alternative = tuple[str, dict[str, Any]]
 """An option as it would be given, and the fields that it sets."""
 
@@ -67,7 +67,7 @@ def _switch(flag: Flag, options: Interception) -> Alternative:
 
 
 def _take_out_or_add(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
-    """Remove the entries that contain an item from a list, or add the item if no entry contains it."""
+    """Remove the entries that contain an item, or add the item if none does."""
     if not found:
         return f"add {item} to {flag.label}", {flag.field: (*listed, item)}
     left = tuple([one for one in listed if one not in found])

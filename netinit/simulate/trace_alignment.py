@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from netinit.rules.model import NAT
@@ -12,18 +12,7 @@ from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import LoadedRule
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import (
-    CAPTURED,
-    DELIVERED,
-    DIRECT,
-    DROPPED,
-    FORWARDED,
-    REFUSED,
-    SENT,
-    UNKNOWN,
-    Trace,
-    TraceStep,
-)
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace, TraceStep, verdict_of
 
 VANISHED = "vanished"  # its path was not seen to end, by a rule or otherwise
 BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"
@@ -33,9 +22,9 @@ _SAME = {REFUSED: DROPPED}
 
 @dataclass(frozen=True, slots=True)
 class ObservedHit:
-    """A rule that a packet met. `loaded` is None for a rule of a table that netinit cannot read.
+    """A rule on a packet's path. `loaded` is None in a table that netinit cannot read; `outcome` is then the kernel's report.
 
-    `outcome` is the kernel's report for such a rule.
+    `kind`: BOTH, KERNEL_ONLY, PREDICTED_ONLY or FOREIGN, after comparison with the prediction.
     """
 
     hook: str
@@ -44,7 +33,8 @@ class ObservedHit:
     number: int
     loaded: LoadedRule | None = None
     outcome: str = ""
-    source: str = ""  # whose table it is (iptables-nft and so on)
+    source: str = ""  # backend of the table
+    kind: str = ""
 
     @property
     def place(self) -> tuple[str, str, str, int]:
@@ -54,7 +44,7 @@ class ObservedHit:
 
 @dataclass(frozen=True, slots=True)
 class TracedPacket:
-    """An observed packet: initial headers, rules met, end, and final destination. `whole`: no event was lost."""
+    """An observed packet: initial headers, rules met, and end. `whole`: no event was lost."""
 
     first: Packet
     met: tuple[ObservedHit, ...]
@@ -73,11 +63,7 @@ class TracedPacket:
     @property
     def verdict(self) -> str:
         """captured, direct or dropped; unknown if the packet vanished."""
-        if self.fate == DROPPED:
-            return DROPPED
-        if self.fate == VANISHED:
-            return UNKNOWN
-        return CAPTURED if self.captured_at else DIRECT
+        return UNKNOWN if self.fate == VANISHED else verdict_of(self.fate, self.captured_at)
 
     def describe(self) -> str:
         """Describe the packet's end in words."""
@@ -96,26 +82,13 @@ class TracedPacket:
 
 
 @dataclass(frozen=True, slots=True)
-class PathLine:
-    """A rule on the path: observed, predicted or both, or one that cannot be read."""
-
-    kind: str
-    hook: str
-    table: str
-    chain: str
-    number: int
-    loaded: LoadedRule | None
-    outcome: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class AlignedTrace:
-    """Both paths merged. `agrees` is None if they cannot be compared: unknown prediction, or lost events.
+    """Both paths merged. `agrees` is None if the prediction is unknown or events were lost.
 
     `differences` list the disagreements; `notes` add context.
     """
 
-    lines: tuple[PathLine, ...]
+    lines: tuple[ObservedHit, ...]
     agrees: bool | None
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -127,8 +100,7 @@ def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
         step for step in predicted.steps if step.rule is not None and step.holds is not False and step.table in TABLES_OF_THE_KERNEL
     ]  # shown as the kernel reports them
     met = [one for one in observed.met if one.loaded]
-    kinds = _align(met, expected)
-    lines = tuple(_lines(observed, expected, kinds))
+    lines = tuple(_lines(observed, expected, *_align(met, expected)))
     wrong = [line for line in lines if line.kind in (KERNEL_ONLY, PREDICTED_ONLY)]
     fate = _SAME.get(predicted.fate, predicted.fate)
     if fate == DROPPED and not predicted.decider and observed.fate == VANISHED:
@@ -162,59 +134,54 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
     return (step.hook, step.table, step.chain, step.rule.number if step.rule else 0)
 
 
-def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
-    """Classify each rule met ("met", index) and each expected one. Rules whose match is uncertain may be missing.
+def _align(met: list[ObservedHit], expected: list[TraceStep]) -> tuple[list[str], set[int]]:
+    """The kind of each rule met, and the indices of expected rules that were not met; one that may match need not be.
 
-    Places are aligned separately, because the kernel reports legacy iptables by another mechanism.
+    Backends are aligned separately, because the kernel reports legacy iptables by another mechanism.
     """
-    kinds: dict[tuple[str, int], str] = {}
+    kinds, missing = [KERNEL_ONLY] * len(met), set()
     several = any(step.source for step in expected)
     for source in dict.fromkeys([step.source for step in expected] + [one.source if several else "" for one in met]):
-        kinds |= _align_place(
-            [(index, one) for index, one in enumerate(met) if not several or one.source == source],
-            [(index, step) for index, step in enumerate(expected) if step.source == source],
-        )
-    return kinds
+        ours = [at for at, one in enumerate(met) if not several or one.source == source]
+        theirs = [at for at, step in enumerate(expected) if step.source == source]
+        sure = {_place(expected[at]) for at in theirs if expected[at].holds}
+        places = [_place(expected[at]) for at in theirs]
+        matcher = SequenceMatcher(None, [met[at].place for at in ours], places, autojunk=False)
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+            if tag == "equal":
+                for at in ours[i1:i2]:
+                    kinds[at] = BOTH
+            else:
+                missing |= {at for at in theirs[j1:j2] if _place(expected[at]) in sure}
+    return kinds, missing
 
 
-def _align_place(
-    met: list[tuple[int, ObservedHit]], expected: list[tuple[int, TraceStep]]
-) -> Iterator[tuple[tuple[str, int], str]]:
-    sure = {_place(step) for _, step in expected if step.holds}
-    matcher = SequenceMatcher(None, [one.place for _, one in met], [_place(step) for _, step in expected], autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        for index, _ in met[i1:i2]:
-            yield ("met", index), BOTH if tag == "equal" else KERNEL_ONLY
-        for index, step in expected[j1:j2]:
-            missing = tag != "equal" and _place(step) in sure
-            yield ("expected", index), PREDICTED_ONLY if missing else BOTH
-
-
-def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
-    """Observed rules in order, each preceded by the predicted rules that come before it."""
-    waiting = [(index, step) for index, step in enumerate(expected)]
-    index = 0
+def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: list[str], missing: set[int]) -> Iterator[ObservedHit]:
+    """Observed rules in order, each after the predicted rules that come before it."""
+    known = iter(kinds)
+    predicted = [(step, at in missing) for at, step in enumerate(expected)]
     for one in observed.met:
         if one.loaded is None:
-            yield PathLine(FOREIGN, one.hook, one.table, one.chain, one.number, None, one.outcome)
+            yield replace(one, kind=FOREIGN)
             continue
-        kind = kinds["met", index]
-        index += 1
+        kind = next(known)
         if kind == BOTH:
-            while waiting and _place(waiting[0][1]) != one.place:
-                yield from _missing(*waiting.pop(0), kinds)
-            waiting = waiting[1:]
-        yield PathLine(kind, one.hook, one.table, one.chain, one.number, one.loaded)
-    for number, step in waiting:
-        yield from _missing(number, step, kinds)
+            before = next((at for at, (step, _) in enumerate(predicted) if _place(step) == one.place), len(predicted))
+            yield from _list_missing(predicted[:before])
+            predicted = predicted[before + 1 :]
+        yield replace(one, kind=kind, outcome="")
+    yield from _list_missing(predicted)
 
 
-def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
-    if kinds["expected", index] == PREDICTED_ONLY and step.rule:
-        yield PathLine(PREDICTED_ONLY, step.hook, step.table, step.chain, step.rule.number, step.rule)
+def _list_missing(predicted: list[tuple[TraceStep, bool]]) -> list[ObservedHit]:
+    return [
+        ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY)
+        for step, is_missing in predicted
+        if is_missing and step.rule
+    ]
 
 
-def _describe(line: PathLine) -> str:
+def _describe(line: ObservedHit) -> str:
     rule = f"rule {line.number} of {line.table} {line.chain} ({line.hook})"
     if line.kind == KERNEL_ONLY:
         return f"{rule} was met, and not predicted"

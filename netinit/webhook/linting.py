@@ -29,7 +29,7 @@ _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
 _LONGEST_SECONDS = 10
 _SOON = 7 * 86400.0
-_MOST_CASES = 20_000
+_MAX_CASES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +109,11 @@ def _check_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
             config = load_config(tree)
             try_canary(config, Settings())
         except NetinitError as error:
-            yield _finding(ERROR, "configuration", subject, str(error), "try a corrected one: netinit inject --check-config")
+            yield _finding(ERROR, "configuration", subject, str(error), "correct it, and test it with netinit inject --check-config")
             continue
         for problem in find_template_problems(config, Settings()):
             severity = ERROR if problem.stops_pods else WARNING
-            yield _finding(severity, "template", subject, problem.message, "change the template; pods that name it need it")
+            yield _finding(severity, "template", subject, problem.message, "correct the template")
 
 
 def _is_ours(deployment: Tree) -> bool:
@@ -129,7 +129,7 @@ def _check_proxy_configs(by_kind: Mapping[str, list[Tree]]) -> Iterator[Installa
     ignores_them = any(_is_ours(tree) and _WATCHES not in arguments_of(tree) for tree in by_kind.get("Deployment", []))
     for metadata in [mapping(tree.get("metadata")) for tree in by_kind.get("ProxyConfig", []) if ignores_them]:
         subject = f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}"
-        message = f"its settings reach pods that istiod injects, and not those of this webhook, which runs without {_WATCHES}"
+        message = f"it applies to pods that istiod injects, but not to those of this webhook, which runs without {_WATCHES}"
         yield _finding(WARNING, "proxy-config", subject, message, "set injection.proxyConfigs=true")
 
 
@@ -164,8 +164,8 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
             ERROR,
             "own-namespace",
             hook.subject,
-            f"it takes pods of its own namespace {namespace} as soon as that is labelled: with failurePolicy Fail the "
-            "webhook then can't start where it is not running",
+            f"it takes pods of its own namespace {namespace} once that is labelled: with failurePolicy Fail the webhook's "
+            "own pods then cannot be created while it is down",
             f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{namespace}]}}",
         )
     if hook.fails and _matches(hook, {_NAME: _SYSTEM, "istio-injection": "enabled"}, {}):
@@ -173,7 +173,7 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
             WARNING,
             "system-namespace",
             hook.subject,
-            f"it takes pods of {_SYSTEM} as soon as that is labelled",
+            f"it takes pods of {_SYSTEM} once that is labelled",
             f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{_SYSTEM}]}}",
         )
     seconds = hook.tree.get("timeoutSeconds", _LONGEST_SECONDS)
@@ -182,7 +182,7 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
             WARNING,
             "timeout",
             hook.subject,
-            f"the API server waits {seconds:.0f} s for it, and each pod with it",
+            f"the API server waits up to {seconds:.0f} s for it, and so does the creation of every pod",
             "set timeoutSeconds to 5; an answer takes milliseconds",
         )
     if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
@@ -190,7 +190,7 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
             WARNING,
             "side-effects",
             hook.subject,
-            "dry runs are refused: it may have side effects",
+            "the API server refuses dry runs, because the webhook does not declare that it has no side effects",
             "set sideEffects: None",
         )
 
@@ -201,7 +201,7 @@ def _matches(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) 
 
 def _check_certificate(hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
     text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
-    remedy = "let the webhook keep it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
+    remedy = "let the webhook set it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
     if not text:
         if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
             yield _finding(WARNING, "no-bundle", hook.subject, "it has no caBundle: it is not trusted yet", remedy)
@@ -222,12 +222,12 @@ def _check_certificate(hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]
             WARNING,
             "expiring-bundle",
             hook.subject,
-            f"the last authority of its caBundle ends in {days:.1f} days",
+            f"the last authority of its caBundle expires in {days:.1f} days",
             remedy,
         )
     served = _find_served_certificates(hook, by_kind.get("Secret", []))
     if served and not any(leads_to(chain, bundle) for chain in served.values()):
-        message = f"its caBundle has not the authority of the certificate in Secret {', '.join(served)}"
+        message = f"its caBundle lacks the authority of the certificate in Secret {', '.join(served)}"
         yield _finding(ERROR, "wrong-bundle", hook.subject, message, remedy)
 
 
@@ -344,7 +344,7 @@ def _check_namespaces(hooks: list[_Hook], namespaces: list[Tree]) -> Iterator[In
                 "matches-nothing",
                 configuration,
                 f"no webhook in it matches any of the {len(labels)} namespaces ({message})",
-                "label a namespace so, or remove it",
+                "label a namespace accordingly, or remove the webhook",
             )
 
 
@@ -362,7 +362,7 @@ def _check_overlaps(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
                 "two-injectors",
                 left.subject,
                 f"{right.subject} takes the same pods: {example} would be injected twice",
-                "give each a revision of its own (istio.io/rev), or remove one",
+                "give each its own revision (istio.io/rev), or remove one",
             )
 
 
@@ -386,7 +386,7 @@ def _find_common_labels(left: _Hook, right: _Hook) -> tuple[dict[str, str], dict
         size = 1
         for choice in choices:
             size *= len(choice)
-        if size > _MOST_CASES:
+        if size > _MAX_CASES:
             return None
         cases = [
             {key: value for key, value in zip(keys, case, strict=True) if value is not None}

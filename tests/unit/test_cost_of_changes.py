@@ -21,8 +21,8 @@ MOST_FILES = [  # these numbers may only go down
     ("an annotation", "kubevirtInterfaces", (), 3),
     ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 12),
     ("a layout", "ambient|AMBIENT", (), 20),
-    ("a backend", "libiptc|LIBIPTC", (), 9),
-    ("a backend", "nftables|NFTABLES", (), 16),
+    ("a backend", "libiptc|LIBIPTC", (), 7),
+    ("a backend", "nftables|NFTABLES", (), 15),
 ]
 
 

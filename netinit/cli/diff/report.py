@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.sanitize import Lines, lines
-from netinit.cli.audit.report import count
+from netinit.cli.console import count
 from netinit.cli.diff.sides import Compared
 from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_example
 
 EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"
-MOST_SHOWN = 8  # kinds of packets
+MAX_SHOWN = 8  # kinds of packets
 PROVED = "no packet is treated differently: proved for all packets"
 
 
@@ -31,23 +31,18 @@ def to_object(pair: Compared) -> dict[str, Any]:
 
 def _change(one: FateChange) -> dict[str, Any]:
     return {
-        "direction": one.direction,
-        "known": one.known,
-        "who": list(one.who),
-        "before": one.before,
-        "after": one.after,
-        "because_before": one.why[0],
-        "because_after": one.why[1],
+        "direction": one.direction, "known": one.known, "who": list(one.who), "before": one.before, "after": one.after,
+        "because_before": one.why[0], "because_after": one.why[1],
         "packets": str(sum(region.size for region in one.regions)),
         "example": format_example(*example_of(one.regions[0])),
-    }
+    }  # fmt: skip
 
 
 def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     """Format the pairs, abbreviated unless `full`, with a summary line for each if there are several."""
     printed: list[str] = []
     for pair in pairs:
-        shown = pair["differences"] if full else pair["differences"][:MOST_SHOWN]
+        shown = pair["differences"] if full else pair["differences"][:MAX_SHOWN]
         left = len(pair["differences"]) - len(shown)
         printed += [_sum_up(pair), *[f"  {text}" for text in pair.get("routing", ())]]
         printed += [line for one in shown for line in _describe_change(one)]

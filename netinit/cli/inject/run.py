@@ -39,14 +39,9 @@ def run(flags: InjectFlags) -> int:
         joined.begin()
         try:
             notices, count = inject_into(
-                joined.write,
-                text,
-                config,
-                settings=settings,
-                namespace=flags.namespace,
-                selection=selection,
+                joined.write, text, config, settings=settings, namespace=flags.namespace, selection=selection,
                 progress=_progress(name),
-            )
+            )  # fmt: skip
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
             continue
@@ -62,7 +57,6 @@ def run(flags: InjectFlags) -> int:
 
 
 def _progress(name: str) -> Callable[[int, int], None] | None:
-    """A progress display for long streams, on terminals only."""
     if not shows_on_a_terminal():
         return None
     shown = 0.0

@@ -11,9 +11,9 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, format_table, note
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.common_options import cluster_options, find_kubectl
+from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
@@ -25,7 +25,7 @@ from netinit.simulate.audit import kinds
 Row = dict[str, Any]
 JSON, TABLE = "json", "table"
 PLANNED, DIFFERENT, NOT_READ, ENDED = "as planned", "different", "not read", "ended"
-MOST_OF_A_CELL = 60
+MAX_CELL = 60  # characters: a row of five cells stays readable
 MESH_LABELS = {"istio-injection": "enabled"}
 REVISION = "istio.io/rev"
 _BYPASSES = {kind.name for kind in kinds.BYPASSES}
@@ -35,7 +35,7 @@ _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 @cluster_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
 @click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
-def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: str, everywhere: bool, form: str) -> int:
+def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywhere: bool, form: str) -> int:
     """Show all pods of the mesh: injected, rules as planned, bypasses, warnings.
 
     Pods without a sidecar in namespaces with automatic injection are listed too. Rules are read through the node agent; without
@@ -45,7 +45,6 @@ def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: s
     """
     if everywhere and namespace:
         raise OptionError("-A: means all namespaces; leave out --namespace")
-    kubectl = find_kubectl(context, kubeconfig)
     where = ("-A",) if everywhere else ("-n", namespace) if namespace else ()
     pods = read_pods(kubectl.get("pods", *where))
     meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
@@ -77,10 +76,7 @@ def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool
 
 
 def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -> list[Row]:
-    """A row for each pod concerned with the mesh.
-
-    Agents are queried twice: about all rules, then about those that differ.
-    """
+    """A row for each pod of the mesh. Agents are asked twice: about all rules, then about those that differ."""
     rows: dict[str, Row] = {}
     found: dict[str, tuple[ClusterPod, PodFacts]] = {}
     for pod in pods:
@@ -101,7 +97,7 @@ def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -
 
 
 def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
-    """A pod's row from its manifest (None if it has nothing to do with the mesh), and its facts if it is intercepted."""
+    """A pod's row from its manifest, None outside the mesh, and its facts if it is intercepted."""
     row: Row = {
         "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
         "bypasses": None, "byDesign": None, "source": None, "warnings": [],
@@ -125,7 +121,6 @@ def _question(verb: str, facts: PodFacts) -> PodQuestion:
 
 
 def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
-    """Compare the live rules with the manifest's through the node agent."""
     try:
         found = agent.ask(pod, _question("verify", facts))
         report = found.tree
@@ -137,7 +132,7 @@ def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
 
 
 def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
-    """The bypasses: of live rules if they differ from the manifest's, which are audited once for equal pods."""
+    """The bypasses of live rules if they differ, else those of the manifest's, once for equal pods."""
     if live:
         try:
             found = agent.ask(pod, _question("audit", facts))
@@ -157,7 +152,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
 
 
 def _sum_up(audited: Row) -> Row:
-    """The kinds of traffic that bypass the proxy: by name those that are configured, as a number those by design."""
+    """The bypasses: those by design as a number, the others by name."""
     rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
     design = INTENT_WORDS[kinds.DESIGN]
     named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != design]
@@ -170,15 +165,10 @@ def render_rows(rows: list[Row]) -> Lines:
         return lines(["no pod here is in a mesh"])
     order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
     ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
-    table = [("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)]
-    widths = [max(len(cells[column]) for cells in table) for column in range(4)]
-    padded = [[cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] for cells in table]
-    printed = ["  ".join([*cells, whole[4]]).rstrip() for cells, whole in zip(padded, table, strict=True)]
-    counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
-    bare = sum(not row["injected"] for row in rows)
-    ended = sum(row["rules"] == ENDED for row in rows)
-    texts = [f"{number} with rules {word}" for number, word in counts]
-    texts += [f"{bare} not injected"] * bool(bare) + [f"{ended} ended"] * bool(ended)
+    printed = format_table([("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)])
+    counts = {f"with rules {word}": sum(row["rules"] == word for row in rows) for word in (PLANNED, DIFFERENT, NOT_READ)}
+    counts |= {"not injected": sum(not row["injected"] for row in rows), "ended": sum(row["rules"] == ENDED for row in rows)}
+    texts = [f"{number} {text}" for text, number in counts.items() if number]
     return lines([*printed, f"{len(rows)} pods: {', '.join(texts)}"])
 
 
@@ -189,5 +179,5 @@ def _cells(row: Row) -> tuple[str, ...]:
     bypasses = "-" if row["bypasses"] is None else "; ".join(row["bypasses"]) or "none but by design"
     first = (row["differences"] or row["warnings"] or [""])[0]
     more = len(row["differences"]) + len(row["warnings"]) - 1
-    warned = f"{shorten(first, MOST_OF_A_CELL)}{f' (+{more})' if more > 0 else ''}"
-    return tuple(escape(shorten(cell, 2 * MOST_OF_A_CELL)) for cell in (title, injected, rules, bypasses, warned))
+    warned = f"{shorten(first, MAX_CELL)}{f' (+{more})' if more > 0 else ''}"
+    return tuple(escape(shorten(cell, 2 * MAX_CELL)) for cell in (title, injected, rules, bypasses, warned))

@@ -10,11 +10,11 @@ import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.sanitize import Lines, lines, quote
+from netinit.base.sanitize import Lines, lines
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.console import answer
-from netinit.cli.flags import HELP_NAMES
-from netinit.cli.inject.files import RefusedFileError, read
+from netinit.cli.flags import HELP_NAMES, json_option
+from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
 from netinit.webhook.linting import ERROR, InstallationFinding, lint
 
@@ -27,9 +27,7 @@ _SIGNS = {ERROR: "✘"}
 )
 @click.option("--context", default="", metavar="CONTEXT", help="Look into the cluster of this kubeconfig context.")
 @click.option("--kubeconfig", default="", metavar="FILE", help="Look into the cluster of this kubeconfig.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print an object; netinit/data/installation.schema.json describes it."
-)
+@json_option("installation")
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
     """Find what is wrong with the installation of a sidecar injector, netinit's or Istio's.
 
@@ -63,12 +61,11 @@ def render_findings(found: Iterable[InstallationFinding]) -> Lines:
 def _read(files: tuple[str, ...]) -> list[Tree]:
     trees: list[Tree] = []
     for name in files:
+        text = read_text(name)
         try:
-            documents = goyaml.load_all(read(name).decode())
-        except (OSError, UnicodeDecodeError, RefusedFileError) as error:
-            raise ParseError(f"{quote(name)} cannot be read: {error}") from error
+            documents = goyaml.load_all(text)
         except ParseError as error:
-            raise ParseError(f"{quote(name)}: {error}") from error
+            raise ParseError(in_file(name, error)) from error
         for tree in documents:
             items = sequence(mapping(tree).get("items")) if mapping(tree).get("kind") == "List" else [tree]
             trees += [item for item in items if isinstance(item, dict)]

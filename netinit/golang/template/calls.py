@@ -1,4 +1,4 @@
-"""Function calls: evaluate, check and pass arguments; convert failures to the template's error."""
+"""Compile function calls: evaluate and check the arguments, call, and convert exceptions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any, Final, TypeAlias
 from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import Run
 from netinit.golang.template.values import NO_VALUE
-
-__all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "Checked", "make_call"]
 
 CONSTANT_KINDS: Final = {
     "bool": "bool",
@@ -22,7 +20,7 @@ CONSTANT_KINDS: Final = {
     "uint64": "unsigned integer",
     "float64": "float",
 }
-"""What Go calls the constant that a parameter of this type wants."""
+"""Go's name for a constant of each parameter type."""
 
 PYTHON_TYPES: Final[dict[str, type]] = {
     "bool": bool,
@@ -31,15 +29,15 @@ PYTHON_TYPES: Final[dict[str, type]] = {
     "float64": float,
     "map[string]interface {}": dict,
 }
-"""The Python type whose values are always right for a parameter of this type."""
+"""The Python type whose values need no check for a parameter type."""
 
 
 class Checked:
-    """The type of no value: stands for parameters whose every argument has to be checked."""
+    """A type without instances, for parameters whose every argument is checked."""
 
 
 Argument: TypeAlias = "tuple[Callable[[Run, Any], Any], type | None, Callable[[Any], Any]]"
-"""How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
+"""How to evaluate an argument, the Python type that needs no check (None: any), and the check for others."""
 
 
 def make_call(
@@ -53,17 +51,21 @@ def make_call(
 
     `cost` returns the steps to charge for these arguments; `fail` converts an exception.
     """
+    fixed = [getattr(argument[0], "literal", None) for argument in arguments] + ([] if piped is None else [None])
+    is_fixed = [right is None and hasattr(expr, "literal") for expr, right, _ in arguments]
+    computed = [(place, *argument) for place, argument in enumerate(arguments) if not is_fixed[place]]
+    end = len(arguments)
 
     def call_function(run: Run, dot: Any) -> Any:
         last = None if piped is None else piped[0](run, dot)
-        values = []
-        for expr, right, admit in arguments:
+        values = fixed.copy()
+        for place, expr, right, admit in computed:
             value = expr(run, dot)
             fits = value is not NO_VALUE and (right is None or type(value) is right)
-            values.append(value if fits else admit(value))
+            values[place] = value if fits else admit(value)
         if piped is not None:
             fits = last is not NO_VALUE and (piped[1] is None or type(last) is piped[1])
-            values.append(last if fits else piped[2](last))
+            values[end] = last if fits else piped[2](last)
         try:
             if cost is not None:
                 run.spend(cost(*values))

@@ -27,15 +27,13 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-__all__ = ["Body", "compile_trees"]
-
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
 class Body:
     """A list of nodes with its own variable scope, compiled on first rendering: most of a template is never rendered.
 
-    Concurrent first renderings may compile it twice, which is harmless.
+    Two threads may compile it at once, which is harmless.
     """
 
     def __init__(
@@ -64,14 +62,16 @@ def compile_trees(
     functions: Mapping[str, Function],
     own: frozenset[str],
     marked: frozenset[Action] = frozenset(),
+    constants: frozenset[str] = frozenset(),
 ) -> dict[str, Body]:
     """Return the compiled templates by name.
 
-    `own`: the functions of the caller, not Go's. `marked`: the actions whose output is recorded in the run's marks.
+    `own`: the caller's functions. `marked`: actions whose output is recorded in the run's marks. `constants`: fields of
+    the root by which values are kept (see `folding`).
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
-        frame = Frame(tree, functions, own)
+        frame = Frame(tree, functions, own, constants)
         bodies[name] = Body(tree.body, _Compiler(frame, bodies, marked), frame.visible)
     return bodies
 
@@ -99,8 +99,6 @@ def _continue(_run: Run, _dot: Any) -> None:
 
 
 class _Compiler:
-    """The compiler of one tree."""
-
     def __init__(self, frame: Frame, bodies: Mapping[str, Body], marked: frozenset[Action]) -> None:
         self.frame = frame
         self.bodies = bodies

@@ -1,4 +1,4 @@
-"""Kinds of traffic in an audit: handled by the proxy, dropped, or bypassing it, and who caused the bypass."""
+"""Kinds of traffic in an audit: handled by the proxy, dropped, or bypassing it, and the intent behind it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ INTENTS = (FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN)  # of bypasses
 
 @dataclass(frozen=True, slots=True)
 class TrafficKind:
-    """A kind of traffic: machine-readable name, who caused it, title and remedy.
+    """A kind of traffic: machine-readable name, intent, title, and remedy (`closes`, which may contain {option}).
 
-    `closes` may contain {option}, the responsible option. `reason` is the cause if no rule is.
+    `reason` is the cause if no rule is.
     """
 
     name: str
@@ -57,12 +57,9 @@ SHARED_OWNER = TrafficKind(
     "choose another {owner} for {containers}",
 )  # fmt: skip
 NOT_TCP = TrafficKind(
-    "not-tcp",
-    DESIGN,
-    "UDP, ICMP and all but TCP",
-    "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it",
+    "not-tcp", DESIGN, "UDP, ICMP and all but TCP", "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it",
     "no rule captures it",
-)
+)  # fmt: skip
 LOST = TrafficKind(
     "no-connection", DESIGN, "packets that belong to no connection",
     reason="NAT is not asked for packets that connection tracking knows nothing of",

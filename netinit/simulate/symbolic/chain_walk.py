@@ -1,4 +1,4 @@
-"""Moves packet sets through chains: each rule takes the packets it matches, and its target acts on them."""
+"""Moves packet sets through chains: each rule takes the packets that it matches, and its target acts on them."""
 
 from __future__ import annotations
 
@@ -8,48 +8,22 @@ from functools import cache
 from itertools import groupby, permutations
 
 from netinit.base.errors import TooManyPartsError
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
-from netinit.rules.model import NAT, Rule
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
+from netinit.rules.model import NAT
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
-from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
+from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.symbolic.target_effects import TargetEffects
-from netinit.simulate.tables import MOST_ORDERS
+from netinit.simulate.tables import MAX_ORDERED_CHAINS
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
-MOST_GROUPS = 20_000  # in transit at the same time
-MOST_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RuleHit:
-    """A rule that took packets, or several consecutive equivalent rules, of which each packet met one.
-
-    Equal rules at the same hook share one object and are compared by identity: there may be thousands.
-    """
-
-    hook: str
-    table: str
-    chain: str
-    rules: tuple[LoadedRule, ...]
-    source: str = ""  # place of the table, if several have rules
-    doubtful: bool = False  # unknown whether they took the packets
-
-    @property
-    def met(self) -> Rule:
-        """The first of the rules."""
-        return self.rules[0].rule
-
-    def __str__(self) -> str:
-        first, last = self.rules[0].number, self.rules[-1].number
-        table = f"{self.source}'s {self.table}" if self.source else self.table
-        if first == last:
-            return f"rule {first} of {table} {self.chain}, {self.rules[0].quotation}"
-        return f"rules {first} to {last} of {table} {self.chain}, the first of which is {self.rules[0].quotation}"
+MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
+PASSED = ""  # the fate of packets that a round of chains lets pass
+MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 
 
 Path = tuple[RuleHit, ...]
@@ -90,11 +64,17 @@ class _Group:
 
 @dataclass(slots=True)
 class _Results:
-    """Effects of rules: `on` continue with the next rule, `back` left the chain, `accepted` left the table."""
+    """Packets that continue with the next rule (`on`), left the chain (`back`) or the table (`accepted`)."""
 
     on: Groups = field(default_factory=dict)
     back: Groups = field(default_factory=dict)
     accepted: Groups = field(default_factory=dict)
+
+    def join(self, other: _Results) -> None:
+        """Merge further effects. Raises TooManyPartsError."""
+        join_groups(self.on, other.on)
+        join_groups(self.back, other.back)
+        join_groups(self.accepted, other.accepted)
 
 
 def join_groups(into: Groups, more: Groups) -> None:
@@ -102,17 +82,16 @@ def join_groups(into: Groups, more: Groups) -> None:
     for key, region in more.items():
         known = into.get(key)
         into[key] = region if known is None else known | region
-    if len(into) > MOST_GROUPS:
+    if len(into) > MAX_GROUPS:
         raise TooManyPartsError(
-            f"these rules send the traffic more than {MOST_GROUPS} ways at once; ask for single connections (netinit explain)"
+            f"these rules send the traffic more than {MAX_GROUPS} ways at once; ask for single connections (netinit explain)"
         )
 
 
 class Walker:
     """Traverses the chains of one ruleset; `ended` collects the packets whose path is over.
 
-    If it is unknown whether a rule matches, its packets go both ways and may end several times; `doubts` holds them
-    with that rule.
+    Packets go both ways at a rule that may match, may end several times, and are in `doubts` with that rule.
     """
 
     def __init__(self, space: Space, is_proxy: Callable[[int], bool]) -> None:
@@ -127,7 +106,7 @@ class Walker:
         self._visible = cache(_visible)
 
     def ask(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
-        """Send packets through a stage's chains and return those that pass; NAT-translated packets skip the rest."""
+        """Send packets through a stage's chains and return those that pass; NAT skips the rest for translated packets."""
         translated: Groups = {}
         for hooked_chains in stage.rounds:
             frames = [_ChainFrame(one, hook, one.chain, ()) for one in hooked_chains]
@@ -142,44 +121,36 @@ class Walker:
         return groups
 
     def _ask_round(self, frames: list[_ChainFrame], group: _Group) -> Groups:
-        """Send packets through chains of equal priority, in any order; return those that pass."""
+        """Send packets through chains of equal priority; return those that pass."""
         if len(frames) == 1 or not any(one.hooked.changes_packets for one in frames):
             return self._ask_each(frames, group)
-        if len(frames) > MOST_ORDERS:
-            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {frames[0].hook}")
+        if len(frames) > MAX_ORDERED_CHAINS:
+            raise TooManyPartsError(f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {frames[0].hook}")
         return self._ask_in_any_order(frames, group)
 
     def _ask_in_any_order(self, frames: list[_ChainFrame], group: _Group) -> Groups:
-        """Try each order; packets whose fate depends on it are unknown."""
-        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(frames)]
+        """Try each order; packets whose fate depends on it are UNKNOWN."""
+        first, *others = [self._try(order, group) for order in permutations(frames)]
         reason = explain_dispute([one.hooked.source or one.hooked.table for one in frames])
-        disputed = nothing(self._space)
-        for one in first_ended:
-            agreed = one.region
-            for ended, _ in others if one.outcome.fate != UNKNOWN else ():
-                agreed &= self._unite([other.region for other in ended if _alike(other, one)])
-            self._finish(replace(one, region=agreed))
-            disputed |= one.region if one.outcome.fate == UNKNOWN else one.region - agreed
-            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
         through: Groups = {}
-        for (condition, path), region in first_through.items():
-            agreed, other_path = region, path
-            for _, went in others:
-                agreed &= self._unite([left for (now, _), left in went.items() if now == condition])
-                other_path = next((way for (now, way), left in went.items() if now != condition and left & region), other_path)
-            if agreed:
-                join_groups(through, {(condition, path): agreed})
-            disputed |= region - agreed
-            self._finish(Ended(region - agreed, Treatment(UNKNOWN, condition, reason), other_path))
-        for ended, went in others:  # outcomes of other orders only, where it is unknown whether rules match
-            for one in ended:
-                extra = one.region - self._unite([each.region for each in first_ended if _alike(each, one)]) - disputed
-                disputed |= extra
-                self._finish(Ended(extra, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
-            for (condition, path), region in went.items():
-                extra = region - self._unite([left for (now, _), left in first_through.items() if now == condition]) - disputed
-                disputed |= extra
-                self._finish(Ended(extra, Treatment(UNKNOWN, condition, reason), path))
+        disputed = nothing(self._space)
+        for one in first:
+            agreed, path, condition, fate = one.region, one.path, one.outcome.condition, one.outcome.fate
+            for outcomes in others if fate != UNKNOWN else ():
+                agreed &= self._unite([other.region for other in outcomes if _alike(other, one)])
+                if fate == PASSED:
+                    changed = [other for other in outcomes if other.outcome.fate == PASSED and not _alike(other, one)]
+                    path = next((other.path for other in changed if other.region & one.region), path)
+            if fate != PASSED:
+                self._finish(replace(one, region=agreed))
+            elif agreed:
+                join_groups(through, {(condition, one.path): agreed})
+            disputed |= one.region if fate == UNKNOWN else one.region - agreed
+            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, condition, reason), path))
+        for one in [one for outcomes in others for one in outcomes]:  # of other orders only, as matches are uncertain
+            extra = one.region - self._unite([each.region for each in first if _alike(each, one)]) - disputed
+            disputed |= extra
+            self._finish(Ended(extra, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
         return through
 
     def _unite(self, regions: list[Region]) -> Region:
@@ -189,15 +160,15 @@ class Walker:
         if ended.region:
             self.ended.append(ended)
 
-    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> tuple[list[Ended], Groups]:
-        """The ended packets and those that pass when the chains run in this order."""
+    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> list[Ended]:
+        """The ended packets and those that pass if the chains run in this order."""
         before = len(self.ended)
         through = self._ask_each(order, group)
         ended, self.ended[before:] = self.ended[before:], []
-        return ended, through
+        return ended + [Ended(region, Treatment(PASSED, condition), path) for (condition, path), region in through.items()]
 
     def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
-        """Packets that pass all chains; once one NAT chain has translated a packet, it skips the others."""
+        """Packets that pass all chains; once translated, they skip the other NAT chains."""
         waiting: Groups = {(group.condition, group.path): group.region}
         translated: Groups = {}
         for frame in frames:
@@ -243,9 +214,7 @@ class Walker:
             groups, whole.on = whole.on, {}
             for (now, so_far), left in groups.items():
                 results = self._meet(place, run, _Group(now, so_far, left))
-                join_groups(whole.on, results.on)
-                join_groups(whole.back, results.back)
-                join_groups(whole.accepted, results.accepted)
+                whole.join(results)
         join_groups(whole.back, whole.on)
         return whole
 
@@ -258,7 +227,7 @@ class Walker:
         return found
 
     def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: _Group) -> _Results:
-        """Apply a run of rules: at once if that makes no difference, else one by one."""
+        """Apply a run of rules, at once if that makes no difference."""
         if len(run) > 1:
             choice = self._choose_any(run, group.condition)
             ended = len(self.ended)
@@ -270,13 +239,12 @@ class Walker:
         for loaded in run:
             groups, whole.on = whole.on, {}
             for (now, so_far), left in groups.items():
-                one = self._take(place, (loaded,), self._choose(loaded, now), _Group(now, so_far, left))
-                for into, more in ((whole.on, one.on), (whole.back, one.back), (whole.accepted, one.accepted)) if one else ():
-                    join_groups(into, more)
+                if one := self._take(place, (loaded,), self._choose(loaded, now), _Group(now, so_far, left)):
+                    whole.join(one)
         return whole
 
     def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: _Group) -> _Results | None:
-        """Apply equivalent rules to packets; None if they must be applied one by one."""
+        """Apply equivalent rules; None if they must be applied one by one."""
         results, condition = _Results(), group.condition
         if left := group.region - choice.certain:
             results.on[condition, group.path] = left
@@ -295,12 +263,12 @@ class Walker:
         )
 
     def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: _Group, doubt: Region, results: _Results) -> None:
-        """Follow packets both ways at a rule that may match; beyond MOST_DOUBTS the result is unknown."""
+        """Follow packets both ways at a rule that may match; after MAX_DOUBTS such rules the end is UNKNOWN."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
-        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
+        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
         undecided = Ended(doubt, Treatment(UNKNOWN, group.condition, reason, by_rule=True), (*group.path, met))
-        if sum(one.doubtful for one in group.path) >= MOST_DOUBTS:
+        if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
             self.ended.append(undecided)
             results.on[group.condition, group.path] -= doubt
             return
@@ -310,7 +278,7 @@ class Walker:
         self._act(place, met, _Group(group.condition, path, doubt), results)
 
     def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
-        """Apply a target, adding to `results`; None if the rules of the run must be applied one by one."""
+        """Apply a target and add to `results`; None if the rules must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
         actor = TargetEffects(self._space, condition, place.hooked.effect, self._is_proxy)
         verdict = met.met.target.act(actor)
@@ -329,7 +297,7 @@ class Walker:
         return results
 
     def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
-        """Send packets through a called chain; None if the rules of the run must be applied one by one."""
+        """Send packets through a called chain; None if the rules must be applied one by one."""
         called = place.hooked.chains.get(chain)
         path = group.path
         if called is None or called.policy or chain in place.above:
@@ -357,7 +325,7 @@ class Walker:
     def _choose_any(self, run: tuple[LoadedRule, ...], condition: Condition) -> Choice | None:
         """Packets that any of the rules takes; None if a match is uncertain.
 
-        A packet that two rules would send to the same chain returns alike from both calls; see `_call`.
+        A packet that two rules send to the same chain returns alike from both calls; see `_call`.
         """
         key = (id(run[0]), self._visible(condition))
         if key not in self._joined:
@@ -369,8 +337,10 @@ class Walker:
 
 
 def _alike(one: Ended, other: Ended) -> bool:
-    """Whether two ends are equivalent for the packets: dropped and refused packets are gone."""
+    """Whether two outcomes of a round are equivalent; dropped and refused packets are gone."""
     fates = (one.outcome.fate, other.outcome.fate)
+    if fates == (PASSED, PASSED):
+        return one.outcome.condition == other.outcome.condition
     return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
 
 
