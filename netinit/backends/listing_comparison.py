@@ -129,12 +129,14 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = ownership.owned_rules(listing, written, listings.values(), _forms)
+        owned = ownership.owned_rules(listing, written, listings.values(), _patterns)
         by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
     return by_family
 
 
-def _forms() -> ownership.Forms:
-    from netinit.rules.rule_patterns import layout_forms  # only for other rules beside those that jump to our chains
+def _patterns() -> ownership.LayoutPatterns:
+    from netinit.rules.rule_patterns import (
+        layout_patterns,  # only where other rules stand beside those that jump to our chains
+    )
 
-    return layout_forms()
+    return layout_patterns()

@@ -10,7 +10,7 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.rules.model import Difference, Plan
-from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_steps, render_tables, write_steps
+from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_tables, write_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class NftComparison(Comparison):
     def steps(self) -> dict[str, Steps]:
         """The planned chains, by table."""
         if self._steps is None:
-            self._steps = {self.plan.nft_prefix + table.name: plan_steps(table) for table in self.plan.tables}
+            self._steps = plan_tables(self.plan)
         return self._steps
 
     @property
