@@ -267,11 +267,11 @@ class PacketState:
         self._packet = packet.replace(destination=destination, destination_port=port or packet.destination_port)
         return GO_ON
 
-    def replace_source(self) -> Verdict:
-        """Translate the source to an address that only the kernel knows."""
+    def replace_source(self, address: str) -> Verdict:
+        """Translate the source; empty: to an address that only the kernel knows."""
         if self._at.hooked.effect != NAT:
             return self.give_up()
-        self._packet = self._packet.replace(source=None)
+        self._packet = self._packet.replace(source=number_of(address) if address else None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:

@@ -65,6 +65,14 @@ def _read_dnat(revision: int) -> Reader:
     return read
 
 
+def _read_snat(revision: int) -> Reader:
+    def read(info: bytes, family: Family) -> Target | None:
+        found = _nat_range(info, family, revision)
+        return SourceNat(text="SNAT", kept=("SNAT", revision, info), address=found[0]) if found else None
+
+    return read
+
+
 def _read_mark(info: bytes, _: Family) -> Target | None:
     value, mask = unpack_from(structs.SET_MARK, info)
     return SetMark(value=value, mask=mask)
@@ -133,6 +141,7 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("DNAT", 0): _read_dnat(0),
     ("DNAT", 1): _read_dnat(1),
     ("DNAT", 2): _read_dnat(2),
+    **{("SNAT", revision): _read_snat(revision) for revision in range(3)},
     ("MARK", 2): _read_mark,
     ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
     ("CONNMARK", 2): _read_connmark_shifted,
