@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -75,6 +77,25 @@ def bridge(*ranges, bridge="cni0", version=VERSION, **more):
     }  # fmt: skip
 
 
+def _list_processes():
+    """Every process with its command line."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield int(path.parent.name), path.read_bytes().decode(errors="replace").split("\0")
+
+
+def _descendants(parents):
+    """The processes that these have started, and those that they have."""
+    found, waiting = set(), list(parents)
+    while waiting:
+        with contextlib.suppress(OSError):
+            for path in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+                children = {int(pid) for pid in path.read_text().split()}
+                waiting += children - found
+                found |= children
+    return found
+
+
 class Runtime:
     """containerd, by `with`."""
 
@@ -86,15 +107,33 @@ class Runtime:
         shutil.copytree(PLUGINS, self.folder / "bin")
         (self.folder / "net.d").mkdir()
         (self.folder / "config.toml").write_text(CONFIG.format(folder=self.folder))
+        self.start()
+        self.ctr("-n", "k8s.io", "images", "import", make_image(self.folder))
+        self.cri = Cri(self.socket)
+        return self
+
+    def start(self):
         with (self.folder / "containerd.log").open("w") as log:
             command = [shutil.which("containerd", path=SEARCH), "-c", self.folder / "config.toml"]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PATH": SEARCH})
         end = time.monotonic() + 60
         while self.ctr("version", check=False).returncode and time.monotonic() < end:
             time.sleep(0.1)
-        self.ctr("-n", "k8s.io", "images", "import", make_image(self.folder))
-        self.cri = Cri(self.socket)
-        return self
+
+    def crash(self):
+        """As when a node loses power: containerd, its shims and their containers are killed, and what lies in /run is gone."""
+        self.process.kill()
+        self.process.wait()
+        shims = {pid for pid, words in _list_processes() if "containerd-shim" in words[0] and str(self.socket) in words}
+        for pid in shims | _descendants(shims):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for folder in (self.folder / "state", Path("/run/netns")):
+            mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+            for path in sorted((one for one in mounted if one.startswith(f"{folder}/")), key=len, reverse=True):
+                subprocess.run(["umount", "--lazy", path], check=True)
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def end_containers(self):
         """Nothing runs any more when this returns."""
@@ -130,7 +169,8 @@ class Runtime:
     def find_sandbox(self, uid):
         """The id of the sandbox that a kubelet has made for this pod."""
         said = self.ctr("-n", "k8s.io", "containers", "ls", "--quiet", f'labels."io.kubernetes.pod.uid"=={uid},labels."io.cri-containerd.kind"==sandbox')
-        (found,) = said.stdout.split()
+        runs = self.ctr("-n", "k8s.io", "tasks", "ls", "--quiet").stdout.split()
+        (found,) = set(said.stdout.split()) & set(runs)
         return found
 
     def namespace(self, sandbox):
