@@ -13,7 +13,7 @@ from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Point, Sides
-from netinit.simulate.symbolic.space import BITS, INTERFACE, Dimension, Space
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
 
 POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 MOST_BOXES = int(os.environ.get("NETINIT_BOXES", "2"))  # of a part, of which members are taken; `make prove` takes 12
@@ -147,7 +147,7 @@ def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
     if part.verdict in ("dropped", "unknown"):
         return
     address = {KEPT: packet.destination, PRIMARY: surroundings.primary_address(packet.in_interface)}.get(ended.destination, ended.destination)
-    named = space.dimension(INTERFACE).values[point[INTERFACE]]
+    named = space.dimension(Dim.INTERFACE).values[point[Dim.INTERFACE]]
     expected = {
         "redirect_port": ended.redirect_port, "transparent": ended.transparent, "translated": ended.translated,
         "policy_routed": ended.policy_routed, "zone": ended.zone, "destination": address,

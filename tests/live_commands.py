@@ -15,7 +15,7 @@ from netinit.cli.diff.report import EQUAL, to_object
 from netinit.cli.diff.sides import read_live_pair
 from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
-from netinit.cli.rule_sources import find_rule_source
+from netinit.cli.rule_sources import LIVE, find_rule_source
 from netinit.cli.verify import render_json
 from netinit.lab import Pod
 from netinit.node.jobs import VERIFY, Job
@@ -64,7 +64,7 @@ def ask(pod: Pod, argv: tuple[str, ...], connection: Connection) -> dict[str, An
         found = {"verify": _of_report(report), "kubectl netinit check": _of_check(report, options)}
         shown = infer_run(Options())
         found["verify without flags"] = _of_report(verify(shown[0])) if shown else (True, "no rules of netinit here")
-        rule_source = find_rule_source(Options(), (), "", (), live=True)
+        rule_source = find_rule_source(Options(), LIVE)
         (answered,) = answer_each(rule_source, connection.question)
         found["explain"] = (answered.answer.verdict != CAPTURED, answered.answer.sentence)
         (ruling,) = audit("the pod", rule_source, read_assertions([connection.assertion])).rulings

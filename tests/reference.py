@@ -38,7 +38,7 @@ from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
-from netinit.options.peers.declare import LACKING, READ, SAME, PeerFlag
+from netinit.options.peers.declare import LACKING, PeerFlag
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
@@ -128,16 +128,15 @@ PARTIAL = ("no equivalent", "not the whole", "without DNS over TCP")  # in the t
 
 
 def render_peer(peer: str) -> str:
-    """A peer's flags: the names of those that are converted, and a list of those without an equivalent; of Istio only dropped ones."""
+    """The flags of a peer that have no full equivalent."""
     cls = PEERS[peer]
     flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
     lacks = [flag for flag in flags if flag.fate == LACKING or any(words in flag.why for words in PARTIAL)]
-    converted = [f"`{cls.format_flag(flag)}`" for flag in flags if flag.fate in {SAME, READ} and flag not in lacks and peer != "istio"]
     lacking: dict[str, list[str]] = {}
     for flag in lacks:
         lacking.setdefault(flag.why, []).append(f"`{cls.format_flag(flag)}`")
     items = [_render_item(", ".join(names), text) for text, names in lacking.items()]
-    return "\n".join([*[f"Converted: {', '.join(converted)}.", ""] * bool(converted), "No full equivalent:", "", *items, ""])
+    return "\n".join(["No full equivalent:", "", *items, ""])
 
 
 def render_findings() -> str:
@@ -155,7 +154,7 @@ def render_findings() -> str:
 
 def render_functions() -> str:
     """The functions of Istio that templates may call, and those of sprig that are refused with the reason."""
-    own = istio_functions.functions()
+    own = istio_functions.FUNCTIONS
     istios = [f"`{name}`" for name in sorted(own) if own[name] is not sprig.FUNCTIONS.get(name)]
     reasons: dict[str, list[str]] = {}
     for name, reason in sorted(refused.REFUSED.items()):

@@ -1,9 +1,8 @@
-"""Backends: the programs and libraries that change rules in the kernel, and the table of which exist.
+"""Backends: the programs and libraries that change rules in the kernel.
 
-A backend works in this process's network namespace. It observes the live rules, pure code computes a change from them and
-the plan, and the backend commits the change or rolls it back: all address families or none. A new backend is a module
-here and a line in netinit.options.BACKENDS. `routes` handles policy rules, routes and the address of a plan, for every
-backend.
+A backend works in this process's network namespace: it observes the live rules, pure code computes a change to the plan,
+and the backend commits it or rolls it back, all families or none. A new backend is a module here and a line in
+netinit.options.BACKENDS. `routes` handles a plan's policy rules, routes and address for every backend.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MANY_RULES = 20_000  # rules above which reading warns: the kernel lists 100,000
 
 
 class State(Record):
-    """The live rules that a backend observed. Subclasses keep them in the backend's own form; callers use these fields."""
+    """The live rules that a backend observed, which subclasses keep in their own form."""
 
     ours: bool  # rules of this project (or of Istio) are there
     foreign: bool  # foreign rules exist; those in the same tables as ours are found by `compare` only
@@ -59,14 +58,11 @@ class State(Record):
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
-        """Return the live rules as the program lists them, by family or dialect name, for the log."""
+        """Return the live rules as the program lists them, by family or dialect."""
 
 
 class Comparison(ABC):
-    """The live rules compared with a plan, and the changes that lead to it.
-
-    `differences` list how the live rules differ from the plan, in the order of the rules; empty if they match.
-    """
+    """The live rules compared with a plan; `differences` are in the order of the rules, empty if they match."""
 
     state: State
     differences: tuple[Difference, ...]
@@ -76,7 +72,7 @@ class Comparison(ABC):
     def known_chains(self) -> dict[Place, KnownChain] | None:
         """Return the plan's nf_tables chains as the kernel holds them afterwards; None if the rules must be read to know.
 
-        A listing can show a rule as planned although the kernel holds another: only a first run knows what it committed.
+        A listing may show a rule as planned although the kernel holds another: only a first run knows what it committed.
         """
         return None
 
@@ -86,34 +82,31 @@ class Comparison(ABC):
 
     @abstractmethod
     def ours(self) -> dict[str, tuple[str, ...]]:
-        """Return the listed rules that a removal deletes, by the backend's place (family, table, chain)."""
+        """Return the rules that a removal deletes, by place (family, table, chain)."""
 
     @abstractmethod
     def shadows(self) -> tuple[Difference, ...]:
-        """Return foreign rules that come before ours and may decide first."""
+        """Return foreign rules before ours, which may decide first."""
 
     @abstractmethod
     def resumable(self) -> bool:
-        """Whether the live rules are what an interrupted first run of this plan leaves, so that it can be completed."""
+        """Whether the live rules are what an interrupted first run of this plan leaves."""
 
     @abstractmethod
     def change(self, *, force: bool = False) -> Change:
-        """Return the change from the live rules to the plan; correct parts are left out unless `force` is set."""
+        """Return the change to the plan; without `force` correct parts are left out."""
 
     def committed(self) -> dict[str, str]:
-        """Return the rules after the commit, in the format of `State.describe`; empty if only the kernel knows them."""
+        """Return the rules after the commit, as `State.describe` does; empty if only the kernel knows them."""
         return {}
 
     @abstractmethod
     def removal(self) -> Change:
-        """Return the change that deletes every rule of ours; the plan helps to recognise rules that could also be foreign.
-
-        Raises ApplyError if foreign rules jump to our chains.
-        """
+        """Return the change that deletes every rule of ours. Raises ApplyError if foreign rules jump to our chains."""
 
 
 class Change(Record):
-    """A computed change that is not committed yet: the input for each program, and the state to roll back to."""
+    """A change to commit: the input for each program, and the state to roll back to."""
 
     scripts: dict[str, str]  # destination (family name, or the backend's name) -> input
     before: State
@@ -126,7 +119,7 @@ def filled(scripts: dict[str, str]) -> dict[str, str]:
 
 
 class Lock:
-    """A lock held while rules change, as a context manager; a no-op if the kernel's own transactions separate runs."""
+    """A lock held while rules change, as a context manager; this one does nothing, since transactions separate runs."""
 
     def __enter__(self) -> None: ...
 
@@ -140,56 +133,46 @@ class Backend(ABC):
 
     @abstractmethod
     def observe(self) -> State:
-        """Read the live rules. Raises BackendUnavailableError if the backend cannot work here, LockedError if it is locked."""
-
-    def prepare(self) -> None:
-        """Start in the background what a commit needs; call `release` if there will be no commit."""
-
-    def release(self) -> None:
-        """Stop what `prepare` started and no commit has used."""
+        """Read the live rules. Raises BackendUnavailableError if the backend cannot work here, LockedError."""
 
     @abstractmethod
     def commit(self, change: Change) -> None:
-        """Commit the change. After an error, part of it may be in the kernel: call `put_back`.
+        """Commit the change; after an error call `put_back`, since part of it may be in the kernel.
 
         Raises ApplyError, LockedError, BackendUnavailableError.
         """
 
     @abstractmethod
     def put_back(self, change: Change) -> None:
-        """Roll back to the rules from before the change, whether it was committed, partly committed or not at all.
+        """Restore the rules from before the change, committed or not.
 
         Raises the errors of `commit`; ApplyError names what could not be restored.
         """
 
     def lock(self) -> Lock:
-        """Return the lock that other programs of this dialect respect, for a whole run. LockedError is raised on entering it."""
+        """Return the lock that other programs respect, for a whole run; entering it raises LockedError."""
         return Lock()
 
     @abstractmethod
     def list_rules(self) -> dict[str, str]:
-        """Return the live rules in the format of `State.describe`; faster than `observe`."""
+        """Return the live rules as `State.describe` does, faster than `observe`."""
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
-    """Load a backend by name, for these options; `families` are those that the kernel supports."""
+    """Load a backend by name, for these options and the families that the kernel supports."""
     line = BACKENDS[name]
     with_sets = line.with_sets and (_has_long_list(options) or _has_sets(line.variant))
     module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
     # Imported on use: libiptc alone takes tens of milliseconds.
     made: Backend = getattr(__import__(module, fromlist=[attribute]), attribute)(
-        comments=options.rule_comments,
-        families=families,
-        lock_timeout=options.lock_timeout,
-        own_files=not options.cni_mode,
-        **more,
+        comments=options.rule_comments, families=families, lock_timeout=options.lock_timeout, own_files=not options.cni_mode, **more
     )
     return made
 
 
 def _may_hold_rules(family: Family, table: str) -> bool:
-    """Whether a legacy table has rules, or that cannot be read here."""
+    """Whether a legacy table has rules or cannot be read."""
     from netinit.kernel.snapshot import legacy_tables  # rarely needed
 
     try:
@@ -199,13 +182,13 @@ def _may_hold_rules(family: Family, table: str) -> bool:
 
 
 def _has_long_list(options: Options) -> bool:
-    """Whether a list is long enough for an address set and the ipset program is installed."""
+    """Whether a list is long enough for an address set, and ipset is installed."""
     longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
     return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
 
 
 def owner_of_sets(variant: str) -> str:
-    """Return the name prefix of the address sets that rules of an iptables variant use."""
+    """Return the name prefix of an iptables variant's address sets."""
     return f"netinit-{variant}"
 
 
@@ -218,21 +201,21 @@ def _has_sets(variant: str) -> bool:
 
 
 def readers(name: str) -> tuple[str, ...]:
-    """Return the backends that read the same tables as this one, including itself."""
+    """Return the backends that read the same tables, including this one."""
     return tuple([line.name for line in BACKENDS.values() if line.tables == BACKENDS[name].tables])
 
 
 def is_installed(name: str) -> bool:
-    """Whether the backend's programs for IPv4 are installed; True if it needs none."""
+    """Whether the backend's programs are installed; True if it needs none."""
     variant = BACKENDS[name].variant
     return not variant or bool(detect.find_program(variant, IPV4, "restore"))
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
-    """Return the backends whose tables may contain rules; tables known to be empty need not be read.
+    """Return the backends whose tables may hold rules; the others need not be read.
 
-    Empty legacy tables and chains are read only if `thorough` is set, and so are tables whose names cannot be listed,
-    because reading a legacy table creates it. Logs a warning first if reading will take seconds.
+    Reading a legacy table creates it, so empty ones, and those whose names cannot be listed, count only if `thorough` is
+    set. Logs a warning if reading will take seconds.
     """
     chains = detect.nft_chains()
     uses = sum([chain.uses for chain in chains or ()])

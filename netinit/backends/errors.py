@@ -1,4 +1,4 @@
-"""Known error messages of iptables, nft, ipset, libiptc and the kernel: cause and remedy. Loaded only after a failure.
+"""Messages of iptables, nft, ipset, libiptc and the kernel: cause and remedy. Loaded only after a failure.
 
 The programs run in the C locale, so messages are those of their sources and of strerror(3).
 """
@@ -14,7 +14,6 @@ from netinit.base.errors import (
     NetinitError,
 )
 from netinit.base.net import IPV4
-from netinit.base.records import Record
 from netinit.kernel import read_text
 from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, Interception
@@ -22,48 +21,24 @@ from netinit.options import AMBIENT_TABLE, Interception
 # Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
 BUSY = "busy"  # temporarily in use
-IPTABLES, IPSET, LIBIPTC = "iptables", "ipset", "libiptc"
+IPTABLES, IPSET = "iptables", "ipset"
 WITHOUT_FEATURE = "the kernel lacks a feature"
 ON_THE_NODE = "on the node"
 
 
-class Saying(Record):
-    """An error text, the programs that print it with this meaning, and its cause."""
-
-    words: str
-    programs: tuple[str, ...]
-    cause: str
-
-
-def _sayings(cause: str, *words: str, by: tuple[str, ...]) -> tuple[Saying, ...]:
-    return tuple([Saying(words=one, programs=by, cause=cause) for one in words])
-
-
-SAYINGS = (  # the first match counts
-    *_sayings(IN_USE, "in use", by=(IPSET,)),
-    *_sayings(BUSY, "Resource temporarily unavailable", "Device or resource busy", by=(IPTABLES, LIBIPTC)),
-    *_sayings(PRIVILEGE, "Permission denied", "Operation not permitted", by=(IPTABLES, LIBIPTC)),
-    *_sayings(PRIVILEGE, "you must be root", by=(IPTABLES,)),
-    *_sayings(EITHER, "unable to initialize table", by=(IPTABLES,)),  # of iptables-legacy-restore, for every cause
-    *_sayings(
-        SUPPORT,
-        "Protocol not supported",
-        "Operation not supported",
-        "Protocol not available",
-        "No such file or directory",
-        "Address family not supported",
-        by=(IPTABLES,),
+CAUSES = {  # by program and its words; the first match counts
+    IPSET: ((IN_USE, ("in use",)),),
+    IPTABLES: (
+        (BUSY, ("Resource temporarily unavailable", "Device or resource busy")),
+        (PRIVILEGE, ("Permission denied", "Operation not permitted", "you must be root")),
+        (EITHER, ("unable to initialize table",)),  # of iptables-legacy-restore, for every cause
+        (SUPPORT, (
+            "Protocol not supported", "Operation not supported", "Protocol not available", "No such file or directory",
+            "Address family not supported", "do you need to insmod", "Table does not exist", "is incompatible, use 'nft' tool",
+            "No chain/target/match by that name", "Could not fetch rule set generation id",
+        )),
     ),
-    *_sayings(
-        SUPPORT,
-        "do you need to insmod",
-        "Table does not exist",
-        "is incompatible, use 'nft' tool",
-        "No chain/target/match by that name",
-        "Could not fetch rule set generation id",
-        by=(IPTABLES,),
-    ),
-)
+}  # fmt: skip
 # Causes by errno(3), when a table is opened or a transaction refused
 NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT, 11: BUSY, 16: BUSY}
 NUMBERS_OF_NF_TABLES = {**NUMBERS, 22: SUPPORT, 93: SUPPORT, 95: SUPPORT, 90: TOO_LARGE, 105: TOO_LARGE}
@@ -94,18 +69,18 @@ _OF_FAMILIES = ("fib", "reject")  # their modules are named nft_NAME_FAMILY
 
 
 def cause_of(program: str, said: str) -> str:
-    """Return the cause of a program's message; REFUSED if the message is unknown: the kernel rejected the rules."""
-    return next((one.cause for one in SAYINGS if program in one.programs and one.words in said), REFUSED)
+    """Return the cause of a program's message; REFUSED if it is unknown."""
+    return next((cause for cause, words in CAUSES[program] if any(one in said for one in words)), REFUSED)
 
 
 def lacking(said: str) -> tuple[str, ...]:
-    """Return the modules of extensions that libxtables did not find in the kernel, from its warnings."""
+    """Return the modules of extensions that libxtables, by its warnings, did not find in the kernel."""
     names = [part.split()[0] for part in said.split(_EXTENSION)[1:] if _MISSING in part]
     return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in names]))
 
 
 def condense(said: str) -> str:
-    """Return the message without these warnings, reduced to the first failed line; unchanged if nothing would be left."""
+    """Return the message without these warnings and reduced to the first failed line, if anything is left."""
     first, *warnings = said.split(f"Warning: {_EXTENSION}")
     words = " ".join([first, *[part.partition(_MISSING)[2] for part in warnings]]).split()
     head, *failed = " ".join(words).split(" line ")
@@ -126,21 +101,16 @@ def _modules_of_iptables(said: str, modules: str) -> str:
 
 
 def explain_other_route(step: str, family: int, table: int) -> ApplyError:
-    """Return the error for a default route that the kernel refused because the table has another one.
-
-    Marked packets would take the other route.
-    """
+    """Return the error for a table that has another default route, which marked packets would take."""
     other = "" if table == AMBIENT_TABLE else f", or choose another with {Interception.flag('tproxy_table').label}"
     version = 4 if family == IPV4.number else 6
-    return ApplyError(
-        f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}"
-    )
+    return ApplyError(f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}")
 
 
 def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
-    """Return the error for a failed iptables-restore or -save from its output; `message` starts it. `modules`: a key of MODULES.
+    """Return the error for the output of a failed iptables-restore or -save; `message` starts it.
 
-    `locked`: its exit status says that the lock could not be acquired. `privileged`: this process has NET_ADMIN.
+    `modules`: a key of MODULES. `locked`: the lock could not be acquired. `privileged`: this process has NET_ADMIN.
     """
     cause = cause_of(IPTABLES, said)
     if locked:
@@ -159,8 +129,7 @@ def explain_iptables(said: str, message: str, modules: str, *, locked: bool, pri
 def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> NetinitError:
     """Return the error for an errno of nf_tables; `message` starts it.
 
-    `asked`: what was refused, an expression's name or a chain's type. `old_kernel`: says that the kernel is too old, else
-    empty.
+    `asked`: the refused expression's name or chain's type. `old_kernel`: says that the kernel is too old, or is empty.
     """
     cause = NUMBERS_OF_NF_TABLES.get(number, REFUSED)
     if cause == BUSY:
@@ -181,8 +150,7 @@ def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> Netin
 def explain_number(number: int, message: str, *, opening: bool, modules: str, said: str = "") -> NetinitError:
     """Return the error for an errno of libiptc; `message` starts it.
 
-    `opening`: a table was being opened, for which the node may have to load `modules`. `said`: what libxtables printed
-    meanwhile.
+    `opening`: a table was being opened, for which the node may have to load `modules`. `said`: what libxtables printed.
     """
     cause = NUMBERS.get(number, REFUSED)
     if cause == BUSY:
@@ -197,7 +165,7 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str, sa
 
 
 def explain_owners(script: str) -> str:
-    """Return a hint about users and groups in refused rules that this user namespace does not map; else empty.
+    """Return a hint about users and groups in refused rules that this user namespace does not map, or "".
 
     The kernel accepts a rule only if both ends of its range are mapped (xt_owner).
     """

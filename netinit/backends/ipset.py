@@ -17,22 +17,13 @@ from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.address_sets import owned_sets
-from netinit.rules.iptables.sets import (
-    MOST_ELEMENTS,
-    Contents,
-    compare_sets,
-    parse_save,
-    render_preparation,
-    render_return,
-    surplus,
-    unread,
-    use_sets,
-)
+from netinit.rules.iptables import sets as set_rules
 from netinit.rules.model import OWNED_CHAINS, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from netinit.base.net import Family
     from netinit.kernel.plain_namespace import KnownChain, Place
@@ -41,14 +32,14 @@ PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
 
 
-def read_contents() -> Contents:
+def read_contents() -> set_rules.Contents:
     """Return all sets of ours with their elements. Raises ApplyError if ipset fails, or is missing although sets exist."""
-    found: Contents = {}
+    found: set_rules.Contents = {}
     for name, size in owned_sets().items():
-        if size > MOST_ELEMENTS:
-            found[name] = unread(f"it has {size:,}, and more than {MOST_ELEMENTS:,} are not read")
+        if size > set_rules.MAX_ELEMENTS:
+            found[name] = set_rules.unread(f"it has {size:,}, and more than {set_rules.MAX_ELEMENTS:,} are not read")
         else:
-            found[name] = parse_save(_run(("save", name)), name, size)
+            found[name] = set_rules.parse_save(_run(("save", name)), name, size)
     return found
 
 
@@ -59,7 +50,7 @@ class SetInUseError(ApplyError):
 class SetsState(XtablesState):
     """The listings, and our sets with their elements; lists longer than `threshold` become sets."""
 
-    sets: Contents
+    sets: set_rules.Contents
     owner: str  # prefix of the backend's set names
     threshold: int
 
@@ -83,9 +74,9 @@ class SetsComparison(XtablesComparison):
     state: SetsState
 
     def __init__(self, plan: Plan, state: SetsState) -> None:
-        rewritten, self.wanted = use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
+        rewritten, self.wanted = set_rules.use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
         super().__init__(plan, state, state.listings, comments=state.comments, written=rewritten)
-        found = self.differences + compare_sets(self.wanted, state.sets)
+        found = self.differences + set_rules.compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
         if plainly and not _compare_plainly(plan, state).differences:
             found = ()  # plain rules without sets capture the same
@@ -97,15 +88,13 @@ class SetsComparison(XtablesComparison):
 
     def resumable(self) -> bool:
         live = self.state.sets
-        asked = [
-            made for made in self.wanted if any(f"--match-set {made.name} " in text for _, __, text in _rules_of(self.state))
-        ]
+        asked = [made for made in self.wanted if any(f"--match-set {made.name} " in text for _, __, text in _rules_of(self.state))]
         return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
 
     def change(self, *, force: bool = False) -> SetsChange:
         live = self.state.sets
-        _refuse_foreign_questions(self.state, surplus(self.wanted, live))
-        preparation = render_preparation(self.wanted, live, force=force)
+        _refuse_foreign_questions(self.state, set_rules.surplus(self.wanted, live))
+        preparation = set_rules.render_preparation(self.wanted, live, force=force)
         return self._with_sets(super().change(force=force), preparation, tuple([made.name for made in self.wanted]))
 
     def removal(self) -> SetsChange:
@@ -126,19 +115,8 @@ class SetsBackend(RestoreBackend):
     def _observe(self, families: tuple[Family, ...]) -> SetsState:
         state = super()._observe(families).detailed()
         sets = self._read_sets()
-        return SetsState(
-            ours=state.ours or bool(sets),
-            foreign=state.foreign,
-            notices=state.notices,
-            in_use=state.in_use,
-            of_nf_tables=state.of_nf_tables,
-            families=families,
-            held=state.held,
-            comments=state.comments,
-            sets=sets,
-            owner=owner_of_sets(self.variant),
-            threshold=self._threshold,
-        )
+        fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets)}
+        return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
     def commit(self, change: Change) -> None:
         _, preparation, kept = _parts(change)
@@ -155,7 +133,7 @@ class SetsBackend(RestoreBackend):
     def put_back(self, change: Change) -> None:
         """Restore the sets first, for the rules that use them; destroy new ones after the rules."""
         before = _parts(change)[0]
-        self._feed_sets(render_return(before, self._read_sets()))
+        self._feed_sets(set_rules.render_return(before, self._read_sets()))
         super().put_back(change)
         self._destroy(tuple([name for name in self._names() if name not in before]))
         lost = [name for name, elements in self._read_sets().items() if elements != before.get(name)]
@@ -173,7 +151,7 @@ class SetsBackend(RestoreBackend):
     def _names(self) -> tuple[str, ...]:
         return tuple([name for name in owned_sets() if name.startswith(f"{owner_of_sets(self.variant)}-")])
 
-    def _read_sets(self) -> Contents:
+    def _read_sets(self) -> set_rules.Contents:
         return {name: elements for name, elements in read_contents().items() if name in self._names()}
 
     def _feed_sets(self, script: str) -> None:
@@ -204,7 +182,7 @@ def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
     return XtablesComparison(plan, state, state.listings, comments=state.comments)
 
 
-def _parts(change: Change) -> tuple[Contents, str, tuple[str, ...]]:
+def _parts(change: Change) -> tuple[set_rules.Contents, str, tuple[str, ...]]:
     """Return the previous sets, ipset's input, and the names of the sets to keep."""
     if not isinstance(change, SetsChange) or not isinstance(change.before, SetsState):
         raise TypeError("the change of another backend")

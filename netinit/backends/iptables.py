@@ -7,14 +7,8 @@ from abc import abstractmethod
 from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, filled
 from netinit.base.errors import ApplyError, NetinitError
 from netinit.base.net import FAMILIES, Family
-from netinit.rules.iptables.write import (
-    Listing,
-    miss_all,
-    render_listing,
-    render_restore,
-    show_listing,
-    write_plan,
-)
+from netinit.kernel import detect
+from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
 from netinit.rules.model import Difference, Plan
 
 TYPE_CHECKING = False
@@ -44,8 +38,7 @@ class XtablesState(State):
         if self.ours and all(one.is_as_planned(plan, comments=self.comments) for one in self.held):
             from netinit.backends.kernel_comparison import PlannedComparison
 
-            written = {family: write_plan(plan, family, comments=self.comments) for family in self.families}
-            return PlannedComparison(plan, self, written, self.compare_rules)
+            return PlannedComparison(plan, self)
         return self.compare_rules(plan)
 
     def compare_rules(self, plan: Plan) -> XtablesComparison:
@@ -70,6 +63,7 @@ class FirstComparison(Comparison):
     """The comparison with a namespace that has no rules: everything is missing."""
 
     is_first = is_whole = True
+    state: XtablesState
 
     def __init__(self, plan: Plan, state: XtablesState) -> None:
         self.plan = plan
@@ -133,6 +127,22 @@ class XtablesBackend(Backend):
         self._lock_timeout = lock_timeout  # nanoseconds
         self._own_files = own_files  # False: the host's file system, whose lock is not for this namespace
         self._lock: Lock | None = None  # one lock for the backend's life, since it may be held already when a commit needs it
+
+    def _legacy_lock(self) -> Lock:
+        """Return the lock of iptables-legacy."""
+        from netinit.backends.lock import XtablesLock  # only backends for legacy tables need it
+
+        if self._lock is None:
+            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
+        return self._lock
+
+    def _read_legacy(self, families: tuple[Family, ...]) -> Held:
+        """Read the rules of legacy iptables; empty if no table exists. Raises OSError, ParseError."""
+        if not any(detect.legacy_tables(family) != () for family in families):
+            return ()
+        from netinit.backends.kernel_comparison import read_legacy  # not needed on a first run
+
+        return read_legacy(families)
 
     @abstractmethod
     def read(self, families: tuple[Family, ...]) -> Held:

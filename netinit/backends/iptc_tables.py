@@ -23,7 +23,7 @@ from netinit.rules.iptables.parse import Word, normalise, split_words
 VIA_IN, VIA_OUT, FROM, TO, FRAGMENT, PROTOCOL = 0x01, 0x02, 0x08, 0x10, 0x20, 0x40  # ip_tables.h: what is negated
 VERDICTS = ("", "ACCEPT", "DROP", "QUEUE", "RETURN")
 INTERFACE_BYTES = 16
-MOST_WARNINGS = 1 << 16  # bytes
+MAX_WARNING_BYTES = 1 << 16  # that are searched for causes: some 600 lines
 UNSUPPORTED = " [unsupported revision]"
 
 
@@ -75,8 +75,8 @@ class Tables:
         os.dup2(self._warnings, 2)
         self._names, self._numbers = _read_protocols()
 
-    def execute(self, script: str) -> str:
-        """Run restore input, one commit for each table. ApplyError names the line; earlier tables are changed then."""
+    def execute(self, script: str) -> None:
+        """Run restore input, one commit for each table. Raises ApplyError with the line; earlier tables are changed then."""
         handle: Any = None
         table = ""
         for number, line in enumerate(script.splitlines(), 1):
@@ -87,16 +87,13 @@ class Tables:
             elif handle is None:
                 raise ApplyError(f"{where} belongs to no table")
             elif line == "COMMIT":
-                self._check(
-                    self._api.iptc_commit(handle), f"libiptc: the kernel refused the new rules of table {table}"
-                )
+                self._check(self._api.iptc_commit(handle), f"libiptc: the kernel refused the new rules of table {table}")
                 self._api.iptc_free(handle)
                 handle = None
             else:
                 self._change(line, handle, where)
         if handle is not None:
             raise ApplyError("libiptc: the input ends without COMMIT")
-        return ""
 
     def _open(self, name: str) -> Any:
         handle = self._api.iptc_init(name.encode())
@@ -108,7 +105,7 @@ class Tables:
         code = ip4tc._get_errno_loc()[0]  # noqa: SLF001 - libiptc explains errno by what was called last
         said = f"{what}: {self._api.iptc_strerror(code).decode()}"
         modules = "ip_tables" if self._family is IPV4 else "ip6_tables"
-        warned = os.pread(self._warnings, MOST_WARNINGS, 0).decode("utf-8", "replace")
+        warned = os.pread(self._warnings, MAX_WARNING_BYTES, 0).decode("utf-8", "replace")
         return explain_number(code, said, opening=opening, modules=modules, said=warned)
 
     def _check(self, done: int, what: str) -> None:
@@ -253,7 +250,7 @@ class Tables:
         return self._checked(rule.rule, text, handle, where)
 
     def _checked(self, entry: Any, text: str, handle: Any, where: str) -> Any:
-        """Return the entry after checking that it lists as the requested rule: python-iptables loses what some extensions need."""
+        """Return the entry if it lists as the requested rule: python-iptables loses what some extensions need."""
         pointer = ctypes.cast(entry, ctypes.POINTER(self._entry_type))
         made = self._spell(pointer, handle)
         if made != text and normalise(made, self._family) != normalise(text, self._family):
@@ -295,13 +292,13 @@ class Tables:
 
 
 def _finish(extension: Any) -> None:
-    """Let a match or target validate its options before another one of its kind overwrites the shared state."""
+    """Let an extension validate its options before another one overwrites the shared state."""
     if extension is not None:
         extension._final_check()  # noqa: SLF001 - the public one reads every option back and sets it again
 
 
 def _split_options(words: list[Word]) -> Iterator[tuple[bool, str, list[str]]]:
-    """Yield the options of a rule with their values and whether `!` precedes them."""
+    """Yield a rule's options: whether `!` precedes them, name, values."""
     at = 0
     while at < len(words):
         negated = words[at].text == "!" and not words[at].quoted
@@ -346,7 +343,7 @@ def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
 
 
 def _protocol_number(text: str) -> int:
-    """Return a protocol's number from its name in /etc/protocols, or from a number."""
+    """Return a protocol's number from its name or number."""
     search = ip4tc._libc.getprotobyname  # noqa: SLF001
     search.restype = ctypes.POINTER(_Protocol)
     found = search(text.encode())
@@ -356,7 +353,7 @@ def _protocol_number(text: str) -> int:
 
 
 def _protocol_name(number: int) -> str:
-    """Return a protocol's name in /etc/protocols, if it has one."""
+    """Return a protocol's name, empty if it has none."""
     search = ip4tc._libc.getprotobynumber  # noqa: SLF001
     search.restype = ctypes.POINTER(_Protocol)
     found = search(number)

@@ -1,40 +1,38 @@
-"""Compare the kernel's iptables rules with a plan by netlink or getsockopt(2), without starting a program.
+"""Compare the kernel's iptables rules with a plan without starting a program.
 
-Most restarts of an init container have nothing to do: then the bytes equal those that the programs make from the plan. If
-they differ, because of another release or a modification, the rules are decoded and compared one by one.
+At most restarts nothing is to be done: the bytes equal those that the programs make from the plan. If they differ, the
+rules are decoded and compared one by one.
 """
 
 from __future__ import annotations
 
 from _struct import unpack_from
 
-from netinit.backends import Change, Comparison, State, filled
-from netinit.backends.known_chains import of_iptables
+from netinit.backends import Change, Comparison
+from netinit.backends.iptables import FirstComparison
 from netinit.base.errors import ParseError
-from netinit.base.net import IPV4, Family
+from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
 from netinit.kernel.address_sets import set_names
-from netinit.kernel.netlink import IPV4_TABLES, IPV6_TABLES, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
-from netinit.rules.iptables.write import KNOWN_TABLES, Written, render_listing
+from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
+from netinit.rules.iptables.write import KNOWN_TABLES
 from netinit.rules.model import OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from netinit.base.snapshot import LegacyTable
     from netinit.kernel.netlink import NftChain
-    from netinit.kernel.plain_namespace import KnownChain
     from netinit.rules.iptables.write import Listing
     from netinit.rules.model import Difference, Plan
     from netinit.rules.xtables.building import TableEntry
 
     Place = tuple[str, str]  # table, chain
 
-MOST_RULES = 200_000  # rules of one family; comparing them takes some 20 s
+MAX_RULES = 200_000  # rules of one family; comparing them takes some 20 s
 TOO_MANY = "remove those that are not needed"
-ATTEMPTS = 10  # attempts to read chains and rules of one generation
 NFTA_RULE_USERDATA = 7
 VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
 
@@ -54,11 +52,11 @@ class HeldFamily(Record):
         return made
 
     def decode(self) -> Listing:
-        """Decode the tables to iptables syntax. Raises ParseError if the kernel's bytes are not understood."""
+        """Decode the tables to iptables syntax. Raises ParseError."""
         raise NotImplementedError
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
-        """Whether the rules are exactly the plan's, byte for byte as iptables programs them."""
+        """Whether the rules are the plan's, byte for byte as iptables programs them."""
         raise NotImplementedError
 
     @property
@@ -111,14 +109,13 @@ class HeldNft(HeldFamily):
         from netinit.rules.expressions.reading import References
         from netinit.rules.live_listing import list_nft, policy_of
 
-        number = _number_of(self.family)
         policies: dict[str, dict[str, str]] = {}
         for chain in self.chains:
             policy = policy_of(chain.name, hooked=chain.hooked, accepts=chain.accepts)
             policies.setdefault(chain.table, {})[chain.name] = policy
         rules = [
             NftRule(
-                family=number, table=table, chain=chain, handle=0, expressions=one.get(NFTA_RULE_EXPRESSIONS, b""),
+                family=self.family.number, table=table, chain=chain, handle=0, expressions=one.get(NFTA_RULE_EXPRESSIONS, b""),
                 userdata=one.get(NFTA_RULE_USERDATA, b""),
             )
             for (table, chain), messages in self.rules.items()
@@ -155,31 +152,21 @@ if TYPE_CHECKING:
     Held = tuple[HeldFamily, ...]
 
 
-def _number_of(family: Family) -> int:
-    return IPV4_TABLES if family is IPV4 else IPV6_TABLES
-
-
 def read_nft(families: tuple[Family, ...]) -> Held:
-    """Read the rules of iptables-nft, chains and rules from one generation of nf_tables.
-
-    Raises OSError; ParseError if there are too many.
-    """
-    for _ in range(ATTEMPTS):
-        before = netlink.read_nft_generation()
+    """Read the rules of iptables-nft from one generation of nf_tables. Raises OSError; ParseError if there are too many."""
+    def read() -> Held:
         chains = netlink.list_nft_chains()
-        found = tuple([_read_family(family, chains) for family in families])
-        if netlink.read_nft_generation() == before:
-            return found
-    raise OSError(netlink.EINTR, "nf_tables changes all the time")
+        return tuple([_read_family(family, chains) for family in families])
+
+    return netlink.read_unchanged(read)[1]
 
 
 def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
-    number = _number_of(family)
-    known = tuple([chain for chain in chains if chain.family == number and chain.table in KNOWN_TABLES])
+    known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
     _check_size(family, sum([chain.uses for chain in known]))
     rules: dict[Place, list[dict[int, bytes]]] = {(one.table, one.name): [] for one in known}
     try:
-        messages = netlink.list_nft_rules(number) if rules else ()
+        messages = netlink.list_nft_rules(family.number) if rules else ()
     except OSError as error:
         raise _too_large(error) from None
     for body in messages:
@@ -191,20 +178,21 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
 
 
 def _check_size(family: Family, rules: int) -> None:
-    if rules > MOST_RULES:
-        raise ParseError(f"{family.name} has {rules:,} rules, and more than {MOST_RULES:,} are not read; {TOO_MANY}")
+    if rules > MAX_RULES:
+        raise ParseError(f"{family.name} has {rules:,} rules, and more than {MAX_RULES:,} are not read; {TOO_MANY}")
 
 
 def _too_large(error: OSError) -> OSError | ParseError:
-    """Return the error of a dump; if there were too many bytes, one with a remedy."""
-    return ParseError(f"the rules are more than {netlink.MOST_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
+    """Return a dump's error, with a remedy if there were too many bytes."""
+    return (
+        ParseError(f"the rules are more than {netlink.MAX_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
+    )
 
 
 def read_legacy(families: tuple[Family, ...]) -> Held:
     """Read the rules of legacy iptables. Raises OSError; ParseError if there are too many or one is not understood.
 
-    Reading a table creates it, so only existing tables are read; all if the kernel does not list their names to this
-    user.
+    Reading a table creates it, so only existing ones are read; all if the kernel does not list their names to this user.
     """
     found = []
     for family in families:
@@ -235,30 +223,17 @@ def _read_legacy_family(family: Family, names: tuple[str, ...]) -> HeldLegacy:
     return HeldLegacy(family=family, tables=tables, rules=entries, accepts=accepts)
 
 
-class PlannedComparison(Comparison):
+class PlannedComparison(FirstComparison):
     """The comparison of rules that equal the plan byte for byte; they are decoded only on demand."""
 
+    is_first = False
     differences: tuple[Difference, ...] = ()
-    is_whole = True
 
-    def __init__(self, plan: Plan, state: State, written: dict[Family, Written], compare_rules: Callable[[Plan], Comparison]) -> None:
-        self.plan = plan
-        self.state = state
-        self._written = written
-        self._compare_rules = compare_rules
-
-    def known_chains(self) -> dict[tuple[int, str, str], KnownChain]:
-        return of_iptables(self._written) if self.state.of_nf_tables else {}
+    def differs(self) -> bool:
+        return False
 
     def ours(self) -> dict[str, tuple[str, ...]]:
         return self._detailed().ours()
-
-    def shadows(self) -> tuple[Difference, ...]:
-        """Return nothing: a foreign rule would be a difference."""
-        return ()
-
-    def resumable(self) -> bool:
-        return True
 
     def change(self, *, force: bool = False) -> Change:
         return self._detailed().change(force=force)
@@ -266,8 +241,5 @@ class PlannedComparison(Comparison):
     def removal(self) -> Change:
         return self._detailed().removal()
 
-    def committed(self) -> dict[str, str]:
-        return filled({family.name: render_listing(written) for family, written in self._written.items()})
-
     def _detailed(self) -> Comparison:
-        return self._compare_rules(self.plan)
+        return self.state.compare_rules(self.plan)

@@ -1,9 +1,8 @@
-"""The chains of a plan as nf_tables has them once they are programmed: how often each is used, and where it is hooked in."""
+"""The chains of a plan as nf_tables holds them once they are programmed."""
 
 from __future__ import annotations
 
-from netinit.base.net import IPV4
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
+from netinit.kernel.netlink import INET
 from netinit.kernel.plain_namespace import KnownChain, Place
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.model import BUILTIN_CHAINS
@@ -19,21 +18,20 @@ if TYPE_CHECKING:
 
 
 def of_iptables(written: dict[Family, Written]) -> dict[Place, KnownChain]:
-    """Those of iptables-nft."""
+    """Return the chains of iptables-nft."""
     known = {}
     for family, tables in written.items():
-        number = IPV4_TABLES if family is IPV4 else IPV6_TABLES
         for table, chains in tables.items():
             targets = [one.rule.target for chain in chains.values() for one in chain.rules]
             jumps = [target.chain for target in targets if isinstance(target, Jump)]
             uses = _count({name: len(chain.rules) for name, chain in chains.items()}, jumps)
             for name in chains:
-                known[number, table, name] = _known(table, name, uses[name])
+                known[family.number, table, name] = _known(table, name, uses[name])
     return known
 
 
 def of_own_tables(tables: dict[str, nft.Steps]) -> dict[Place, KnownChain]:
-    """Those of nft tables of our own."""
+    """Return the chains of our nft tables."""
     known = {}
     for table, chains in tables.items():
         targets = [step.target for _, steps in chains.values() for step in steps]
@@ -45,7 +43,7 @@ def of_own_tables(tables: dict[str, nft.Steps]) -> dict[Place, KnownChain]:
 
 
 def _count(rules: dict[str, int], jumps: Iterable[str]) -> dict[str, int]:
-    """Rules in each chain and jumps to it."""
+    """Add the jumps to each chain to the number of its rules."""
     for name in jumps:
         rules[name] += 1
     return rules

@@ -1,4 +1,4 @@
-"""The backend that feeds iptables-legacy-restore, whose kernel interface knows one lock for the whole file system."""
+"""The backend that runs iptables-legacy-restore."""
 
 from __future__ import annotations
 
@@ -19,25 +19,17 @@ if TYPE_CHECKING:
 
 
 class LegacyVariant(RestoreBackend):
-    """iptables on the older kernel interface, which knows one lock for the whole file system."""
+    """iptables on the older kernel interface, which has one lock for the whole file system."""
 
     name = "iptables-legacy"
     variant = detect.LEGACY
 
     def lock(self) -> Lock:
-        from netinit.backends.lock import XtablesLock
-
-        if self._lock is None:
-            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
-        return self._lock
+        return self._legacy_lock()
 
     def read(self, families: tuple[Family, ...]) -> Held:
-        if not any(detect.legacy_tables(family) != () for family in families):
-            return ()
-        from netinit.backends.kernel_comparison import read_legacy  # not on a first run
-
         try:
-            return read_legacy(families)
+            return self._read_legacy(families)
         except OSError as error:
             raise self._refusal(error) from None
 
@@ -45,9 +37,9 @@ class LegacyVariant(RestoreBackend):
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
     def _run(self, jobs: Sequence[tuple[str, Sequence[str], str]]) -> list[Finished | BackendUnavailableError]:
-        """Runs them with a private lock file, since this process holds the real lock.
+        """Run them with a private lock file, since this process holds the real lock.
 
-        Whatever has a name, /dev/null too, anybody may hold locked for ever.
+        Any process may hold a file with a name, even /dev/null, locked for ever.
         """
         nothing = posix.memfd_create("lock", 0)  # programs inherit it
         try:

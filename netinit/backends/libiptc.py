@@ -1,10 +1,9 @@
-"""The backend without external programs: python-iptables in child processes, for legacy iptables.
+"""The backend without programs: python-iptables in child processes, for legacy iptables.
 
-libiptc and libxtables keep one address family in global variables, and importing them takes tens of milliseconds, so each
-family gets a forked child, both at the same time. A crash in the libraries is an error of its family only. The children
-call libiptc directly: python-iptables' own classes open every table to find a chain (which registers it in the kernel),
-write IPv6 interface masks with one bit per letter, and read foreign rules with the size of this host's extension instead
-of the rule's own.
+libiptc and libxtables keep one address family in global variables, so each family has a child, whose crash is an error of
+that family only. The children call libiptc directly: python-iptables' own classes open every table to find a chain (which
+creates it), write IPv6 interface masks with one bit per letter, and read foreign rules with the size of this host's
+extension.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import NoReturn
+from functools import partial
+from operator import methodcaller
+from typing import Any, NoReturn
 
 from netinit.backends import Lock
 from netinit.backends.iptables import XtablesBackend
-from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import children, detect, read_text, run
@@ -40,12 +40,8 @@ class LibiptcBackend(XtablesBackend):
     name = "libiptc"
 
     def read(self, families: tuple[Family, ...]) -> Held:
-        if not any(detect.legacy_tables(family) != () for family in families):
-            return ()
-        from netinit.backends.kernel_comparison import read_legacy  # not needed on a first run
-
         try:
-            return read_legacy(families)
+            return self._read_legacy(families)
         except OSError as error:
             from netinit.backends.errors import explain_number
 
@@ -53,20 +49,18 @@ class LibiptcBackend(XtablesBackend):
             raise explain_number(error.errno or 0, said, opening=True, modules="ip_tables") from None
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commit each family's input. Raises LockedError if another process holds iptables-legacy's lock, which libiptc ignores.
+        """Commit each family's input. Raises LockedError if iptables-legacy's lock, which libiptc ignores, is held.
 
-        BackendUnavailableError for NFLOG: creating such a rule crashes python-iptables.
+        BackendUnavailableError for NFLOG: such a rule crashes python-iptables.
         """
         if any("-j NFLOG " in script for script in scripts.values()):
             raise BackendUnavailableError("python-iptables cannot make NFLOG rules: leave --log-group out, or use another backend")
         with self.lock():
-            answers = _ask({family: _feeding(script) for family, script in scripts.items()})
+            answers = _ask({family: methodcaller("execute", script) for family, script in scripts.items()})
         return {family: answer for family, answer in answers.items() if isinstance(answer, NetinitError)}
 
     def lock(self) -> Lock:
-        if self._lock is None:
-            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
-        return self._lock
+        return self._legacy_lock()
 
 
 TYPE_CHECKING = False
@@ -74,24 +68,16 @@ if TYPE_CHECKING:
     from netinit.backends.iptc_tables import Tables
     from netinit.backends.kernel_comparison import Held
 
-    Job = Callable[[Tables], str]
 
+def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
+    """Return each job's result or NetinitError; each runs in a child, all at once."""
 
-def _feeding(script: str) -> Job:
-    return lambda tables: tables.execute(script)
-
-
-def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
-    """Return each job's result or error, from a child of its own; all run at the same time."""
-
-    def serve(family: Family, job: Job, answer: children.Answer) -> str:
+    def serve(family: Family, job: Callable[[Tables], Any], answer: children.Answer) -> Any:
         warnings.simplefilter("ignore")  # a user of netinit can do nothing about python-iptables' warnings
         return job(_load(family, lambda text: answer.fail(ApplyError(text))))
 
-    calls: dict[Family, Callable[[children.Answer], str]] = {}
-    for family, job in jobs.items():
-        calls[family] = lambda answer, family=family, job=job: serve(family, job, answer)  # type: ignore[misc]
-    found: dict[Family, str | NetinitError] = {}
+    found: dict[Family, Any] = {}
+    calls = {family: partial(serve, family, job) for family, job in jobs.items()}
     for family, outcome in children.ask_all(calls, seconds=run.SECONDS, what="libiptc").items():
         if isinstance(outcome, ChildLostError):
             how = "was killed by signal 9" if outcome.late else outcome.how
@@ -104,7 +90,7 @@ def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
 
 
 def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
-    """Load the libraries for one family. BackendUnavailableError says what is missing or incompatible."""
+    """Load the libraries for one family. Raises BackendUnavailableError that says what is missing or incompatible."""
     try:
         _find_packages()
         _shorten_import()
@@ -125,10 +111,10 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
 
 
 def _checked(tables: Tables) -> Tables:
-    """Return the tables; raise BackendUnavailableError if python-iptables finds an extension's first option but not the second.
+    """Return the tables; raise BackendUnavailableError if python-iptables misreads this libxtables.
 
-    Releases of libxtables with different sizes of an option's record share the name libxtables.so.12. Without both
-    capabilities the library cannot query extensions, and prints that; opening the first table reports what is missing.
+    Releases with option records of different sizes share the name libxtables.so.12; then an extension's second option is
+    not found. Without both capabilities extensions cannot be queried; opening a table reports that.
     """
     if not (detect.has_capability(detect.CAP_NET_ADMIN) and detect.has_capability(detect.CAP_NET_RAW)):
         return tables
@@ -139,7 +125,7 @@ def _checked(tables: Tables) -> Tables:
 
 
 def _find_packages() -> None:
-    """Make installed packages importable, even if the interpreter was started with -S."""
+    """Make installed packages importable if the interpreter was started with -S."""
     if "site" not in sys.modules:
         import site
 
@@ -147,7 +133,7 @@ def _find_packages() -> None:
 
 
 def _shorten_import() -> None:
-    """Save two thirds of python-iptables' import time: setuptools, gcc and ld, which search for its own library."""
+    """Save two thirds of python-iptables' import time: it runs setuptools, gcc and ld to find its own library."""
     for name in set(os.environ) - {name.decode() for name in run.PASSED_ON}:
         del os.environ[name]  # XTABLES_LIBDIR and the like choose which libraries are loaded; other variables are not passed on
     try:
@@ -164,8 +150,8 @@ def _shorten_import() -> None:
 def _find_without_programs() -> str:
     """Keep python-iptables from running ldconfig a dozen times; return the directory of extensions.
 
-    ldconfig takes as long as everything else, and other processes could trace it (netinit.kernel.run). The loader finds
-    the libraries by name; extensions are next to libxtables. Raises OSError if one of them is not installed.
+    ldconfig takes as long as everything else, and could be traced by others (netinit.kernel.memfd_exec). Raises OSError if
+    a library is missing.
     """
     import ctypes.util  # imports what starts programs
 

@@ -1,7 +1,4 @@
-"""Listings beside a plan, in the dialect of iptables, and the input that leads from one to the other.
-
-Loaded only where something is listed: most pods' first run finds nothing.
-"""
+"""Compare listed rules with a plan, in iptables' syntax, and write the input that changes them. Not loaded on a first run."""
 
 from __future__ import annotations
 
@@ -10,22 +7,8 @@ from netinit.base.errors import ApplyError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape
+from netinit.rules.iptables import ownership, transition
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
-from netinit.rules.iptables.ownership import (
-    Forms,
-    Owned,
-    holds_foreign_rules,
-    holds_ours,
-    keep_foreign_rules,
-    owned_rules,
-)
-from netinit.rules.iptables.transition import (
-    is_interrupted,
-    target_from_listing,
-    target_from_plan,
-    unchanged_tables,
-    write_transition,
-)
 from netinit.rules.iptables.write import Listing, Written, write_plan
 from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
@@ -35,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class FamilyState(Record):
-    """One family of a plan beside what is live."""
+    """One family: the plan and the live rules."""
 
     family: Family
     written: Written
     listing: Listing
-    owned: Owned
+    owned: ownership.Owned
 
 
 class XtablesComparison(Comparison):
-    """The listings beside the plan as written, family by family. `written` is the plan where it is written differently."""
+    """The listings compared with the plan by family. `written`: the plan to write, if another."""
 
     def __init__(
         self, plan: Plan, state: State, listings: dict[Family, Listing], *, comments: bool, written: Plan | None = None
@@ -71,7 +54,7 @@ class XtablesComparison(Comparison):
         return self.count_chains() if self.is_first or not self.differences else None
 
     def count_chains(self) -> dict[Place, KnownChain]:
-        """The plan's chains once the rules are as planned."""
+        """Return the plan's chains as nf_tables holds them afterwards."""
         from netinit.backends.known_chains import of_iptables
 
         return of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
@@ -91,14 +74,14 @@ class XtablesComparison(Comparison):
         return tuple(found)
 
     def resumable(self) -> bool:
-        return all(is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
+        return all(transition.is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
 
     def change(self, *, force: bool = False) -> Change:
         scripts = {}
         for one in self.by_family:
-            skip = () if force else unchanged_tables(one.written, one.listing, one.owned, one.family)
-            scripts[one.family.name] = write_transition(
-                target_from_plan(one.written), one.listing, one.owned, skip=skip, by_number=force
+            skip = () if force else transition.unchanged_tables(one.written, one.listing, one.owned, one.family)
+            scripts[one.family.name] = transition.write_transition(
+                transition.target_from_plan(one.written), one.listing, one.owned, skip=skip, by_number=force
             )
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 
@@ -109,36 +92,34 @@ class XtablesComparison(Comparison):
                 from netinit.rules.iptables.parse.quotation import quote_rule
 
                 place = f"{one.family.name} {table} {escape(chain)}"
-                raise ApplyError(
-                    f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first"
-                )
-            scripts[one.family.name] = write_transition({}, one.listing, one.owned)
+                raise ApplyError(f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first")
+            scripts[one.family.name] = transition.write_transition({}, one.listing, one.owned)
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 
 
 def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:
-    """Whether rules of ours are listed, and whether foreign ones are."""
+    """Return whether rules of ours, and whether foreign ones, are listed."""
     by_family = _pair(EMPTY_PLAN, listings, comments=False)
     return (
-        any(one.owned or any(holds_ours(table) for table in one.listing.values()) for one in by_family),
-        any(holds_foreign_rules(one.listing, one.owned) for one in by_family),
+        any(one.owned or any(ownership.holds_ours(table) for table in one.listing.values()) for one in by_family),
+        any(ownership.holds_foreign_rules(one.listing, one.owned) for one in by_family),
     )
 
 
 def write_return(
     now: XtablesComparison, before: XtablesComparison, families: tuple[Family, ...]
 ) -> tuple[dict[Family, str], list[str]]:
-    """What brings these families from what they are now to what they were, and the places of rules that are lost."""
+    """Return the input that restores these families from `now` to `before`, and the places of rules that are lost."""
     olds = {one.family: one for one in before.by_family}
     scripts = {}
     lost: list[str] = []
     for one in now.by_family:
         if one.family in families:
             old = olds[one.family]
-            owned = keep_foreign_rules(one.owned, one.listing, old.listing, old.owned)
-            target, missed = target_from_listing(old.listing, old.owned)
+            owned = ownership.keep_foreign_rules(one.owned, one.listing, old.listing, old.owned)
+            target, missed = transition.target_from_listing(old.listing, old.owned)
             lost += [f"{one.family.name} {place}" for place in missed]
-            scripts[one.family] = write_transition(target, one.listing, owned)
+            scripts[one.family] = transition.write_transition(target, one.listing, owned)
     return scripts, lost
 
 
@@ -146,12 +127,12 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = owned_rules(listing, written, listings.values(), _forms)
+        owned = ownership.owned_rules(listing, written, listings.values(), _forms)
         by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
     return by_family
 
 
-def _forms() -> Forms:
+def _forms() -> ownership.Forms:
     from netinit.rules.rule_patterns import (
         layout_forms,  # only where other rules stand beside those that jump to our chains
     )

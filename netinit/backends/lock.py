@@ -1,7 +1,6 @@
-"""The lock of iptables-legacy, shared by all programs on a file system; a run holds it from before its first commit.
+"""The lock of iptables-legacy, which a run holds from before its first change until its end.
 
-The run acquires it before any change and keeps it until everything is done or rolled back; its own programs get another
-lock file, since flock(2) would block them too.
+Its own programs get another lock file, since flock(2) would block them too.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 import posix
 
 from netinit.backends import Lock
-from netinit.base.errors import BackendUnavailableError, LockedError
+from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
-from netinit.kernel.namespaces import take
+from netinit.kernel.namespaces import take_or_refuse
 
 NO_LOCK = "/dev/null"  # as a lock file it disables locking
 
@@ -22,8 +20,8 @@ NO_LOCK = "/dev/null"  # as a lock file it disables locking
 class XtablesLock(Lock):
     """The lock as a reentrant context manager; the outermost exit releases it.
 
-    Does nothing if no lock file is possible (a read-only root) or if it is not for this namespace (the host's files).
-    Raises BackendUnavailableError if the path is no suitable file, LockedError with the holders after `nanoseconds`.
+    Does nothing if a lock file is impossible (a read-only root) or not for this namespace (the host's files). Raises
+    BackendUnavailableError for an unsuitable file, LockedError with the holders after `nanoseconds`.
     """
 
     def __init__(self, backend: str, nanoseconds: int, *, own_files: bool) -> None:
@@ -61,10 +59,8 @@ class XtablesLock(Lock):
         if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # any process may keep it locked for ever
             posix.close(descriptor)
             return -1
-        if not take(descriptor, self._nanoseconds):
-            holders = describe_holders(descriptor)
-            posix.close(descriptor)
-            raise LockedError(f"{self._backend}: {path} is held by {holders}: wait for it, or raise --lock-timeout")
+        held = f"{self._backend}: {path} is held by"
+        take_or_refuse(descriptor, self._nanoseconds, held, ": wait for it, or raise --lock-timeout")
         if not run.is_sealed():  # the last change of a killed run must complete before the next run reads the rules
             posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         return descriptor

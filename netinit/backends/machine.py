@@ -1,7 +1,4 @@
-"""What applying, removing and verifying need of a machine: privileges, locks, addresses, routes, backends.
-
-`HERE` is the default everywhere; tests use a machine in memory.
-"""
+"""What operations need of a machine: privileges, locks, addresses, routes, backends. Tests replace `HERE`."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ from netinit.options import Options, Settled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from types import ModuleType
     from typing import TypeVar
 
-    from netinit.backends.routes import RouteNetlink
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChain, Place
 
@@ -40,9 +37,9 @@ class NamespaceLock(Lock):
 
 
 class Machine:
-    """The machine and the namespace that this process is in; `link` lists and changes policy rules, routes and addresses."""
+    """The machine and this process's namespace; `link` lists and changes policy rules, routes and addresses."""
 
-    link: RouteNetlink = netlink
+    link: ModuleType = netlink
 
     def has_capability(self, number: int) -> bool:
         """Whether a capability (capabilities(7)) is effective."""
@@ -53,28 +50,28 @@ class Machine:
         namespaces.refuse_host()
 
     def lock(self, nanoseconds: int) -> Lock:
-        """Return the namespace's lock, for one run; entering it raises LockedError after the timeout."""
+        """Return the namespace's lock for one run; entering it raises LockedError."""
         return NamespaceLock(nanoseconds)
 
     def settle(self, options: Options) -> Settled:
-        """Return the options with everything decided that depends on the pod's addresses and name servers."""
+        """Return the options settled for this pod's addresses and name servers."""
         return options.settle(detect.kernel_families(), detect.list_addresses, detect.read_name_servers)
 
     def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
-        """Return the backends whose tables may contain rules; `thorough`: even if reading may register tables."""
+        """Return the backends whose tables may hold rules: see `populated` of netinit.backends."""
         return backends.populated(options, thorough=thorough)
 
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
-        """Load the backend of this name; `families` are those that the kernel supports."""
+        """Load the backend of this name: see `load` of netinit.backends."""
         return backends.load(name, options, families)
 
     def renamed_loopback(self) -> str:
-        """Return the name of the loopback device, the first of every network namespace, if it is not lo; else empty."""
+        """Return the loopback device's name if it is not lo, else ""."""
         name = if_indextoname(netlink.LOOPBACK_INDEX)
         return "" if name == "lo" else name
 
     def dormant_tables(self) -> tuple[tuple[int, str], ...]:
-        """Return family and name of the nf_tables tables that have the dormant flag."""
+        """Return family and name of dormant nf_tables tables."""
         try:
             return netlink.list_dormant_tables()
         except OSError:  # without nf_tables, or without NET_ADMIN, which is reported where chains are listed
@@ -87,7 +84,7 @@ class Machine:
         set_dormant(family, table, dormant=dormant)
 
     def read_snapshot(self) -> Snapshot | None:
-        """Read everything in the namespace that affects packets; None for a machine without a kernel. Raises OSError."""
+        """Read everything that affects packets; None without a kernel. Raises OSError."""
         from netinit.kernel.snapshot.reading import read_snapshot  # not needed when a pod starts
 
         return read_snapshot()
@@ -109,9 +106,9 @@ class Machine:
         keep: tuple[int, ...] = (),
         locks: Callable[[str], None] | None = None,
     ) -> Result:
-        """Run the action in a pod by `OpenPod.run_inside`; with `locks`, which receives warnings, hold the pod's locks.
+        """Run the action in the pod that the options name; with `locks`, which gets warnings, hold the pod's locks.
 
-        The action gets the options with the pod's name servers. Raises NamespaceError, LockedError.
+        The action gets the options with the pod's name servers, and a warning or "". Raises NamespaceError, LockedError.
         """
         from netinit.kernel.pods import OpenPod, warn_if_host
         from netinit.kernel.snapshot import cgroups

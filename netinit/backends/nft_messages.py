@@ -1,37 +1,12 @@
-"""Encode a plan's tables as nf_tables messages, in nft's order and with its attributes.
-
-Each message has a place, with which the kernel's errors are reported: see `Part`.
-"""
+"""Encode a plan's tables as nf_tables messages, in nft's order and with its attributes; see `Part`."""
 
 from __future__ import annotations
 
 from _struct import pack
 
 from netinit.base.netlink_attributes import write_attribute as attribute
-from netinit.kernel.netlink import (
-    NFTA_CHAIN_HOOK,
-    NFTA_CHAIN_NAME,
-    NFTA_CHAIN_POLICY,
-    NFTA_CHAIN_TABLE,
-    NFTA_CHAIN_TYPE,
-    NFTA_HOOK_HOOKNUM,
-    NFTA_HOOK_PRIORITY,
-    NFTA_RULE_CHAIN,
-    NFTA_RULE_EXPRESSIONS,
-    NFTA_RULE_TABLE,
-    NFTA_TABLE_NAME,
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-)
-from netinit.kernel.nf_tables import (
-    NFT_MSG_DELTABLE,
-    NFT_MSG_NEWCHAIN,
-    NFT_MSG_NEWRULE,
-    NFT_MSG_NEWSET,
-    NFT_MSG_NEWSETELEM,
-    NFT_MSG_NEWTABLE,
-    name,
-)
+from netinit.kernel import netlink, nf_tables
+from netinit.kernel.nf_tables import name
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.expressions.building import EncodedSet, be32
 from netinit.rules.expressions.native import encode_steps
@@ -51,48 +26,57 @@ NFTA_RULE_USERDATA = 7
 NLM_F_APPEND = 0x800
 NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_SET_KEYBYTEORDER = 0, 0  # libnftnl/udata.h
 HOST_ORDER, NETWORK_ORDER = 1, 2  # nft's numbers of byte orders
-MOST_OF_A_LIST = 60_000  # bytes of elements in one message: an attribute's length has 16 bits
+MAX_LIST_BYTES = 60_000  # bytes of elements in one message: an attribute's length has 16 bits
 
 
 def delete_tables(names: Iterable[str]) -> Iterator[Part]:
     """Yield deletions of the tables, which need not exist."""
     for table in names:
-        named = attribute(NFTA_TABLE_NAME, name(table))
-        yield (NFT_MSG_NEWTABLE, NLM_F_CREATE, named), (table, "", 0, None)
-        yield (NFT_MSG_DELTABLE, 0, named), (table, "", 0, None)
+        named = attribute(netlink.NFTA_TABLE_NAME, name(table))
+        yield (nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE, named), (table, "", 0, None)
+        yield (nf_tables.NFT_MSG_DELTABLE, 0, named), (table, "", 0, None)
 
 
 def write_tables(tables: dict[str, Steps], *, comments: bool) -> Iterator[Part]:
-    """Yield new tables with their chains, then the rules, each after the sets that it uses."""
+    """Yield new tables with their chains, then the rules, each after its sets."""
     for table, chains in tables.items():
-        named = attribute(NFTA_TABLE_NAME, name(table))
-        yield (NFT_MSG_NEWTABLE, NLM_F_CREATE, named), (table, "", 0, None)  # an empty table with this name may exist
+        named = attribute(netlink.NFTA_TABLE_NAME, name(table))
+        yield (
+            (nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE, named),
+            (table, "", 0, None),
+        )  # an empty table with this name may exist
         for chain, (hook, _) in chains.items():
             yield _write_chain(table, chain, is_base=bool(hook)), (table, chain, 0, None)
         encoded = encode_steps(chains)
         sets = list(encoded.sets)
         for chain, (_, steps) in chains.items():
-            place = attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
+            place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
             for number, (step, rule) in enumerate(zip(steps, encoded.chains[chain], strict=True), 1):
                 about = (table, chain, number, step)
                 while sets and name(sets[0].name) in rule.expressions:
                     for message in _write_set(table, sets.pop(0)):
                         yield message, about
-                body = place + attribute(NFTA_RULE_EXPRESSIONS, rule.expressions)
+                body = place + attribute(netlink.NFTA_RULE_EXPRESSIONS, rule.expressions)
                 if comments:
                     body += attribute(NFTA_RULE_USERDATA, _note(NFTNL_UDATA_RULE_COMMENT, name(step.rule.comment)))
-                yield (NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, body), about
+                yield (nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, body), about
 
 
 def _write_chain(table: str, chain: str, *, is_base: bool) -> Message:
-    body = attribute(NFTA_CHAIN_TABLE, name(table)) + attribute(NFTA_CHAIN_NAME, name(chain))
+    body = attribute(netlink.NFTA_CHAIN_TABLE, name(table)) + attribute(netlink.NFTA_CHAIN_NAME, name(chain))
     if is_base:
         builtin = chain.upper()
         kind, priority = expected_base(table.rpartition("-")[2], builtin)
-        hook = attribute(NFTA_HOOK_HOOKNUM, be32(HOOKS_OF_IPTABLES.index(builtin))) + attribute(NFTA_HOOK_PRIORITY, be32(priority))
-        body += attribute(NFTA_CHAIN_HOOK, hook) + attribute(NFTA_CHAIN_POLICY, be32(NF_ACCEPT))
-        body += attribute(NFTA_CHAIN_TYPE, name(kind))
-    return NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL, body  # NLM_F_EXCL prevents a second copy of the rules
+        hook = attribute(netlink.NFTA_HOOK_HOOKNUM, be32(HOOKS_OF_IPTABLES.index(builtin))) + attribute(
+            netlink.NFTA_HOOK_PRIORITY, be32(priority)
+        )
+        body += attribute(netlink.NFTA_CHAIN_HOOK, hook) + attribute(netlink.NFTA_CHAIN_POLICY, be32(NF_ACCEPT))
+        body += attribute(netlink.NFTA_CHAIN_TYPE, name(kind))
+    return (
+        nf_tables.NFT_MSG_NEWCHAIN,
+        netlink.NLM_F_CREATE | netlink.NLM_F_EXCL,
+        body,
+    )  # NLM_F_EXCL prevents a second copy of the rules
 
 
 def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
@@ -102,11 +86,11 @@ def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
     head = attribute(1, name(table)) + attribute(2, name(one.name))
     body = head + attribute(3, be32(one.flags)) + attribute(4, be32(one.key_type)) + attribute(5, be32(one.key_length))
     body += attribute(10, number) + attribute(13, _note(NFTNL_UDATA_SET_KEYBYTEORDER, pack("=I", order)))
-    yield NFT_MSG_NEWSET, NLM_F_CREATE, body + attribute(9, attribute(1, be32(len(one.elements))))
-    each = MOST_OF_A_LIST // max([len(element) for element in one.elements])
+    yield nf_tables.NFT_MSG_NEWSET, netlink.NLM_F_CREATE, body + attribute(9, attribute(1, be32(len(one.elements))))
+    each = MAX_LIST_BYTES // max([len(element) for element in one.elements])
     for start in range(0, len(one.elements), each):
         elements = attribute(3, b"".join(one.elements[start : start + each]))
-        yield NFT_MSG_NEWSETELEM, NLM_F_CREATE, head + elements + attribute(4, number)
+        yield nf_tables.NFT_MSG_NEWSETELEM, netlink.NLM_F_CREATE, head + elements + attribute(4, number)
 
 
 def _note(kind: int, value: bytes) -> bytes:

@@ -1,7 +1,6 @@
-"""Our existing nft tables: compare them with the plan, save and restore them, list them, and explain the kernel's errors.
+"""Our existing nft tables: compare, save, restore and list them, and explain the kernel's errors.
 
-Loaded only if such tables exist or something failed: most pods' first run finds none. Tables that cannot be read are
-reported and replaced as a whole.
+Not loaded on a successful first run. Tables that cannot be read are reported and replaced as a whole.
 """
 
 from __future__ import annotations
@@ -12,30 +11,9 @@ from _struct import unpack_from
 from netinit.backends.known_chains import of_own_tables
 from netinit.backends.nft_messages import delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.kernel import netlink
-from netinit.kernel.netlink import (
-    EFBIG,
-    INET,
-    NFT_MSG_GETTABLE,
-    NLM_F_CREATE,
-    attribute,
-    big,
-    read_attributes,
-    read_name,
-)
-from netinit.kernel.nf_tables import (
-    NFT_MSG_NEWCHAIN,
-    NFT_MSG_NEWFLOWTABLE,
-    NFT_MSG_NEWOBJ,
-    NFT_MSG_NEWRULE,
-    NFT_MSG_NEWSET,
-    NFT_MSG_NEWSETELEM,
-    NFT_MSG_NEWTABLE,
-    NFTA_TABLE_USE,
-    Refusal,
-    TableDump,
-    dump_tables,
-)
+from netinit.kernel import netlink, nf_tables
+from netinit.kernel.netlink import attribute, big, read_attributes, read_name
+from netinit.kernel.nf_tables import Refusal, TableDump, dump_tables
 from netinit.kernel.plain_namespace import KnownChain
 from netinit.rules.expressions.building import EncodedSet
 from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
@@ -55,15 +33,21 @@ if TYPE_CHECKING:
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
 NLM_F_APPEND = 0x800
-# Attributes that a program sets, by kind of object; the kernel itself adds handles and use counts
-GIVEN = {
-    NFT_MSG_NEWTABLE: (1, 2, 6), NFT_MSG_NEWCHAIN: (1, 3, 4, 5, 7), NFT_MSG_NEWSET: (*range(1, 10), *range(11, 16), 17, 18),
-    NFT_MSG_NEWOBJ: (1, 2, 3, 4, 8), NFT_MSG_NEWFLOWTABLE: (1, 2, 3, 7), NFT_MSG_NEWSETELEM: (1, 2, 3), NFT_MSG_NEWRULE: (1, 2, 4, 7),
-}  # fmt: skip
+# The objects of a table, each after those that it needs: message, field of a TableDump, and the attributes that a program
+# sets; the kernel itself adds handles and use counts.
+OBJECTS = (
+    (nf_tables.NFT_MSG_NEWTABLE, "tables", (1, 2, 6)),
+    (nf_tables.NFT_MSG_NEWCHAIN, "chains", (1, 3, 4, 5, 7)),
+    (nf_tables.NFT_MSG_NEWSET, "sets", (*range(1, 10), *range(11, 16), 17, 18)),
+    (nf_tables.NFT_MSG_NEWOBJ, "objects", (1, 2, 3, 4, 8)),
+    (nf_tables.NFT_MSG_NEWFLOWTABLE, "flow_tables", (1, 2, 3, 7)),
+    (nf_tables.NFT_MSG_NEWSETELEM, "elements", (1, 2, 3)),
+    (nf_tables.NFT_MSG_NEWRULE, "rules", (1, 2, 4, 7)),
+)
 
 
 def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> tuple[Difference, ...]:
-    """Return the differences between tables and plan; a table that cannot be read is one. Raises BackendUnavailableError."""
+    """Return the differences between tables and plan. Raises BackendUnavailableError."""
     if _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
         return ()
     snapshot, unread = _read_snapshot(tables)
@@ -75,7 +59,7 @@ def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], c
 
 
 def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
-    """Whether the chains are the plan's, each with the right hook, and no policy drops."""
+    """Whether the chains are the plan's, with their hooks, and no policy drops."""
     return all(one.accepts for one in chains) and of_own_tables(steps) == {
         (one.family, one.table, one.name): KnownChain(uses=one.uses, hook=one.hook, kind=one.kind, priority=one.priority)
         for one in chains
@@ -83,15 +67,15 @@ def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
 
 
 def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
-    """Whether the tables contain exactly the plan's rules, byte for byte as this backend or a release of nft programs them."""
+    """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft writes them."""
     try:
-        dump = dump_tables(INET, tables, whole=False)
+        dump = dump_tables(netlink.INET, tables, whole=False)
     except OSError:  # the next read reports it
         return False
     for body in dump.tables:
         found = read_attributes(body, 0)
         table = read_name(found[netlink.NFTA_TABLE_NAME])
-        if big(found[NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
+        if big(found[nf_tables.NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
             return False  # objects other than chains: named sets and the like
     live = {name: _arrange(dump, name, planned) for name, planned in steps.items()}
     return any(
@@ -124,7 +108,7 @@ def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTab
 
 
 def _split(elements: bytes) -> Iterator[bytes]:
-    """Yield the elements of a list, each with its header."""
+    """Yield a list's elements with their headers."""
     at = 0
     while at + netlink.NLA_HEADER <= len(elements):
         length = max(netlink.NLA_HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
@@ -133,22 +117,22 @@ def _split(elements: bytes) -> Iterator[bytes]:
 
 
 def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
-    """Return the decoded tables, and why they could not be read. Raises BackendUnavailableError."""
+    """Return the decoded tables, and why they could not be read."""
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.snapshot import nf_tables_dump
 
     unknown: list[Unknown] = []
     try:
-        snapshot = Snapshot(**nf_tables_dump.read(unknown, family=INET, tables=tables))
+        snapshot = Snapshot(**nf_tables_dump.read(unknown, family=netlink.INET, tables=tables))
     except OSError as error:
-        if error.errno != EFBIG:
+        if error.errno != netlink.EFBIG:
             raise BackendUnavailableError(f"the kernel does not list its rules: {posix.strerror(error.errno or 0)}") from None
         return Snapshot(), "they are too long"
     return snapshot, "; ".join([f"{one.place}: {one.reason}" for one in unknown])
 
 
 def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> tuple[Difference, ...]:
-    """Return differences for tables that cannot be read, so that they are replaced."""
+    """Return differences that replace tables that cannot be read."""
     rule = f"the whole table, which cannot be read safely: {unread}"
     found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in tables]
     return (*found, *miss_all([name for name in steps if name not in tables]))
@@ -180,9 +164,9 @@ def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
-    """Dump the tables with everything in them, or say why that failed; the change continues in either case."""
+    """Dump the tables with everything in them, or return why that failed."""
     try:
-        return dump_tables(INET, tables, whole=True), ""
+        return dump_tables(netlink.INET, tables, whole=True), ""
     except OSError as error:
         return None, posix.strerror(error.errno or 0)
 
@@ -197,29 +181,21 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
     if unread:
         raise ApplyError(f"the nft tables of before could not be read: {unread}")
     made = list(delete_tables(tables))
-    for kind, bodies in _objects(held) if held else ():
-        flags = NLM_F_CREATE | (NLM_F_APPEND if kind == NFT_MSG_NEWRULE else 0)
-        for number, body in enumerate(bodies, 1):
+    for kind, field, settable in OBJECTS if held else ():
+        flags = netlink.NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
+        for number, body in enumerate(getattr(held, field), 1):
             found = read_attributes(body, 0)
-            if kind == NFT_MSG_NEWSETELEM and not found.get(3):
+            if kind == nf_tables.NFT_MSG_NEWSETELEM and not found.get(3):
                 continue
-            given = b"".join([attribute(one, found[one]) for one in GIVEN[kind] if one in found])
-            if kind == NFT_MSG_NEWSET:
+            given = b"".join([attribute(one, found[one]) for one in settable if one in found])
+            if kind == nf_tables.NFT_MSG_NEWSET:
                 given += attribute(NFTA_SET_ID, number.to_bytes(4, "big"))
             made.append(((kind, flags, given), (read_name(found[1]), "", 0, None)))
     return tuple(made)
 
 
-def _objects(held: TableDump) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
-    """Return the objects of a table, each after those that it needs."""
-    return (
-        (NFT_MSG_NEWTABLE, held.tables), (NFT_MSG_NEWCHAIN, held.chains), (NFT_MSG_NEWSET, held.sets), (NFT_MSG_NEWOBJ, held.objects),
-        (NFT_MSG_NEWFLOWTABLE, held.flow_tables), (NFT_MSG_NEWSETELEM, held.elements), (NFT_MSG_NEWRULE, held.rules),
-    )  # fmt: skip
-
-
 def _list_tables(names: tuple[str, ...]) -> list[bytes]:
-    bodies = [body for _, body in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETTABLE, bytes((INET, 0, 0, 0)))]
+    bodies = [body for _, body in netlink.dump(netlink.NETLINK_NETFILTER, netlink.NFT_MSG_GETTABLE, bytes((netlink.INET, 0, 0, 0)))]
     return [body[netlink.NETFILTER_SIZE :] for body in bodies if read_name(read_attributes(body, netlink.NETFILTER_SIZE)[1]) in names]
 
 
@@ -233,7 +209,7 @@ def _handles(tables: Collection[bytes]) -> dict[bytes, bytes | None]:
 
 
 def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
-    """Return the error of a refused transaction, naming the refused rule; nothing was changed."""
+    """Return the error of a refused transaction, naming the rule."""
     place, asked = "the transaction", ""
     if refusal.message >= 0:
         (_, _, attributes), (table, chain, number, step) = parts[refusal.message]
@@ -261,7 +237,7 @@ def _explain(number: int, message: str, asked: str) -> NetinitError:
 
 
 def _expression_at(attributes: bytes, offset: int) -> str:
-    """Return the name of the expression at this offset of a rule; empty if there is none."""
+    """Return the name of the expression at an offset of a rule, or ""."""
     if not 0 <= offset <= len(attributes) - netlink.NLA_HEADER:
         return ""
     length = unpack_from("=H", attributes, offset)[0]

@@ -1,7 +1,6 @@
-"""The backend with native nft tables: its own tables, replaced in one transaction for both families.
+"""The backend with native nft tables, replaced over netlink in one transaction for both families.
 
-It uses netlink and starts no program. A first run sends the tables as one transaction; a second run compares the kernel's
-tables with the plan byte by byte.
+A second run compares the kernel's tables with the plan byte by byte.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NftState(State):
-    """The existing tables of ours, and their chains. Their content is read on demand."""
+    """The existing tables of ours and their chains; their content is read on demand."""
 
     tables: tuple[str, ...]
     chains: tuple[NftChain, ...]
@@ -41,7 +40,7 @@ class NftState(State):
 
 
 class NftChange(Change):
-    """A transaction: its messages to the kernel, and the tables to roll back to."""
+    """A transaction: its messages, and the tables to roll back to."""
 
     parts: tuple[Part, ...]
     held: TableDump | None = None  # set by `before`; None: no table existed, or `unread` says why it was not read
@@ -90,11 +89,9 @@ class NftComparison(Comparison):
         return list_rules(self.state.tables)
 
     def shadows(self) -> tuple[Difference, ...]:
-        """Nothing: our own tables contain no foreign rules."""
         return ()
 
     def resumable(self) -> bool:
-        """Only if there are no rules: a transaction is never half done."""
         return not self.state.ours
 
     def change(self, *, force: bool = False) -> Change:
@@ -104,7 +101,6 @@ class NftComparison(Comparison):
         return self._make_change([name for name in self.state.tables if name in wanted or name not in self.steps], wanted)
 
     def committed(self) -> dict[str, str]:
-        """All rules of the plan: the transaction was committed as a whole."""
         return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
     def removal(self) -> Change:
@@ -112,7 +108,6 @@ class NftComparison(Comparison):
 
     @property
     def is_first(self) -> bool:  # type: ignore[override] # computed here
-        """None of our tables existed."""
         return not self.state.ours
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
@@ -161,9 +156,7 @@ class NftablesBackend(Backend):
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
         own = tuple([one for one in chains if one.family == INET and one.table in tables])
-        return NftState(
-            tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables)
-        )
+        return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables))
 
     def commit(self, change: Change) -> None:
         if isinstance(change, NftChange) and change.parts:
@@ -179,7 +172,7 @@ class NftablesBackend(Backend):
             _commit(parts)
 
     def check(self, plan: Plan) -> None:
-        """Let the kernel validate a plan's tables without creating them; raises the errors of `commit`."""
+        """Let the kernel validate a plan's tables without creating them. Raises the errors of `commit`."""
         change = NftState(tables=(), chains=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
         if isinstance(change, NftChange) and change.parts:
             _commit(change.parts, check=True)
@@ -196,7 +189,7 @@ def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
 
 
 def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:
-    """Commit all changes or none. Raises the error of the first one that the kernel refuses."""
+    """Commit all changes or none. Raises the first error."""
     from netinit.kernel.nf_tables import NfTables
 
     try:

@@ -24,7 +24,7 @@ FAMILIES_OF_IPTABLES = (IPV4_TABLES, IPV6_TABLES)
 
 
 class RestoreBackend(XtablesBackend):
-    """Rules through the programs iptables-{nft,legacy}-{save,restore} and their IPv6 siblings."""
+    """Rules through iptables-{nft,legacy}-restore and its IPv6 sibling."""
 
     variant: str
 
@@ -55,7 +55,7 @@ class RestoreBackend(XtablesBackend):
         return []
 
     def _refusal(self, error: OSError) -> NetinitError:
-        """Return the error for rules that the kernel does not list, with cause and remedy."""
+        """Return the error, with its remedy, for rules that the kernel does not list."""
         from netinit.backends.errors import explain_iptables
 
         said = posix.strerror(error.errno or 0)
@@ -65,7 +65,7 @@ class RestoreBackend(XtablesBackend):
         return explain_iptables(said, message, modules, locked=False, privileged=privileged)
 
     def _explain(self, result: Finished, family: Family) -> NetinitError:
-        """Return the error of a program, with cause and remedy."""
+        """Return the error of a program, with its remedy."""
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
         from netinit.backends.errors import condense, explain_iptables  # rarely needed
 
@@ -99,7 +99,6 @@ class NftVariant(RestoreBackend):
             raise self._refusal(error) from None
 
     def commit(self, change: Change) -> None:
-        """Commit the change, and delete tables that iptables-nft created for our rules once they are empty."""
         if not change.before.ours:
             super().commit(change)
             return
@@ -110,7 +109,6 @@ class NftVariant(RestoreBackend):
         remove_empty(parts)
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        """Restore the families, and delete tables that the change created."""
         from netinit.kernel.empty_tables import find_parts, remove_empty
 
         parts = find_parts(TABLES, OWNED_CHAINS)

@@ -1,7 +1,7 @@
 """Policy rules, routes and the loopback address that TPROXY and IPv6 need in addition to rules.
 
-Objects created here have a protocol number of our own (like those of routing daemons in /etc/iproute2/rt_protos), so they
-are recognised whatever options created them. Those of Istio have protocol `boot` and are recognised by their values.
+Ours have a protocol number of our own (as routing daemons have, /etc/iproute2/rt_protos). Istio's have protocol `boot` and
+are recognised by their values.
 """
 
 from __future__ import annotations
@@ -18,29 +18,9 @@ from netinit.rules.model import IPV6_ADDRESS, IpRule, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from types import ModuleType
 
-    class RouteNetlink(Protocol):
-        """The functions of netinit.kernel.netlink that this module uses; tests have another implementation."""
-
-        def list_mark_rules(self, family: int, /) -> tuple[PolicyRule, ...]:
-            """See netinit.kernel.netlink."""
-
-        def list_local_routes(self, family: int, /) -> tuple[LocalRoute, ...]:
-            """See netinit.kernel.netlink."""
-
-        def list_addresses(self) -> tuple[netlink.InterfaceAddress, ...]:
-            """See netinit.kernel.netlink."""
-
-        def change_mark_rule(self, rule: PolicyRule, /, *, add: bool) -> None:
-            """See netinit.kernel.netlink."""
-
-        def change_local_route(self, route: LocalRoute, /, *, add: bool) -> None:
-            """See netinit.kernel.netlink."""
-
-        def change_loopback_address(self, address: str, /, *, add: bool) -> None:
-            """See netinit.kernel.netlink."""
-
+    Thing = PolicyRule | LocalRoute | str  # a string is an address of the loopback device, with its prefix length
 
 PROTOCOL = 137
 BOOT = 3  # the protocol that ip(8) sets
@@ -51,7 +31,7 @@ NOT_PERMITTED, TRY_AGAIN, NO_ACCESS, BUSY, EXISTS, NO_SUCH_ADDRESS = 1, 11, 13, 
 class RouteChange(Record):
     """One change: an object to add or delete."""
 
-    thing: PolicyRule | LocalRoute | str  # a string is an address of the loopback device
+    thing: Thing
     add: bool
 
     def describe(self) -> str:
@@ -60,29 +40,28 @@ class RouteChange(Record):
 
 
 class Made(Record):
-    """The result of a step: whether it changed anything, and messages for the operator."""
+    """A step's result: whether it changed anything, and a warning."""
 
     changed: bool
     warning: str = ""
 
 
 def steps_towards(
-    plan: Plan, families: tuple[Family, ...], hints: Plan | None = None, link: RouteNetlink = netlink
+    plan: Plan, families: tuple[Family, ...], hints: Plan | None = None, link: ModuleType = netlink
 ) -> tuple[RouteChange, ...]:
     """Return the steps that add what the plan needs and delete what is ours but not in the plan.
 
-    An identical route, rule or address that already exists and is foreign is reused and left in place. `hints` is the
-    plan whose marks identify Istio's objects, if that is not `plan`. The address comes last, because attributes that
-    another program gave it cannot be restored.
+    An identical foreign object is reused and left in place. `hints`: the plan whose marks identify Istio's objects, if
+    another. The address is deleted last: attributes that another program gave it cannot be restored.
     """
-    wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule) for rule in plan.ip_rules]
+    wanted: list[Thing] = [_rule(rule) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
     wanted += [address.cidr for address in plan.addresses]
     marks = {*ISTIO_RULES, *[(rule.mark, rule.mask) for rule in (hints or plan).ip_rules]}
     live, others = _look(families, marks, link)
-    present = live + others
-    missing = [RouteChange(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in present)]
-    extra = [RouteChange(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]
+    present, planned = [{_effect(thing) for thing in things} for things in (live + others, wanted)]
+    missing = [RouteChange(thing=thing, add=True) for thing in wanted if _effect(thing) not in present]
+    extra = [RouteChange(thing=thing, add=False) for thing in live if _effect(thing) not in planned]
     return tuple(missing + extra)
 
 
@@ -92,17 +71,17 @@ def make(steps: tuple[RouteChange, ...]) -> tuple[str, ...]:
     return tuple([one.warning for one in made if one.warning])
 
 
-def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
+def make_one(step: RouteChange, link: ModuleType = netlink) -> Made:
     """Apply a change; return a warning if it failed but is not needed everywhere.
 
-    Raises ApplyError with the object that the kernel refused, BackendUnavailableError if a privilege is missing.
+    Raises ApplyError with the refused object, BusyError, BackendUnavailableError if a privilege is missing.
     """
     try:
         _make(step, link)
     except OSError as error:
         if error.errno == EXISTS and step.add:
             thing = step.thing
-            if isinstance(thing, LocalRoute) and not any(_same(thing, one) for one in link.list_local_routes(thing.family)):
+            if isinstance(thing, LocalRoute) and all(thing.table != one.table for one in link.list_local_routes(thing.family)):
                 from netinit.backends.errors import explain_other_route  # rarely needed
 
                 raise explain_other_route(step.describe(), thing.family, thing.table) from None
@@ -116,8 +95,8 @@ def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
     return Made(changed=True)
 
 
-def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
-    """Undo a change; an object that is already deleted or already exists is fine. Raises ApplyError."""
+def undo(step: RouteChange, made: Made, link: ModuleType = netlink) -> None:
+    """Undo a change, unless that is done already. Raises ApplyError."""
     if not made.changed:
         return
     try:
@@ -127,13 +106,12 @@ def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
             raise ApplyError(posix.strerror(error.errno or 0)) from None
 
 
-def _look(
-    families: tuple[Family, ...], marks: set[tuple[int, int]], link: RouteNetlink
-) -> tuple[list[PolicyRule | LocalRoute | str], list[PolicyRule | LocalRoute | str]]:
+def _look(families: tuple[Family, ...], marks: set[tuple[int, int]], link: ModuleType) -> tuple[list[Thing], list[Thing]]:
     """Return our objects in the order of removal (rules, routes, address), and foreign objects that can be reused."""
-    rules: list[PolicyRule | LocalRoute | str] = []
-    routes: list[PolicyRule | LocalRoute | str] = []
-    others: list[PolicyRule | LocalRoute | str] = []
+    rules: list[Thing] = []
+    routes: list[Thing] = []
+    addresses: list[Thing] = []
+    others: list[Thing] = []
     for family in families:
         tables = {Interception.tproxy_table}
         for rule in link.list_mark_rules(family.number):
@@ -144,7 +122,6 @@ def _look(
         for route in link.list_local_routes(family.number):
             istio = route.protocol == BOOT and route.table in tables and route.plain
             (routes if route.protocol == PROTOCOL or istio else others).append(route)
-    addresses: list[PolicyRule | LocalRoute | str] = []
     for found in link.list_addresses() if IPV6 in families else ():
         if found.index == netlink.LOOPBACK_INDEX and found.address == _address(IPV6_ADDRESS):
             whole = f"{found.address}/{found.length}" == IPV6_ADDRESS
@@ -159,22 +136,14 @@ def _rule(rule: IpRule) -> PolicyRule:
     )  # fmt: skip
 
 
-def _same(one: PolicyRule | LocalRoute | str, other: PolicyRule | LocalRoute | str) -> bool:
-    """Whether two objects have the same effect, regardless of their protocol number."""
-    if isinstance(one, PolicyRule) and isinstance(other, PolicyRule):
-        return (one.family, one.mark, one.mask, one.table, one.plain) == (
-            other.family,
-            other.mark,
-            other.mask,
-            other.table,
-            other.plain,
-        )
-    if isinstance(one, LocalRoute) and isinstance(other, LocalRoute):
-        return (one.family, one.table) == (other.family, other.table)
-    return one == other
+def _effect(thing: Thing) -> tuple[object, ...]:
+    """Return what the object does, equal for two that differ in protocol number or priority only."""
+    if isinstance(thing, PolicyRule):
+        return thing.family, thing.mark, thing.mask, thing.table, thing.plain
+    return (thing.family, thing.table) if isinstance(thing, LocalRoute) else (thing,)
 
 
-def _make(step: RouteChange, link: RouteNetlink) -> None:
+def _make(step: RouteChange, link: ModuleType) -> None:
     if isinstance(step.thing, PolicyRule):
         link.change_mark_rule(step.thing, add=step.add)
     elif isinstance(step.thing, LocalRoute):
@@ -187,7 +156,7 @@ def _address(cidr: str) -> str:
     return cidr.partition("/")[0]
 
 
-def describe(thing: PolicyRule | LocalRoute | str) -> str:
+def describe(thing: Thing) -> str:
     """Return a rule, route or address as arguments of ip(8)."""
     if isinstance(thing, str):
         return f"address {thing} dev lo"

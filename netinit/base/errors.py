@@ -1,7 +1,7 @@
 """The exceptions that netinit raises on purpose, with their exit codes.
 
-A message names the option or object, the value as given, the problem and the remedy. Exit codes are those of
-istio-iptables where it has one: 1 for a failure and 126 for a failed validation.
+A message names the option or object, its value, the problem and the remedy. Exit codes follow istio-iptables where it
+has one: 1 for a failure, 126 for a failed validation.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 
 
 class NetinitError(Exception):
-    """Base of every error that netinit raises on purpose; `exit_code` is the exit status of the process."""
+    """Base of all errors that netinit raises on purpose; `exit_code` is the process's exit status."""
 
     exit_code = 1
 
 
 class OptionError(NetinitError):
-    """One or several options are invalid; `problems` has a message for each. Nothing was changed."""
+    """One or more options are invalid, one message each in `problems`; nothing was changed."""
 
     exit_code = 2
 
@@ -56,7 +56,7 @@ class NamespaceError(NetinitError):
 
 
 class BackendUnavailableError(NetinitError):
-    """The backend cannot work here: a program, kernel support or a privilege is missing. `auto` tries the next one."""
+    """The backend lacks a program, kernel support or a privilege; `auto` tries the next one."""
 
 
 class LockedError(NetinitError):
@@ -76,7 +76,7 @@ AS_BEFORE = "everything is as it was before"
 
 
 def ended_by(number: int, words: str) -> BaseException:
-    """Return the exception for a run that a signal ended: KeyboardInterrupt for SIGINT, ApplyError for others."""
+    """The exception for a run that a signal ended: KeyboardInterrupt for SIGINT, otherwise ApplyError."""
     text = f"ended by {SIGNALS[number]}; {words}"
     return KeyboardInterrupt(text) if SIGNALS[number] == "SIGINT" else ApplyError(text)
 
@@ -94,15 +94,15 @@ class ValidationFailedError(NetinitError):
 
 
 class ValidationImpossibleError(NetinitError):
-    """No test connection was possible: a privilege, an address or a free port is missing."""
+    """No test connection is possible: a privilege, an address or a free port is missing."""
 
 
 class KernelFeatureError(BackendUnavailableError):
-    """The kernel lacks support for the rules; loading the modules that the message names on the node would help."""
+    """The kernel does not support the rules; the message names the modules to load on the node."""
 
 
 class NoBackendError(BackendUnavailableError):
-    """No backend works here, each for its own reason; `of_kernel`: kernel modules on the node would help one of them."""
+    """No backend works here; `of_kernel`: kernel modules on the node would help one of them."""
 
     def __init__(self, message: str, *, of_kernel: bool = False) -> None:
         super().__init__(message)
@@ -110,11 +110,11 @@ class NoBackendError(BackendUnavailableError):
 
 
 class LabError(NetinitError):
-    """A laboratory pod cannot be created or used: a privilege, kernel support or a program is missing, or a child failed."""
+    """A laboratory pod cannot be created or used."""
 
 
 class ChildLostError(NetinitError):
-    """A child process timed out (`late`), was killed, or exited without an answer: `how` it ended, and by which signal."""
+    """A child process timed out (`late`), was killed by `signal`, or exited without an answer (`how`)."""
 
     def __init__(self, message: str, *, late: bool = False, how: str = "", signal: int = 0) -> None:
         super().__init__(message)
@@ -124,11 +124,11 @@ class ChildLostError(NetinitError):
 
 
 class ConfigError(NetinitError):
-    """The injector's configuration (policy, templates, values, mesh) is invalid; the previous one stays active."""
+    """The injector's configuration is invalid; the previous one stays active."""
 
 
 class ClusterError(NetinitError):
-    """The cluster's API cannot be reached or refuses; `status` is HTTP's (0: no answer), `reason` is Kubernetes'."""
+    """The cluster's API is unreachable or refuses; `status` is HTTP's (0: no answer), `reason` Kubernetes'."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -137,7 +137,7 @@ class ClusterError(NetinitError):
 
 
 class CniError(NetinitError):
-    """A container runtime's request failed; `code` is CNI's, or from 100 on our own (netinit.node.protocol)."""
+    """A container runtime's request failed; `code` is CNI's, or netinit's own from 100 (netinit.node.protocol)."""
 
     def __init__(self, message: str, code: int = 100) -> None:
         super().__init__(message)
@@ -145,7 +145,7 @@ class CniError(NetinitError):
 
 
 class InjectionError(NetinitError):
-    """A pod cannot be injected because of its annotations, its names or the rendered template."""
+    """A pod cannot be injected: its annotations, its names or the rendered template are invalid."""
 
 
 class TooManyPartsError(NetinitError):
@@ -153,4 +153,4 @@ class TooManyPartsError(NetinitError):
 
 
 class TemplateError(NetinitError):
-    """A template cannot be parsed or rendered; worded as in Go, with the template's name, line and column."""
+    """A template cannot be parsed or rendered; worded as in Go, with name, line and column."""

@@ -1,7 +1,7 @@
-"""The event log: Istio's line format on stderr, or one JSON object per line; and the container's termination message.
+"""The event log on stderr, in Istio's line format or as JSON objects, and the container's termination message.
 
-Every event is one line: control characters in values and program output are escaped, so that no line can be forged. The
-logging and json modules would cost 33 ms at every pod start.
+Control characters are escaped, so that no value can forge a line. The modules logging and json would add 33 ms to each
+pod's start.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Log:
         self._write("warn", message)
 
     def info(self, message: str, text: str = "") -> None:
-        """Log what was done; `text` may have several lines and follows the message, as Istio logs the final rules."""
+        """Log what was done; a `text` of several lines may follow the message."""
         if self._as_json or not text:
             self._write("info", f"{message}\n{text}" if text else message)
         elif self.wants("info"):
@@ -58,7 +58,7 @@ class Log:
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
     def wants(self, level: str) -> bool:
-        """Whether events of this level are written, so that costly texts are built only if needed."""
+        """Whether events of this level are written."""
         return LEVELS.index(level) <= self._rank
 
     def _write(self, level: str, message: str) -> None:
@@ -73,7 +73,7 @@ class Log:
 
 
 def level_of(text: str) -> str:
-    """Return the level that `--log_output_level` sets for us: `debug`, `default:debug`, `other:warn,default:debug`."""
+    """The level that `--log_output_level` sets for netinit's scope: `debug`, `default:debug`, `other:warn,default:debug`."""
     found = "info"
     for item in text.split(","):
         scope, _, level = item.strip(" \t").rpartition(":")
@@ -90,14 +90,14 @@ def flush() -> None:
 
 
 def discard_stderr() -> None:
-    """Discard stderr from now on: data left in its buffer would fail again when the process exits."""
+    """Redirect stderr to /dev/null: buffered data would fail again when the process exits."""
     null = posix.open("/dev/null", posix.O_WRONLY | posix.O_CLOEXEC)
     posix.dup2(null, STDERR)
     posix.close(null)
 
 
 def _indented(line: str) -> str:
-    """Escape a line except its leading tabs; a tab inside could make a comment look like an event."""
+    """Escape a line except its leading tabs; other tabs could make a comment look like an event."""
     rest = line.lstrip("\t")
     return line[: len(line) - len(rest)] + escape(rest)
 
@@ -122,9 +122,9 @@ def format_time(nanoseconds: int) -> str:
 
 
 def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
-    """Write the message that `kubectl describe pod` shows; return False if the file is missing or not writable.
+    """Write the message that `kubectl describe pod` shows; False if the file is missing or not writable.
 
-    Never raises: it reports an error that is about to end the process and must not replace it.
+    Never raises, because the process is about to end with another error.
     """
     lines = "\n".join([escape(line) for line in split_message(message)])
     data = lines.encode("utf-8", "backslashreplace")[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()

@@ -1,6 +1,6 @@
-"""Address families, addresses as text and as numbers, networks, and networks as intervals.
+"""Address families, addresses, networks, ports and intervals.
 
-The only place that converts addresses between text and number; text is always in the kernel's format (inet_ntop(3)).
+Only this module converts addresses between text and number. Text is in the kernel's format (inet_ntop(3)).
 """
 
 from __future__ import annotations
@@ -45,38 +45,24 @@ class Family(Record):
 
 
 IPV4 = Family(
-    name="IPv4",
-    version=4,
-    bits=32,
-    number=int(AF_INET),
-    program="iptables",
-    nft="ip",
-    loopback="127.0.0.1/32",
-    passthrough="127.0.0.6/32",
-    any_address="0.0.0.0",  # noqa: S104 - how the TPROXY target is listed, nothing is bound
-)
+    name="IPv4", version=4, bits=32, number=int(AF_INET), program="iptables", nft="ip", loopback="127.0.0.1/32",
+    passthrough="127.0.0.6/32", any_address="0.0.0.0",  # noqa: S104 - how the TPROXY target is listed, nothing is bound
+)  # fmt: skip
 IPV6 = Family(
-    name="IPv6",
-    version=6,
-    bits=128,
-    number=int(AF_INET6),
-    program="ip6tables",
-    nft="ip6",
-    loopback="::1/128",
-    passthrough="::6/128",
-    any_address="::",
-)
+    name="IPv6", version=6, bits=128, number=int(AF_INET6), program="ip6tables", nft="ip6", loopback="::1/128",
+    passthrough="::6/128", any_address="::",
+)  # fmt: skip
 FAMILIES = (IPV4, IPV6)
 _lengths: dict[str, int] = {}  # cache: ten thousand networks have few different prefix lengths
 
 
 def family_of(address: str) -> Family:
-    """Return the family of an address given as text."""
+    """The family of an address's text."""
     return IPV6 if ":" in address else IPV4
 
 
 def parse_address(text: str) -> str:
-    """Return the address in the kernel's format. Raises ValueError if `text` is no IP address."""
+    """The address in the kernel's format. Raises ValueError if `text` is not an IP address."""
     try:
         return text_of(number_of(text), family_of(text))
     except (OSError, ValueError):  # NUL bytes are ValueErrors
@@ -84,29 +70,26 @@ def parse_address(text: str) -> str:
 
 
 def number_of(address: str) -> int:
-    """Return the address as a number. Raises OSError or ValueError if it is none."""
+    """The address as a number. Raises OSError or ValueError if it is not an IP address."""
     return int.from_bytes(inet_pton(family_of(address).number, address), "big")
 
 
 def text_of(number: int, family: Family) -> str:
-    """Return an address, given as a number, as text."""
+    """The text of an address."""
     return inet_ntop(family.number, number.to_bytes(family.bits // 8, "big"))
 
 
 class Network(tuple[int, int, int]):
-    """A network (CIDR) without host bits: (IP version, address as a number, prefix length).
+    """A network (CIDR) without host bits: IP version, address as a number, prefix length.
 
-    A tuple for speed: long exclusion lists create ten thousand of them when a pod starts.
+    A tuple for speed: a pod's start may parse ten thousand.
     """
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Network:
-        """Parse `text` (address/length) and mask host bits.
-
-        Raises ValueError if it is not an address in the usual format followed by a decimal prefix length.
-        """
+        """Parse `address/length`, clearing host bits. Raises ValueError if either part is invalid."""
         address, slash, length = text.partition("/")
         if not slash:
             raise ValueError("has no prefix length; write it as a CIDR, for example 10.0.0.0/8")
@@ -143,7 +126,7 @@ class Network(tuple[int, int, int]):
 
     @property
     def text(self) -> str:
-        """Return the network in the format of the kernel's listings: shortest address, slash, length."""
+        """The network as the kernel lists it: shortest address, slash, length."""
         return f"{text_of(self[1], self.family)}/{self[2]}"
 
     def __str__(self) -> str:
@@ -179,18 +162,22 @@ Ports = tuple[int | PortRange, ...]
 
 
 def bounds_of(port: int | tuple[int, int]) -> tuple[int, int]:
-    """Return the first and the last port of a port or range."""
+    """The first and last port of a port or range."""
     return port if isinstance(port, tuple) else (port, port)
 
 
-def join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ascending ranges that touch or overlap."""
-    joined: list[tuple[int, int]] = []
-    for low, high in ranges:
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+def join_ranges(ranges: Iterable[Interval]) -> list[Interval]:
+    """Merge ranges, given in ascending order, that touch or overlap."""
+    joined: list[Interval] = []
+    end = -2  # of the last range
+    for one in ranges:
+        if one[0] > end + 1:
+            joined.append(one)
+        elif one[1] > end:
+            joined[-1] = (joined[-1][0], one[1])
         else:
-            joined.append((low, high))
+            continue
+        end = one[1]
     return joined
 
 
@@ -200,7 +187,7 @@ def lists_port(ports: Iterable[int | tuple[int, int]], port: int) -> bool:
 
 
 def merge_ports(ports: Ports) -> Ports:
-    """Merge ranges that overlap or touch, and ports within ranges; each result takes the place of its first part."""
+    """Merge ranges that overlap or touch, and ports within them; a result takes the place of its first part."""
     ranges = [port for port in ports if isinstance(port, PortRange)]
     if not ranges:
         return tuple(dict.fromkeys(ports))
@@ -217,7 +204,7 @@ def merge_ports(ports: Ports) -> Ports:
 
 
 def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | PortRange]) -> list[int | PortRange]:
-    """Return the intersection of two lists of ports, ascending."""
+    """The ports in both lists, ascending."""
     ours, theirs = _disjoint(one), _disjoint(other)
     found: list[int | PortRange] = []
     while ours and theirs:
@@ -229,7 +216,7 @@ def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | Port
 
 
 def _disjoint(ports: Iterable[int | PortRange]) -> list[tuple[int, int]]:
-    """Return the bounds of ports and ranges, overlapping ones merged, descending."""
+    """The bounds of ports and ranges, descending; overlapping ones are merged."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(map(bounds_of, ports)):
         if joined and low <= joined[-1][1]:
@@ -245,27 +232,13 @@ def covers(wide: Network, narrow: Network) -> bool:
 
 
 def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval]:
-    """Merge networks of one family into ascending intervals that do not touch.
-
-    nft refuses a set with overlapping elements, and a search tree with fewer elements is shallower.
-    """
+    """Merge networks of one family into ascending intervals that do not touch: nft refuses overlapping elements of a set."""
     host_bits = [(1 << family.bits - length) - 1 for length in range(family.bits + 1)]
-    merged: list[Interval] = []
-    low = high = -2
-    for first, last in sorted([(network[1], network[1] | host_bits[network[2]]) for network in networks]):
-        if first <= high + 1 and low >= 0:
-            high = max(high, last)
-            continue
-        if low >= 0:
-            merged.append((low, high))
-        low, high = first, last
-    if low >= 0:
-        merged.append((low, high))
-    return merged
+    return join_ranges(sorted([(network[1], network[1] | host_bits[network[2]]) for network in networks]))
 
 
 def split_range(first: int, last: int, family: Family) -> tuple[Network, ...]:
-    """The fewest networks that hold the addresses from `first` to `last`, and no other."""
+    """The fewest networks that cover exactly the addresses from `first` to `last`."""
     found = []
     while first <= last:
         aligned = (first & -first).bit_length() - 1 if first else family.bits
@@ -276,7 +249,7 @@ def split_range(first: int, last: int, family: Family) -> tuple[Network, ...]:
 
 
 def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
-    """Format intervals as nft lists them: an address, a network if it equals the interval, else two addresses."""
+    """Format intervals as nft does: an address, a network if it equals the interval, else two addresses."""
     texts = []
     size = family.bits // 8
     to_text = inet_ntoa if family is IPV4 else _format_ipv6  # same result for IPv4, in a third of inet_ntop's time

@@ -1,7 +1,6 @@
-"""Netlink attributes (linux/netlink.h, struct nlattr), read strictly: a message whose lengths do not add up is an error.
+"""Netlink attributes (linux/netlink.h, struct nlattr), read strictly: lengths that do not add up are an error.
 
-The kernel writes these messages, but what a reader does not expect must show up and not be skipped. Numbers of nf_tables are in
-network byte order.
+Numbers of nf_tables are in network byte order.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from _struct import pack, unpack_from
 
 HEADER, TYPE_MASK = 4, 0x3FFF
-MOST_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of 64 KiB
+MAX_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of 64 KiB
 
 
 class MalformedError(ValueError):
@@ -17,7 +16,7 @@ class MalformedError(ValueError):
 
 
 def split_attributes(data: bytes, offset: int = 0) -> list[tuple[int, bytes]]:
-    """The attributes from an offset on as (type, payload), in order. MalformedError."""
+    """The attributes from an offset on as (type, payload), in order. Raises MalformedError."""
     found = []
     end = len(data)
     while offset < end:
@@ -27,14 +26,14 @@ def split_attributes(data: bytes, offset: int = 0) -> list[tuple[int, bytes]]:
         if length < HEADER or offset + length > end:
             raise MalformedError(f"an attribute of {length} bytes where {end - offset} are left")
         found.append((kind & TYPE_MASK, data[offset + HEADER : offset + length]))
-        if len(found) > MOST_ATTRIBUTES:
-            raise MalformedError(f"more than {MOST_ATTRIBUTES} attributes in one message")
+        if len(found) > MAX_ATTRIBUTES:
+            raise MalformedError(f"more than {MAX_ATTRIBUTES} attributes in one message")
         offset += length + 3 & ~3
     return found
 
 
 def attributes_of(data: bytes, offset: int = 0) -> dict[int, bytes]:
-    """The attributes by type. MalformedError, also where one type is there twice."""
+    """The attributes by type. Raises MalformedError, also if a type occurs twice."""
     found = split_attributes(data, offset)
     by_kind = dict(found)
     if len(by_kind) < len(found):
@@ -43,17 +42,17 @@ def attributes_of(data: bytes, offset: int = 0) -> dict[int, bytes]:
 
 
 def number(value: bytes | None, default: int = 0) -> int:
-    """An unsigned number in network byte order; the default where the attribute is missing."""
+    """An unsigned number in network byte order; `default` if the attribute is missing."""
     return default if value is None else int.from_bytes(value, "big")
 
 
 def signed(value: bytes | None) -> int:
-    """A signed number in network byte order; 0 where the attribute is missing."""
+    """A signed number in network byte order; 0 if the attribute is missing."""
     return int.from_bytes(value or b"", "big", signed=True)
 
 
 def name(value: bytes) -> str:
-    """A name as the kernel holds it; bytes that are not UTF-8 become lone surrogates."""
+    """A name; bytes that are not UTF-8 become lone surrogates."""
     return value.rstrip(b"\0").decode("utf-8", "surrogateescape")
 
 

@@ -1,8 +1,7 @@
-"""Output of commands: lines for people, documents for programs. Only this module and the event log write to stdout and stderr.
+"""Output of commands. Only this module and the event log write to stdout and stderr.
 
-Lines for people are `sanitize.Lines`, without terminal control characters. A document (rules, YAML, JSON, an image) is
-written unchanged, because its format defines how foreign text is quoted; on a terminal its control characters are escaped
-too.
+Lines for people are `sanitize.Lines`. Documents (rules, YAML, JSON) quote foreign text as their format defines and are
+written unchanged; on a terminal their control characters are escaped too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LAYOUT = "\n\t"
 
 
 def show(lines: sanitize.Lines, *, now: bool = False) -> None:
-    """Write lines to stdout; `now` flushes at once. Raises NetinitError if stdout is closed."""
+    """Write lines to stdout; `now` flushes. Raises NetinitError if stdout is closed."""
     stream = _stdout()
     stream.write(lines)
     if now:
@@ -31,7 +30,7 @@ def show(lines: sanitize.Lines, *, now: bool = False) -> None:
 
 
 def show_artefact(text: str, *, now: bool = False) -> None:
-    """Write a document to stdout; `now` flushes at once. Raises NetinitError if stdout is closed."""
+    """Write a document to stdout; `now` flushes. Raises NetinitError if stdout is closed."""
     stream = _stdout()
     stream.write(sanitize.escape(text, keep=_LAYOUT) if stream.isatty() else text)
     if now:
@@ -39,40 +38,38 @@ def show_artefact(text: str, *, now: bool = False) -> None:
 
 
 def with_version(tree: dict[str, Any]) -> dict[str, Any]:
-    """Add `version`, which increases when a field is removed or changes its meaning, not when one is added."""
+    """Add `version`, which increases when a field is removed or changes its meaning."""
     return {"version": ANSWER_VERSION, **tree}
 
 
 def to_json(value: Any) -> str:
-    """Return indented JSON in ASCII: foreign text cannot control a terminal or be misread."""
+    """Indented JSON in ASCII, so that foreign text cannot control a terminal."""
     import json
 
     return json.dumps(value, indent=2) + "\n"
 
 
 def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None:
-    """Overwrite the last `above` lines of a terminal; each line must fit into its width."""
+    """Overwrite the last `above` lines of a terminal; each line must fit its width."""
     stream = _stdout()
-    stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J")
-    stream.write("".join(["".join([_paint(text, style) for text, style in parts]) + "\n" for parts in rows]))
+    stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J" + "".join(map(_paint_line, rows)))
     stream.flush()
 
 
 def show_painted(parts: Iterable[tuple[str, str]]) -> None:
-    """Write one line to stdout and flush: texts, each with a terminal style (SGR parameters; empty for none)."""
+    """Write one line to stdout and flush: texts, each with SGR parameters (empty for none)."""
     stream = _stdout()
-    stream.write("".join([_paint(text, style) for text, style in parts]) + "\n")
+    stream.write(_paint_line(parts))
     stream.flush()
 
 
 def show_lines(texts: Iterable[str]) -> None:
-    """Write lines to stderr, shortening very long ones; nothing if stderr is closed."""
-    if sys.stderr is not None:
-        sys.stderr.write(sanitize.lines([sanitize.shorten(text, sanitize.MOST_OF_A_LINE) for text in texts]))
+    """Write lines to stderr, very long ones shortened; nothing if stderr is closed."""
+    show_painted_lines([[(text, "")] for text in texts])
 
 
 def show_lines_if_possible(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
-    """Write lines to stderr; ignore errors such as a full disk, so that the run continues."""
+    """Write lines to stderr; errors such as a full disk do not end the run."""
     try:
         show_painted_lines(rows)
         if sys.stderr is not None:
@@ -87,7 +84,7 @@ def show_painted_lines(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
     """Write lines to stderr in parts, each with a terminal style."""
     if sys.stderr is not None:
         for parts in rows:
-            sys.stderr.write("".join([_paint(sanitize.shorten(text, sanitize.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
+            sys.stderr.write(_paint_line([(sanitize.shorten(text, sanitize.MAX_LINE_LENGTH), style) for text, style in parts]))
 
 
 def show_progress(text: str, *, last: bool) -> None:
@@ -107,12 +104,12 @@ def shows_on_a_terminal() -> bool:
 
 
 def width_of_answers() -> int:
-    """The columns of the terminal that stdout is; 0 where it is none, or does not say."""
+    """The columns of stdout's terminal; 0 if there is none or it does not report them."""
     return _find_width(sys.stdout)
 
 
 def width_of_messages() -> int:
-    """The columns of the terminal that stderr is; 0 where it is none, or does not say."""
+    """The columns of stderr's terminal; 0 if there is none or it does not report them."""
     return _find_width(sys.stderr)
 
 
@@ -143,5 +140,6 @@ def _stdout() -> TextIO:
     return sys.stdout
 
 
-def _paint(text: str, style: str) -> str:
-    return f"\x1b[{style}m{sanitize.escape(text)}\x1b[0m" if style else sanitize.escape(text)
+def _paint_line(parts: Iterable[tuple[str, str]]) -> str:
+    painted = [(f"\x1b[{style}m{sanitize.escape(text)}\x1b[0m" if style else sanitize.escape(text)) for text, style in parts]
+    return "".join(painted) + "\n"

@@ -1,8 +1,7 @@
 """The base class of netinit's immutable records.
 
-The dataclasses module takes 15 ms to import and generates code for every class, at every start of an init container. Here
-one constructor serves every class; defaults stay class attributes. Type checkers treat records as frozen, keyword-only
-dataclasses (PEP 681).
+Importing dataclasses takes 15 ms at each start of an init container, and generates code per class; here one constructor
+serves all classes. Type checkers treat records as frozen, keyword-only dataclasses (PEP 681).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ else:
 
 
 class RecordType(ABCMeta):
-    """Collects the annotations of a class as its fields; fields with an assigned value are optional."""
+    """Collects a class's annotations as its fields; those with a value are optional."""
 
     _fields: tuple[str, ...]
     _names: frozenset[str]
@@ -40,7 +39,7 @@ class RecordType(ABCMeta):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record(metaclass=RecordType):
-    """A record whose fields are set once, by keyword; equal to another of its class with equal fields."""
+    """A record with fields set once, by keyword; equal to another of its class with equal fields."""
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)
@@ -74,7 +73,7 @@ class Record(metaclass=RecordType):
         return tuple([getattr(self, field) for field in type(self)._fields])
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with new values for the given fields."""
+        """A copy with new values for the given fields."""
         return type(self)(**{**self.__getstate__(), **changes})
 
 

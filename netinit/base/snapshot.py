@@ -1,29 +1,26 @@
-"""A snapshot: everything in a network namespace that affects packets, as the kernel holds it, as one immutable value.
+"""A snapshot: everything in a network namespace that affects packets, as one immutable value.
 
-netinit.kernel.snapshot reads it. Expressions of nf_tables and entries of legacy iptables stay bytes here; netinit.rules
-decodes them into matches and targets. What could not be read is an Unknown with its place, never left out.
+netinit.kernel.snapshot reads it; netinit.rules decodes expressions and legacy entries, which stay bytes here. What
+could not be read is an Unknown, never left out.
 """
 
 from __future__ import annotations
 
 from netinit.base.records import Record
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
 # Families of nf_tables: NFPROTO_* of linux/netfilter.h
 INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
 FAMILY_NAMES = {INET: "inet", IP: "ip", ARP: "arp", NETDEV: "netdev", BRIDGE: "bridge", IP6: "ip6"}
 # NFT_TABLE_F_*, NFT_SET_* and NFT_SET_ELEM_* of linux/netfilter/nf_tables.h
-DORMANT, OWNER = 1, 2
-SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, SET_MAP, SET_CONCAT = 1, 2, 4, 8, 128
+DORMANT = 1
+SET_ANONYMOUS, SET_INTERVAL, SET_MAP = 1, 4, 8
 ELEMENT_INTERVAL_END, ELEMENT_CATCHALL = 1, 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 
 
 class Unknown(Record):
-    """Something that could not be read: its place, and why.
-
-    `is_forbidden`: this process may not read it, so it is unknown whether anything exists there.
-    """
+    """Something that could not be read, and why. `is_forbidden`: not permitted, so it may not exist at all."""
 
     place: str
     reason: str
@@ -31,7 +28,7 @@ class Unknown(Record):
 
 
 class NftTable(Record):
-    """A table of nf_tables. `flags`: DORMANT, OWNER; `handle` rises with each table that is created."""
+    """A table of nf_tables. `flags`: DORMANT and others; `handle` increases with each table created."""
 
     family: int
     name: str
@@ -43,7 +40,7 @@ class NftTable(Record):
 
 
 class HeldChain(Record):
-    """A chain; `policy` is 0 drop or 1 accept. For a chain without a hook `kind` (filter, nat, route) is empty and `hook` -1."""
+    """A chain; `policy` is 0 (drop) or 1 (accept). Without a hook, `kind` (filter, nat, route) is empty and `hook` -1."""
 
     family: int
     table: str
@@ -63,7 +60,7 @@ class HeldChain(Record):
 
 
 class NftRule(Record):
-    """A rule: `expressions` is the payload of NFTA_RULE_EXPRESSIONS, `userdata` the annotations of programs (comments)."""
+    """A rule: the payload of NFTA_RULE_EXPRESSIONS, and `userdata` (comments) of the program that made it."""
 
     family: int
     table: str
@@ -74,7 +71,7 @@ class NftRule(Record):
 
 
 class NftElement(Record):
-    """An element of a set or map: its key, the end of its interval if any, and a map's value or NFTA_DATA_VERDICT."""
+    """An element of a set or map: key, end of its interval if any, and a map's value or NFTA_DATA_VERDICT."""
 
     key: bytes
     key_end: bytes = b""
@@ -84,7 +81,7 @@ class NftElement(Record):
 
 
 class NftSet(Record):
-    """A set or map. `is_complete` is False if it has more elements than are read, or some that could not be read."""
+    """A set or map. `is_complete` is False if elements are left out, as too many or unreadable."""
 
     family: int
     table: str
@@ -98,7 +95,7 @@ class NftSet(Record):
 
 
 class NftObject(Record):
-    """A named object (counter, quota, limit, ...) by its NFT_OBJECT_* number, or a flow table (`kind` "flowtable")."""
+    """A named object (counter, quota, ...) by its NFT_OBJECT_* number, or a flow table."""
 
     family: int
     table: str
@@ -109,7 +106,7 @@ class NftObject(Record):
 
 
 class LegacyTable(Record):
-    """A table of legacy iptables: the offsets of its hooks' first entries and policies, and the entries as bytes."""
+    """A table of legacy iptables: offsets of its hooks' first entries and policies, and the entries as bytes."""
 
     version: int  # 4 or 6
     name: str
@@ -120,7 +117,7 @@ class LegacyTable(Record):
 
 
 class Device(Record):
-    """A network device. `xdp` is the number of the attached program, 0 for none."""
+    """A network device. `xdp` is the attached program's number, or 0."""
 
     index: int
     name: str
@@ -141,7 +138,7 @@ class HostAddress(Record):
 
 
 class TrafficControl(Record):
-    """A queueing discipline or a filter of tc(8): `what` is qdisc or filter."""
+    """A queueing discipline or filter of tc(8); `what` is qdisc or filter."""
 
     what: str
     index: int
@@ -151,7 +148,7 @@ class TrafficControl(Record):
 
 
 class RoutingRule(Record):
-    """A policy rule. Empty or None: any. `others` are attributes that are not understood."""
+    """A policy rule; empty or None matches anything. `others` are unsupported attributes."""
 
     family: int
     priority: int = 0
@@ -201,9 +198,9 @@ class TableRoute(Record):
 
 
 class AttachedProgram(Record):
-    """A BPF program attached to the namespace, to a device of it, or to a cgroup of its processes.
+    """A BPF program attached to the namespace, a device, or a cgroup of its processes.
 
-    `is_of_node`: it acts on every process of the node, since it is attached to the topmost cgroup.
+    `is_of_node`: attached to the topmost cgroup, so it acts on every process of the node.
     """
 
     where: str
@@ -213,11 +210,11 @@ class AttachedProgram(Record):
 
     def __str__(self) -> str:
         name = f" {quote(self.name)}" if self.name else ""
-        return escape(f"program {self.number}{name} ({shorten(self.where, MOST_OF_A_RULE)})")
+        return escape(f"program {self.number}{name} ({shorten(self.where, MAX_RULE_LENGTH)})")
 
 
 class Snapshot(Record):
-    """The state that was read. `generation` is nf_tables' generation id; `unknown` lists what could not be read."""
+    """The state that was read. `generation` is nf_tables' generation id; `unknown` lists what was not readable."""
 
     generation: int = 0
     tables: tuple[NftTable, ...] = ()
@@ -238,9 +235,9 @@ class Snapshot(Record):
     unknown: tuple[Unknown, ...] = ()
 
     def name_of(self, index: int) -> str:
-        """Return the name of the device with this index; empty if there is none."""
+        """The name of the device with this index, or ""."""
         return next((link.name for link in self.links if link.index == index), "")
 
     def setting(self, path: str) -> str:
-        """Return the value of a sysctl; empty if the kernel has none."""
+        """The value of a sysctl, or "" if the kernel has none."""
         return dict(self.settings).get(path, "")

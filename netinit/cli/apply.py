@@ -1,7 +1,6 @@
-"""`netinit apply`, also `netinit istio-iptables`: the init container's command.
+"""`netinit apply`, also `netinit istio-iptables`, for click: help, completion, --format, and command lines with errors.
 
-Normally `netinit.cli.start` runs it without click; this module serves help, completion, --format, and errors of command
-lines that the fast path cannot parse.
+All others are run by `netinit.cli.start` without click.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ LOOK, CHANGE, INJECT, SERVERS, MORE = "Look", "Change", "Inject", "Servers", "Mo
 GROUPS = {  # heading -> name -> (module under netinit.cli with `command`, summary)
     LOOK: {
         "explain": ("explain", "Show what happens to a connection, and which option causes it."),
-        "audit": ("audit.command", "Show which traffic bypasses the proxy, and what closes it."),
+        "audit": ("audit.command", "Show which traffic bypasses the proxy, and how to close it."),
         "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
         "verify": ("verify", "Compare a pod's live rules with the plan, and check that they are in force."),
         "lint": ("lint", "Find options that contradict each other or have no effect."),

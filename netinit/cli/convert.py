@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 import click
 
@@ -61,28 +60,20 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
-        show_artefact(render_file(found.options) if form == CONFIG else f"{_format_command(found.options)}\n")
-        if proof:
-            _show_proof(proof)
+        variables = [f"{name}={shlex.quote(value)}" for name, value in found.options.to_environ().items()]
+        line_of_ours = " ".join([*variables, "netinit apply", shlex.join(found.options.to_argv(SPELLED_OUT))])
+        show_artefact(render_file(found.options) if form == CONFIG else f"{line_of_ours}\n")
+        if proof:  # on stderr: the options may be redirected into a file
+            from netinit.cli.diff.report import render_text
+
+            note(proof["notes"])
+            warn(proof["warnings"])
+            show_lines(render_text([proof], full=True).splitlines())
     return DriftError.exit_code if found.lacking or (proof and proof["result"] != EQUAL) else 0
 
 
-def _show_proof(proof: dict[str, Any]) -> None:
-    """Print the differences to stderr; stdout holds only the options, which may be redirected to a file."""
-    from netinit.cli.diff.report import render_text
-
-    note(proof["notes"])
-    warn(proof["warnings"])
-    show_lines(render_text([proof], full=True).splitlines())
-
-
-def _format_command(options: Options) -> str:
-    variables = [f"{name}={shlex.quote(value)}" for name, value in options.to_environ().items()]
-    return " ".join([*variables, "netinit apply", shlex.join(options.to_argv(SPELLED_OUT))])
-
-
 def _left_out(options: Options) -> list[str]:
-    """Options that an option file cannot hold."""
+    """A warning for each option that a file cannot hold."""
     given = [flag for flag in Options.flags if flag.field in WITHOUT and getattr(options, flag.field) != flag.default]
     formatted = [f"{flag.label} {flag.kind.write(getattr(options, flag.field))}" for flag in given]
     return [f"{one} belongs to the command line, and not to the file" for one in formatted]

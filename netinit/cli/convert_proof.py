@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.sanitize import MOST_OF_A_LINE, shorten
+from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.diff.report import to_object
 from netinit.cli.diff.sides import Compared, on_live_host, restrict_to_common_families
-from netinit.cli.rule_sources import RuleSource, find_planned, find_rule_source, is_file, read_file
+from netinit.cli.rule_sources import LIVE, RuleSource, find_planned, find_rule_source, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.options.peers.convert import PEERS
@@ -73,9 +73,9 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MOST_SECONDS)
         if done.returncode:
-            said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MOST_OF_A_LINE)
+            said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MAX_LINE_LENGTH)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
-        made = replace(find_rule_source(Options(pid=pod.pid), (), "", (), live=True), notes=())
+        made = replace(find_rule_source(Options(pid=pod.pid), LIVE), notes=())
     if not made.has_rules:
         raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
     return made, (pod.address, pod.address6)

@@ -7,8 +7,8 @@ import click
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, split_message
-from netinit.cli.console import answer, color_option
-from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, read_value
+from netinit.cli.console import answer, color_option, format_table
+from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option, read_value
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid
 from netinit.pods.doctor.examination import Examination, examine
@@ -19,14 +19,10 @@ SIGNS = {ERROR: "✘", WARNING: "!"}
 
 
 @click.command("doctor", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
-@click.option(
-    "--uid", "uids", multiple=True, metavar="USER", help="A user that the application runs as: number or name."
-)
+@click.option("--uid", "uids", multiple=True, metavar="USER", help="A user that the application runs as: number or name.")
 @click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
 @color_option
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print an object; netinit/data/doctor.schema.json describes it."
-)
+@json_option("doctor")
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
     """Find out whether pods with these options will work here, and what is missing.
 
@@ -68,19 +64,12 @@ def _render_table(found: Examination) -> list[str]:
     families = [family.name for family in FAMILIES if any(family.name in checked.outcomes for checked in found.feature_checks)]
     names = dict.fromkeys(name for checked in found.feature_checks for outcomes in checked.outcomes.values() for name in outcomes)
     needed = {name for wanted in found.needed.values() for name in wanted}
-    head = ["", *[checked.backend for checked in found.feature_checks]]
-    rows = [head]
+    rows = [["", *[checked.backend for checked in found.feature_checks]]]
     for name in names:
-        signs = [
-            "/".join([_sign(checked.outcomes.get(family, {}).get(name)) for family in families])
-            if not checked.failure
-            else "✘"
-            for checked in found.feature_checks
-        ]
-        rows.append([f"{name}{' *' if name in needed else ''}", *signs])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    printed = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
-    return [*printed, f"({'/'.join(families)}; * these options need it)"]
+        outcomes = [["✘"] if one.failure else [_sign(one.outcomes.get(family, {}).get(name)) for family in families]
+                    for one in found.feature_checks]  # fmt: skip
+        rows.append([f"{name}{' *' if name in needed else ''}", *map("/".join, outcomes)])
+    return [*format_table(rows), f"({'/'.join(families)}; * these options need it)"]
 
 
 def _sign(outcome: str | None) -> str:
@@ -88,17 +77,14 @@ def _sign(outcome: str | None) -> str:
 
 
 def render_json(found: Examination) -> str:
-    """JSON with `ok`, `backend`, `obstacle`, `findings`; `feature_checks` by backend, family and feature (`works` or `cause`)."""
+    """The answer in the form of netinit/data/doctor.schema.json."""
     return to_json(
         with_version({
-            "ok": found.good,
-            "backend": found.backend or None,
-            "obstacle": found.obstacle or None,
+            "ok": found.good, "backend": found.backend or None, "obstacle": found.obstacle or None,
             "needed": {family: sorted(names) for family, names in found.needed.items()},
             "feature_checks": {
                 checked.backend: {
-                    "works": checked.works(found.needed),
-                    "failure": checked.failure or None,
+                    "works": checked.works(found.needed), "failure": checked.failure or None,
                     "features": {
                         family: {name: {"works": not cause, "cause": cause or None} for name, cause in outcomes.items()}
                         for family, outcomes in checked.outcomes.items()
@@ -106,9 +92,6 @@ def render_json(found: Examination) -> str:
                 }
                 for checked in found.feature_checks
             },
-            "findings": [
-                {"severity": one.severity, "subject": one.subject, "message": one.message, "remedy": one.remedy}
-                for one in found.findings
-            ],
+            "findings": [{key: getattr(one, key) for key in ("severity", "subject", "message", "remedy")} for one in found.findings],
         })
-    )
+    )  # fmt: skip

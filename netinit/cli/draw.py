@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
 
 import click
 
@@ -15,11 +14,11 @@ from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_sources import (
-    DIRECTIONS,
     Question,
+    RuleChoice,
+    ask_about_a_connection,
     find_rule_source,
     make_packet,
-    question_options,
     rule_source_options,
 )
 from netinit.kernel import run
@@ -32,30 +31,27 @@ FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 
 
 @click.command("draw", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
 @click.option("--format", "form", type=click.Choice(PICTURE_FORMATS), default="text", show_default=True, help="The format.")
 @click.option(
     "--family", type=click.Choice(tuple(FAMILY_NAMES)), help="The address family (default: that of --to or --from, else ipv4)."
 )
 @click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
 @color_option
-@question_options
+@ask_about_a_connection
 @rule_source_options
-def command(  # noqa: PLR0917
-    options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: tuple[str, ...],
-    select: str, pod_ip: tuple[str, ...], live: bool, **asked: Any,
+def command(
+    options: Options, question: Question, choice: RuleChoice, *, form: str, family: str | None, tables: tuple[str, ...]
 ) -> int:  # fmt: skip
     """Draw the path of packets through the chains: of the options, of --pod, or live (--pid, --netns, --live).
 
     With --to or --from, the path of that connection is highlighted. The format svg needs Graphviz (`dot`); GitHub shows mermaid
     as a picture.
     """
-    rule_source = find_rule_source(options, pod, select, pod_ip, live)
-    question = Question(direction=direction or "", **asked)
+    rule_source = find_rule_source(options, choice)
     warnings = rule_source.warnings
     source, trace, caption = next(iter(rule_source.rulesets)), None, ""
     chosen = FAMILY_NAMES[family or "ipv4"]
-    if question.to or question.source:
+    if question.names_an_end:
         packet = make_packet(question, rule_source.surroundings)
         if family and packet.family is not chosen:
             raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
@@ -68,9 +64,9 @@ def command(  # noqa: PLR0917
     rulesets = rule_source.rulesets[source]
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
-    if not question.to and not question.source and (direction or any(asked.values())):
-        given = direction or next(f"--{name.replace('_', '-')}" for name, value in asked.items() if value)
-        raise OptionError(f"{given}: is about a connection; name one with --to or --from")
+    if not question.names_an_end and (given := [field.name for field in fields(question) if getattr(question, field.name)]):
+        label = question.direction or f"--{given[0].replace('_', '-')}"
+        raise OptionError(f"{label}: is about a connection; name one with --to or --from")
     title = f"{chosen.name} rules, {'as the options plan them' if source == 'plan' else f'live ({source})'}"
     picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":

@@ -13,52 +13,40 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_sources import (
-    DIRECTIONS,
     Question,
+    RuleChoice,
     RuleSource,
+    ask_about_a_connection,
     find_rule_sources,
     format_options,
     make_packets,
-    question_options,
     rule_source_options,
 )
 from netinit.options import TPROXY, Options
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
-from netinit.simulate.routing import LOST, find_ways
+from netinit.simulate.routing import LOST, find_devices
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
 
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@question_options
+@ask_about_a_connection
 @rule_source_options
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
+@json_option("explain")
 @color_option
 @click.option("--all", "everything", is_flag=True, help="Also show the rules that were checked and do not match.")
-def command(  # noqa: PLR0917
-    options: Options,
-    direction: str | None,
-    pod: tuple[str, ...],
-    select: str,
-    pod_ip: tuple[str, ...],
-    live: bool,
-    as_json: bool,
-    everything: bool,
-    **asked: Any,
-) -> int:
+def command(options: Options, question: Question, choice: RuleChoice, *, as_json: bool, everything: bool) -> int:
     """Show what happens to a connection, and why.
 
     The rules are those of the options, or of --pod; with --pid, --netns or --live the live ones, and with --pod as well the two are
     compared. The packet's path is simulated: nothing is sent and nothing changes. If the result cannot be known, the answer
     says why.
     """
-    question = Question(direction=direction or "", **asked)
-    rule_sources = [rule_source for _, rule_source in find_rule_sources(options, pod, select, pod_ip, live)]
+    rule_sources = [rule_source for _, rule_source in find_rule_sources(options, choice)]
     found = [(rule_source, answer_each(rule_source, question)) for rule_source in rule_sources]
     if as_json:
         first, *others = [to_object(rule_source, one, everything=everything) for rule_source, answers in found for one in answers]
@@ -117,7 +105,7 @@ def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Expla
     if rule_source.has_several_ways and rule_source.snapshot and not packet.in_interface and not around.is_local(packet.destination):
         usual = around.primary_address(around.leaving_interface(packet.destination, 0))
         sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
-        answer = _explain_each_way(rule_source, packet, around, find_ways(rule_source.snapshot, sent)) or answer
+        answer = _explain_each_way(rule_source, packet, around, find_devices(rule_source.snapshot, sent)) or answer
     if rule_source.ipv4_first and packet.family is IPV6:
         answer = answer.unless_ipv4_is_first(_explain(rule_source.ipv4_first, packet, around))
     return _source_of(rule_source, answer), answer, tuple(_find_caveats(rule_source, answer))
@@ -222,46 +210,25 @@ def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> di
     trace = answer.trace
     packet = trace.first
     return {
-        "pod": rule_source.facts.name if rule_source.facts else "",
-        "containers": list(one.containers),
-        "verdict": answer.verdict,
-        "redirect_port": trace.redirect_port or None,
-        "original_destination": answer.original_destination,
-        "sentence": answer.sentence,
-        "transparent": trace.transparent,
+        "pod": rule_source.facts.name if rule_source.facts else "", "containers": list(one.containers), "verdict": answer.verdict,
+        "redirect_port": trace.redirect_port or None, "original_destination": answer.original_destination,
+        "sentence": answer.sentence, "transparent": trace.transparent,
         "packet": {
-            "family": packet.family.name,
-            "direction": "inbound" if packet.in_interface else "outbound",
-            "protocol": packet.protocol,
-            "source": format_endpoint(packet.family, packet.source, None),
-            "destination": answer.original_destination,
-            "interface": packet.in_interface,
-            "uid": packet.uid,
-            "gid": packet.gid,
-            "mark": packet.mark,
+            "family": packet.family.name, "direction": "inbound" if packet.in_interface else "outbound", "protocol": packet.protocol,
+            "source": format_endpoint(packet.family, packet.source, None), "destination": answer.original_destination,
+            "interface": packet.in_interface, "uid": packet.uid, "gid": packet.gid, "mark": packet.mark,
         },
-        "reason": trace.reason,
-        "zone": trace.zone,
-        "source": source,
-        "options": format_options(made) if made else None,
+        "reason": trace.reason, "zone": trace.zone, "source": source, "options": format_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": [*rule_source.warnings, *one.warnings],
-    }
+    }  # fmt: skip
 
 
 def _step_object(answer: Explanation, step: TraceStep) -> dict[str, Any]:
+    rule = step.rule
     return {
-        "hook": step.hook,
-        "table": step.table,
-        "place": step.source,
-        "chain": step.chain,
-        "number": step.rule.number if step.rule else None,
-        "rule": step.rule.text if step.rule else "",
-        "purpose": step.rule.purpose if step.rule else "",
-        "comment": step.rule.comment if step.rule else "",
-        "origin": answer.origin_of(step),
-        "outcome": step.outcome,
-        "holds": step.holds,
-        "packets": step.rule.packets if step.rule else None,
-    }
+        "hook": step.hook, "table": step.table, "place": step.source, "chain": step.chain, "number": rule.number if rule else None,
+        "rule": rule.text if rule else "", "purpose": rule.purpose if rule else "", "comment": rule.comment if rule else "",
+        "origin": answer.origin_of(step), "outcome": step.outcome, "holds": step.holds, "packets": rule.packets if rule else None,
+    }  # fmt: skip

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.sanitize import MOST, shorten, split_message
+from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten, split_message
 from netinit.options import Interception, Options
 from netinit.options.argv import describe_strays, is_flag, take_flags
 from netinit.options.declare import (
@@ -27,9 +29,10 @@ from netinit.options.declare import (
     WITHOUT_FLAG,
     DeclaredOptions,
 )
-from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration
+from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration, suggest
 
 Kind = TypeVar("Kind")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 RULES, OUTPUT = "Rules", "Output"
@@ -43,9 +46,7 @@ STDIN = 0
 GIVEN = "netinit.given"
 SHORTEST, LONGEST = 0.1, 86400.0
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
-RULES_ELSEWHERE = (
-    "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
-)
+RULES_ELSEWHERE = "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
 
 TAKE_A_WHOLE_LINE = ("remove", "verify")  # these are given the line that programmed the pod, with flags of netinit alone
 
@@ -65,15 +66,9 @@ class FlagCommand(click.Command):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        settings: type[DeclaredOptions] = Options,
-        shows: tuple[str, ...] = (),
-        hides: tuple[str, ...] = (),
-        rules: bool | None = False,
-        judges_all: bool = False,
-        **kwargs: Any,
-    ) -> None:
+        self, *args: Any, settings: type[DeclaredOptions] = Options, shows: tuple[str, ...] = (),
+        hides: tuple[str, ...] = (), rules: bool | None = False, judges_all: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
         kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
         self.settings = settings
@@ -131,9 +126,7 @@ class FlagCommand(click.Command):
     def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
         """A problem for each own option given twice, of which click would silently keep the last."""
         _, _, order = self.make_parser(ctx).parse_args(list(words))
-        single = [
-            one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)
-        ]
+        single = [one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)]
         repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])
         return [f"{name}: is given twice; give it once" for name in repeated]
 
@@ -169,11 +162,7 @@ class FlagCommand(click.Command):
 
     def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
-        from difflib import get_close_matches
-
-        known = [
-            name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)
-        ]
+        known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)
         kept: list[str] = []
         problems: list[str] = []
@@ -190,8 +179,7 @@ class FlagCommand(click.Command):
                 continue
             is_value = word in takes_value
             if is_flag(word) and name not in known:
-                close = get_close_matches(name, [name for name in known if name.startswith("--")])
-                hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help lists them"
+                hint = suggest(name, [name for name in known if name.startswith("--")]) or f"{ctx.command_path} --help lists them"
                 problems.append(f"{quote_value(name)} is not an option; {hint}")
                 after_unknown = name == word and not has_arguments
             else:
@@ -229,6 +217,36 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 SECONDS = _Seconds()
 
 
+def add_options(*decorators: Decorator) -> Decorator:
+    """Combine decorators into one; the help lists their options in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def add_value(name: str, make: Callable[..., Any], *decorators: Decorator) -> Decorator:
+    """Combine the options of these decorators: the function gets one argument `name`, which `make` builds from their values."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def with_value(*args: Any, **given: Any) -> Any:
+            values = {key: given.pop(key) for key in signature(make).parameters if key in given}
+            return function(*args, **{name: make(**values)}, **given)
+
+        return add_options(*decorators)(with_value)
+
+    return decorate
+
+
+def json_option(schema: str, what: str = "an object") -> Decorator:
+    """Add --json as the argument `as_json`; `schema` is the first part of a name in netinit/data."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}; netinit/data/{schema}.schema.json describes it.")
+
+
 def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --until-input, with which a remote caller ends a continuous command."""
     return click.option(
@@ -239,7 +257,7 @@ def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
     """The lines of click's message, with overlong words of the command line truncated."""
     message = _word(error)
-    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MOST}
+    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MAX_TEXT_LENGTH}
     for part in sorted(given, key=len, reverse=True):
         spelled = repr(part)[1:-1]
         message = message.replace(spelled, shorten(spelled)).replace(part, shorten(part))

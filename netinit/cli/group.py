@@ -16,7 +16,7 @@ from netinit.cli.examples import format_epilog
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
 from netinit.options.argv import take_flags
-from netinit.options.kinds import quote_value
+from netinit.options.kinds import quote_value, suggest
 
 APPLIES = ("apply", "istio-iptables")  # the init container's commands
 
@@ -46,16 +46,11 @@ class LazyGroup(click.Group):
         command.epilog = format_epilog(cmd_name if self.commands_there is COMMANDS else f"{self.name} {cmd_name}")
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """The named command. Raises OptionError with suggestions if there is none."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from difflib import get_close_matches
-
             known = self.list_commands(ctx)
-            close = get_close_matches(args[0], known)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"commands: {', '.join(known)}"
+            hint = suggest(args[0], known) or f"commands: {', '.join(known)}"
             raise OptionError(f"{quote_value(args[0])} is not a command; {hint}")
         return super().resolve_command(ctx, args)
 

@@ -11,10 +11,10 @@ from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
-from netinit.cli.console import answer, color_option
+from netinit.cli.console import answer, color_option, count
 from netinit.cli.findings.codes import PAGE
-from netinit.cli.findings.formats import FORMATS, render
-from netinit.cli.findings.ignored import ignore_options, read_ignored, without_ignored
+from netinit.cli.findings.formats import TEXT, format_options, render
+from netinit.cli.findings.ignored import ignore_options, without_ignored
 from netinit.cli.findings.issue import Issue
 from netinit.cli.flags import FlagCommand
 from netinit.cli.rule_sources import complete_servers, pod_options, read_pods
@@ -33,12 +33,11 @@ Linted = tuple[str, list[Issue], Mapping[str, str]]
 @click.option("--minimal", is_flag=True, help="Print the fewest options under which no packet is treated differently, proved.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @ignore_options
-@click.option("--format", "form", type=click.Choice(("text", *FORMATS)), default="text", show_default=True, help="The format.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/findings.schema.json describes it.")
+@format_options("findings")
 @color_option
-def command(  # noqa: PLR0917 - click's
-    options: Options, files: tuple[str, ...], pod: tuple[str, ...], select: str, minimal: bool, strict: bool, ignored: tuple[str, ...],
-    ignore_file: str, form: str, as_json: bool,
+def command(
+    options: Options, files: tuple[str, ...], pod: tuple[str, ...], select: str, *, minimal: bool, strict: bool,
+    accepted: dict[str, str], form: str,
 ) -> int:  # fmt: skip
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
 
@@ -52,21 +51,19 @@ def command(  # noqa: PLR0917 - click's
     Exit codes: 0 no error (with --strict also no warning), 1 errors.
     """
     pod = (*pod, *files)
-    if as_json and form not in {"text", "json"}:
-        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
     if minimal:
-        if strict or ignored or ignore_file or as_json or form != "text":
+        if strict or accepted or form != TEXT:
             raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
         answer(lines([line for name, asked in _ask(options, pod, select) for line in _format_minimal(name, asked)]))
         return CLEAN
-    accepted = read_ignored(ignored, ignore_file)
-    found = lint_pods(options, pod, select) if pod or select else [_lint_given(options)]
+    named = bool(pod or select)
+    found = lint_pods(options, pod, select) if named else [("", _to_issues(lint_options(options.with_servers(read_name_servers))), {})]
     issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
     names = [name for name, _, _ in found]
-    if as_json or form != "text":
-        show_artefact(render("json" if as_json else form, "lint", issues, names))
-    else:
+    if form == TEXT:
         answer(render_text(issues, names))
+    else:
+        show_artefact(render(form, "lint", issues, names))
     return FOUND if any(strict or one.severity == ERROR for one in issues if not one.accepted) else CLEAN
 
 
@@ -116,10 +113,6 @@ def _assume_ipv6(options: Options) -> Options:
     return options.replace(ipv6=ON) if options.ipv6 == AUTO else options
 
 
-def _lint_given(options: Options) -> Linted:
-    return "", _to_issues(lint_options(options.with_servers(read_name_servers))), {}
-
-
 def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:
     return [Issue(one.kind, one.severity, one.option, one.message, pod, file) for one in findings]
 
@@ -134,11 +127,7 @@ def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
         place = (one.pod, one.file)
         printed.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
     errors = sum(one.severity == ERROR for one in counted)
-    where = f" in {_count(len(pods), 'pod')}" if any(pods) else ""
-    summary = f"{_count(errors, 'error')}, {_count(len(counted) - errors, 'warning')}" if counted else "no problems found"
+    where = f" in {count(len(pods), 'pod')}" if any(pods) else ""
+    summary = f"{count(errors, 'error')}, {count(len(counted) - errors, 'warning')}" if counted else "no problems found"
     accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
     return lines([*printed, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

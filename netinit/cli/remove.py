@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netinit.base.sanitize import MOST_OF_A_RULE, Lines, lines, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, Lines, lines, shorten
 from netinit.cli.console import PersonLog, answer, color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.init_container import do
@@ -34,7 +34,7 @@ def render_text(found: Removal) -> Lines:
     """Format a line per place, one per rule in it, and a summary."""
     printed = []
     for place, rules in found.rules.items():
-        printed += [place, *[f"  {shorten(rule, MOST_OF_A_RULE)}" for rule in rules]]
+        printed += [place, *[f"  {shorten(rule, MAX_RULE_LENGTH)}" for rule in rules]]
     printed += list(found.routes)
     count = sum(len(rules) for rules in found.rules.values())
     if not printed:

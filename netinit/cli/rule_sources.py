@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ import click
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
-from netinit.cli.flags import given_flags, read_value
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
+from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value
 from netinit.cli.inject import files
 from netinit.kernel.detect import read_name_servers
 from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
@@ -21,7 +21,7 @@ from netinit.options.kinds import quote_value, read_gid, read_interface, read_po
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, make_inbound, make_outbound, parse_endpoint
-from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
+from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
 if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
@@ -69,85 +69,102 @@ class RuleSource:
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family from all places; None if no place has that family."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_places(places, self.ours) if places else None
+        return combine_backends(places, self.ours) if places else None
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A connection as written on the command line; its texts are validated when the packet is built."""
 
-    direction: str
+    direction: str | None
     to: str
     source: str
     to_port: str
     udp: bool
     uid: str
     gid: str
-    interface: str
-    mark: int
+    interface: str = ""
+    mark: int = 0
+
+    @property
+    def names_an_end(self) -> bool:
+        """Whether it names where the connection goes or comes from."""
+        return bool(self.to or self.source)
 
 
-def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a connection."""
-    for decorate in reversed((
+def question_options(uid: str, gid: str, *more: Decorator) -> Decorator:
+    """Add the options that name a connection, with the help of --uid and --gid; the function gets `question`."""
+    return add_value(
+        "question", Question, click.argument("direction", type=click.Choice(DIRECTIONS), required=False),
         click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes."),
         click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
         click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
         click.option("--udp", is_flag=True, help="UDP instead of TCP."),
-        click.option("--uid", default="", metavar="USER", help=f"Who connects: a user (default: those of --pod, else {APPLICATION})."),
-        click.option("--gid", default="", metavar="GROUP", help="The group that connects (default: the number of --uid)."),
-        click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
-        click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
-    )):  # fmt: skip
-        function = decorate(function)
-    return function
+        click.option("--uid", default="", metavar="USER", help=uid),
+        click.option("--gid", default="", metavar="GROUP", help=gid), *more,
+    )  # fmt: skip
 
 
-def pod_options(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+ask_about_a_connection = question_options(
+    f"Who connects: a user (default: those of --pod, else {APPLICATION}).",
+    "The group that connects (default: the number of --uid).",
+    click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
+    click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
+)
+
+
+def pod_options(text: str) -> Decorator:
     """Add --pod, with `text` as its help, and --select."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        select = click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
-        form = "FILE|FOLDER|PATTERN|-"
-        return click.option("--pod", multiple=True, metavar=form, help=f"{text} Repeatable.")(select(function))
-
-    return decorate
+    return add_options(
+        click.option("--pod", multiple=True, metavar="FILE|FOLDER|PATTERN|-", help=f"{text} Repeatable."),
+        click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
+    )
 
 
-def rule_source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select the rules."""
-    for decorate in reversed((
-        pod_options("Use the rules of this pod's init container; --pid compares."),
-        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
-        click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
-    )):  # fmt: skip
-        function = decorate(function)
-    return function
+@dataclass(frozen=True, slots=True)
+class RuleChoice:
+    """Which rules a command line asks for: those of pods in manifests, live ones, or else those planned from the options."""
+
+    pod: tuple[str, ...] = ()
+    select: str = ""
+    pod_ip: tuple[str, ...] = ()
+    live: bool = False
 
 
-def find_rule_source(options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool) -> RuleSource:
-    """Select the rules: live ones, those of a pod's manifest, or those planned from the options.
+LIVE = RuleChoice(live=True)
+rule_source_options = add_value(
+    "choice", RuleChoice,
+    pod_options("Use the rules of this pod's init container; --pid compares."),
+    click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
+    click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
+)  # fmt: skip
 
-    Live rules are compared with a manifest, or with options, if given.
+
+def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
+    """Select the rules. Live rules are compared with a pod's manifest, or with the options, if either is given.
+
+    Raises OptionError, ParseError, NetinitError.
     """
-    facts = read_manifest(pod, select, options) if pod or select else None
-    if live or options.pid or options.netns:
-        if pod_ip:
+    facts = read_manifest(choice.pod, choice.select, options) if choice.pod or choice.select else None
+    if choice.live or options.pid or options.netns:
+        if choice.pod_ip:
             raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
         return _find_live(options, facts)
-    return find_planned(options, facts, pod_ip)
+    return find_planned(options, facts, choice.pod_ip)
 
 
-def find_rule_sources(
-    options: Options, pod: Sequence[str], select: str, pod_ip: tuple[str, ...], live: bool
-) -> list[tuple[str, RuleSource]]:
+def find_rule_sources(options: Options, choice: RuleChoice) -> list[tuple[str, RuleSource]]:
     """The rules for every pod of a manifest, each with the pod's name."""
-    if pod and not (live or options.pid or options.netns):
-        found = [complete_servers(facts, options) for facts in read_pods(pod, select)]
-        return [(facts.name, find_planned(options, facts, pod_ip)) for facts in found]
-    rule_source = find_rule_source(options, pod, select, pod_ip, live)
-    where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
-    return [(where if live or options.pid or options.netns else "the options", rule_source)]
+    live = choice.live or bool(options.pid or options.netns)
+    if choice.pod and not live:
+        found = [complete_servers(facts, options) for facts in read_pods(choice.pod, choice.select)]
+        return [(facts.name, find_planned(options, facts, choice.pod_ip)) for facts in found]
+    return [(name_namespace(options) if live else "the options", find_rule_source(options, choice))]
+
+
+def name_namespace(options: Options) -> str:
+    """The namespace that the options name, for messages."""
+    return f"pid {options.pid}" if options.pid else options.netns or "this namespace"
 
 
 def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
@@ -247,12 +264,8 @@ def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts
     """The single pod of manifests; its name servers come from the command line."""
     found = read_pods(pod, select)
     if len(found) > 1:
-        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
-            " and more" if len(found) > MOST_NAMED else ""
-        )
-        raise OptionError(
-            f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})"
-        )
+        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (" and more" if len(found) > MOST_NAMED else "")
+        raise OptionError(f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
     return complete_servers(found[0], options)
 
 
@@ -280,7 +293,7 @@ def format_options(options: Interception) -> str:
     """Format options as a command line of apply, preceded by variables for options without a flag; truncated."""
     full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
-    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
+    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MAX_RULE_LENGTH)
 
 
 def _format(flag: Flag, value: Any) -> str:
@@ -324,9 +337,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             around, source or DEFAULT_CALLER[family.version], host, port, protocol=protocol, interface=interface
         )
         if packet.destination is None:
-            raise OptionError(
-                f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip"
-            )
+            raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
         return packet.replace(mark=question.mark)
     if not host:
         raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
@@ -378,25 +389,3 @@ def read_file(name: str, label: str = "--pod") -> str:
         raise OptionError(f"{label}: {quote_value(name)} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ParseError(f"{label}: {name} is not text in UTF-8") from None
-
-
-__all__ = [
-    "DIRECTIONS",
-    "Question",
-    "RuleSource",
-    "complete_servers",
-    "find_planned",
-    "find_rule_source",
-    "find_rule_sources",
-    "format_options",
-    "make_packet",
-    "make_packets",
-    "names_rules",
-    "pod_options",
-    "question_options",
-    "read_file",
-    "read_manifest",
-    "read_pods",
-    "rule_source_options",
-    "stand_in",
-]

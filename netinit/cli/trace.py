@@ -17,8 +17,16 @@ from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
-from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import DIRECTIONS, Question, RuleSource, find_rule_source, make_packet, stand_in
+from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, json_option, until_input_option
+from netinit.cli.rule_sources import (
+    LIVE,
+    Question,
+    RuleSource,
+    find_rule_source,
+    make_packet,
+    question_options,
+    stand_in,
+)
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_table import Wanted
 from netinit.kernel.tracing import Tracer
@@ -34,7 +42,7 @@ from netinit.simulate.trace_alignment import (
     KERNEL_ONLY,
     PREDICTED_ONLY,
     AlignedTrace,
-    PathLine,
+    ObservedHit,
     TracedPacket,
     align,
 )
@@ -48,26 +56,16 @@ _MOST_READS = 5  # attempts to read rules that keep changing
 
 
 @click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
-@click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes.")
-@click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given).")
-@click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none.")
-@click.option("--udp", is_flag=True, help="UDP instead of TCP.")
-@click.option("--uid", default="", metavar="USER", help="Only connections of this user: number or name.")
-@click.option("--gid", default="", metavar="GROUP", help="Only connections of this group.")
+@question_options("Only connections of this user: number or name.", "Only connections of this group.")
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="NUMBER", help="End after this many packets.")
-@click.option(
-    "--timeout", default=60.0, show_default=True, type=SECONDS, metavar="DURATION", help="End after this time."
-)
+@click.option("--timeout", default=60.0, show_default=True, type=SECONDS, metavar="DURATION", help="End after this time.")
 @click.option(
     "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one object a line; netinit/data/trace.schema.json describes it.")
+@json_option("trace", "one object a line")
 @until_input_option
 @color_option
-def command(  # noqa: PLR0917
-    options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, until_input: bool, **asked: Any
-) -> int:
+def command(options: Options, question: Question, *, count: int, timeout: float, rate: int, as_json: bool, until_input: bool) -> int:
     """Follow real packets of a pod through its rules, and compare with what explain predicts.
 
     Nothing is sent: the command waits for packets that open a connection to --to (for UDP, each datagram). Each rule that the
@@ -78,7 +76,6 @@ def command(  # noqa: PLR0917
 
     Exit codes: 0 every packet went as predicted, or nothing could be predicted; 1 no packet was seen; 3 one did not.
     """
-    question = Question(direction=direction or "", interface="", mark=0, **asked)
     make_packet(question, {family: stand_in(family) for family in FAMILIES})  # fail early: invalid here, invalid in every pod
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
@@ -135,7 +132,7 @@ def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     """The rules with the kernel's handles. Raises NetinitError if they keep changing."""
     for _ in range(_MOST_READS):
         before = list_rules()
-        rule_source = find_rule_source(options, (), "", (), live=True)
+        rule_source = find_rule_source(options, LIVE)
         if list_rules() == before:
             return rule_source, before
     raise NetinitError("the rules keep changing: trace again when they are programmed")
@@ -198,11 +195,11 @@ def render_text(observed: TracedPacket, answer: Explanation, folded: AlignedTrac
     return lines([line.rstrip() for line in [*printed, ""]])
 
 
-def _head(line: PathLine) -> str:
+def _head(line: ObservedHit) -> str:
     return escape(f"{line.chain} {line.number or '-'}")
 
 
-def _render_line(line: PathLine, answer: Explanation, width: int) -> str:
+def _render_line(line: ObservedHit, answer: Explanation, width: int) -> str:
     loaded = line.loaded
     said = SAID.get(line.kind, "")
     text = f"    {SIGNS.get(line.kind, '✔')} {_head(line):<{width}}"

@@ -7,8 +7,8 @@ import click
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines
-from netinit.cli.console import answer, color_option, note, warn
-from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
+from netinit.cli.console import answer, color_option, count, format_table, note, warn
+from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
 from netinit.options import Options
 from netinit.pods.probe import Probes, probe
@@ -27,7 +27,7 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 
 @click.command("verify", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
 @pod_options("Compare with the options of this pod's init container (YAML or JSON).")
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/verify.schema.json describes it.")
+@json_option("verify")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 @click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")
@@ -56,7 +56,11 @@ def command(  # noqa: PLR0917 - click's
     target, notes = _find_options(options, pod, select)
     note(notes)
     if target is None:
-        return _report_nothing(as_json)
+        if as_json:
+            show_artefact(render_json(None, None, None))
+        else:
+            answer(lines([NOTHING]))
+        return DriftError.exit_code
     if watching:
         return _watch(target, strict=strict, as_json=as_json, connections=connections)
     report = probes = None
@@ -126,15 +130,6 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     return None, ()
 
 
-def _report_nothing(as_json: bool) -> int:
-    """Report that there are neither rules nor options to compare."""
-    if as_json:
-        show_artefact(render_json(None, None, None))
-    else:
-        answer(lines([NOTHING]))
-    return DriftError.exit_code
-
-
 def render_probes(probes: Probes) -> Lines:
     """Format a line per probe, with the expected result if it differs, and a summary."""
     cells = []
@@ -144,13 +139,8 @@ def render_probes(probes: Probes) -> Lines:
         outcome = row.expected if row.right else f"{row.expected}: {row.observed}" if row.expected else row.observed
         if row.right is False:
             outcome = f"must be {row.expected}{f' ({row.because})' if row.because else ''}, but {row.observed}"
-        cells.append(
-            (MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome)
-        )
-    widths = [max(len(line[column]) for line in cells) for column in range(5)] if cells else []
-    printed = [
-        "  ".join([*[cell.ljust(width) for cell, width in zip(line, widths, strict=False)], line[5]]) for line in cells
-    ]
+        cells.append((MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome))
+    printed = format_table(cells)
     right = sum(row.right is True for row in probes.rows)
     untold = sum(row.right is None for row in probes.rows)
     more = f", {untold} not judged" if untold else ""
@@ -173,43 +163,29 @@ def conclude(report: Report | None, probes: Probes) -> Lines:
 
 def render_text(report: Report) -> Lines:
     """Format a line per difference, and a summary."""
-    count = sum(
-        len(chain.rules)
-        for family in report.plan.families
-        for chains in write_plan(report.plan, family).values()
-        for chain in chains.values()
-    )
+    written = [write_plan(report.plan, family) for family in report.plan.families]
+    number = sum(len(chain.rules) for tables in written for chains in tables.values() for chain in chains.values())
     if not report.ours and {difference.kind for difference in report.differences} == {MISSING}:
-        return lines([f"{NOTHING}: all {count} rules of the plan are missing ({report.backend})"])
+        return lines([f"{NOTHING}: all {number} rules of the plan are missing ({report.backend})"])
     printed = [difference.describe() for difference in report.differences]
     if printed:
-        differences = f"{len(printed)} difference{'s' if len(printed) > 1 else ''}"
-        printed.append(f"{differences} from the plan of {count} rules ({report.backend})")
+        printed.append(f"{count(len(printed), 'difference')} from the plan of {number} rules ({report.backend})")
     else:
         families = " and ".join([family.name for family in report.plan.families])
-        printed.append(f"as planned: {count} rules for {families} ({report.backend})")
+        printed.append(f"as planned: {number} rules for {families} ({report.backend})")
     return lines(printed)
 
 
 def render_json(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> str:
-    """JSON with `ok`, `backend`, the plan's `hash`, the compared `options`, `warnings`, and `differences` (fields of Difference).
-
-    Without report, probes and options there was nothing to compare, which is not ok.
-    """
+    """The answer in JSON; without report and probes there was nothing to compare, which is not ok."""
     return to_json(with_version(to_plain(report, probes, options)))
 
 
 def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:
-    """The object that `render_json` serialises."""
-    found = _describe(report, probes)
-    found["ok"] = bool(found["ok"] and (report or probes))
-    return {**found, "options": format_options(options) if options else None}
-
-
-def _describe(report: Report | None, probes: Probes | None) -> dict[str, object]:
-    """The comparison's fields, null if it failed; with probes also `probes`, `wrong` and `notes`."""
+    """The object in the form of netinit/data/verify.schema.json; the comparison's fields are null if it failed."""
+    differs = (report and report.differences) or (probes and probes.wrong)
     found: dict[str, object] = {
-        "ok": not (report and report.differences) and not (probes and probes.wrong),
+        "ok": bool(report or probes) and not differs,
         "backend": report.backend if report else None,
         "hash": hash_plan(report.plan) if report else None,
         "differences": [difference.__getstate__() for difference in report.differences] if report else None,
@@ -227,7 +203,6 @@ def _describe(report: Report | None, probes: Probes | None) -> dict[str, object]
                 }
                 for row in probes.rows
             ],
-            "wrong": len(probes.wrong),
-            "notes": list(probes.notes),
+            "wrong": len(probes.wrong), "notes": list(probes.notes),
         }  # fmt: skip
-    return found
+    return found | {"options": format_options(options) if options else None}

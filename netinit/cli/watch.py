@@ -16,7 +16,7 @@ from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import RuleSource, find_rule_source
+from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source, name_namespace
 from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
 from netinit.simulate.counter_rates import CounterReading, CounterSnapshot, FateRate, RateCounter
@@ -31,9 +31,7 @@ _LEFT_FREE = 2  # lines of the terminal left free by the table
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.option(
-    "--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look."
-)
+@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look.")
 @click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many looks (default: on Ctrl-C).")
 @click.option(
     "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
@@ -50,13 +48,12 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
 
     Exit codes: 0, also after Ctrl-C; 1 if the rules cannot be read.
     """
-    where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
     writer = CounterSnapshotWriter(form, everything=everything)
     signals = Signals()
     signals.listen()  # a flag, because Python may discard an exception from a handler
     try:
         for snapshot, head, said in _look(options, interval, count, signals, until_input=until_input):
-            writer.show(snapshot, f"{where}, {head}", said=said)
+            writer.show(snapshot, f"{name_namespace(options)}, {head}", said=said)
         signals.hand_back()
     except KeyboardInterrupt:
         return 0
@@ -79,7 +76,7 @@ def _look(
     due = time.monotonic()
     while (not count or looks < count) and not signals.heard:
         try:
-            rule_source = find_rule_source(options, (), "", (), live=True)
+            rule_source = find_rule_source(options, LIVE)
         except (ParseError, BackendUnavailableError):
             failures += 1
             if meter is None or failures > MOST_FAILURES:

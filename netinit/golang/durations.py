@@ -7,8 +7,6 @@ from typing import Final
 
 from netinit.golang.template.values import FunctionError
 
-__all__ = ["NANOSECONDS", "format_duration", "parse_duration"]
-
 NANOSECONDS: Final = 1_000_000_000
 """Nanoseconds of a second."""
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))

@@ -10,20 +10,19 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
-__all__ = ["encode", "from_json", "json_float", "json_name", "to_json"]
-
 _BEYOND: Final = "[\u2028\u2029\ud800-\udfff]"
 _ESCAPES: Final = {"\u2028": "\\u2028", "\u2029": "\\u2029"}
 _LARGE: Final = 1e21
 _SMALL: Final = 1e-6
+_Put: TypeAlias = "Callable[[str], None]"
 
 
 def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
@@ -37,7 +36,9 @@ def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
 
     `indent`: put each element on its own line. `sort`: sort the keys of maps.
     """
-    return "".join(_write(value, indent, "\n", sort=sort))
+    found: list[str] = []
+    _write(found.append, value, indent, "\n", sort=sort)
+    return "".join(found)
 
 
 def json_name(field: str) -> str:
@@ -62,49 +63,48 @@ def _quoted(text: str) -> str:
     return re.sub(_BEYOND, lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
 
 
-def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+def _write(put: _Put, value: Any, indent: str, newline: str, *, sort: bool) -> None:
     if isinstance(value, str):
-        yield _quoted(value)
+        put(_quoted(value))
+    elif isinstance(value, dict) and not getattr(value, "nil", False):
+        keys = sorted(value) if sort else value
+        _write_object(put, ((str(key), value[key]) for key in keys), indent, newline, sort=sort)
     elif value is None or value is NO_VALUE or getattr(value, "nil", False):
-        yield "null"
+        put("null")
     elif isinstance(value, bool):
-        yield "true" if value else "false"
+        put("true" if value else "false")
     elif isinstance(value, int):
-        yield int.__repr__(value)
+        put(int.__repr__(value))
     elif isinstance(value, float):
-        yield json_float(value)
+        put(json_float(value))
     elif isinstance(value, bytes):
-        yield _quoted(binascii.b2a_base64(value, newline=False).decode())
-    elif isinstance(value, dict):
-        keys = sorted(value) if sort else list(value)
-        yield from _write_object(((str(key), value[key]) for key in keys), indent, newline, sort=sort)
+        put(_quoted(binascii.b2a_base64(value, newline=False).decode()))
     elif isinstance(value, (list, tuple)):
-        yield from _write_list(value, indent, newline, sort=sort)
+        _write_list(put, value, indent, newline, sort=sort)
     elif isinstance(value, Struct):
-        yield from _write(value.go_json(), indent, newline, sort=False)
+        _write(put, value.go_json(), indent, newline, sort=False)
     else:
         raise FunctionError(f"json: unsupported type: {type_name(value)}")
 
 
-def _write_object(pairs: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+def _write_object(put: _Put, pairs: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool) -> None:
     inner = newline + indent if indent else ""
     lead = "{" + inner
     for key, item in pairs:
-        yield lead
-        yield f"{_quoted(key)}:{' ' if indent else ''}"
-        yield from _write(item, indent, newline + indent, sort=sort)
+        put(f"{lead}{_quoted(key)}:{' ' if indent else ''}")
+        _write(put, item, indent, newline + indent, sort=sort)
         lead = "," + inner
-    yield "{}" if lead[0] == "{" else (newline if indent else "") + "}"
+    put("{}" if lead[0] == "{" else (newline if indent else "") + "}")
 
 
-def _write_list(items: Iterable[Any], indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+def _write_list(put: _Put, items: Iterable[Any], indent: str, newline: str, *, sort: bool) -> None:
     inner = newline + indent if indent else ""
     lead = "[" + inner
     for item in items:
-        yield lead
-        yield from _write(item, indent, newline + indent, sort=sort)
+        put(lead)
+        _write(put, item, indent, newline + indent, sort=sort)
         lead = "," + inner
-    yield "[]" if lead[0] == "[" else (newline if indent else "") + "]"
+    put("[]" if lead[0] == "[" else (newline if indent else "") + "]")
 
 
 def from_json(text: str) -> Any:

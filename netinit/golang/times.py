@@ -14,8 +14,6 @@ from netinit.golang.durations import NANOSECONDS
 from netinit.golang.template.literals import quote
 from netinit.golang.template.values import Enum, FunctionError, Int64, Struct
 
-__all__ = ["Time", "parse_time", "zone"]
-
 _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )  # fmt: skip

@@ -13,8 +13,6 @@ from netinit.inject.unread_annotations import misplaced_annotations, unknown_ann
 from netinit.inject.warnings import pod_findings
 from netinit.options import Options
 
-__all__ = ["advise"]
-
 _OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's: the author cannot fix them
 
 

@@ -17,25 +17,6 @@ from netinit.golang import goyaml
 from netinit.options import Options, kinds
 from netinit.options.kinds import Flag, Kind
 
-__all__ = [
-    "CHECKS",
-    "INTERCEPTION_MODE",
-    "INTERCEPTION_MODES",
-    "MERGE_METRICS",
-    "NATIVE_SIDECAR",
-    "OVERRIDES",
-    "PROXY_CONFIG",
-    "PROXY_IMAGE_TYPE",
-    "REWRITE_PROBES",
-    "STATUS",
-    "STATUS_PORT",
-    "TEMPLATES",
-    "go_bool",
-    "known_keys",
-    "problems",
-    "validate",
-]
-
 STATUS = "sidecar.istio.io/status"
 INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
 NATIVE_SIDECAR = "sidecar.istio.io/nativeSidecar"
@@ -65,6 +46,12 @@ Check = Callable[[str], str | None]
 def go_bool(value: str) -> bool | None:
     """Parse a boolean as Go's strconv.ParseBool does; None for an invalid text."""
     return True if value in _TRUE else False if value in _FALSE else None
+
+
+def read_switch(annotations: Mapping[str, str], key: str, *, default: bool) -> bool:
+    """Return the annotation's boolean; the default if it is absent or invalid."""
+    asked = go_bool(annotations.get(key, ""))
+    return default if asked is None else asked
 
 
 def _mode(value: str) -> str | None:

@@ -16,11 +16,8 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.rendering import Subject, render
-from netinit.inject.status import WITHOUT_STATUS, Status
+from netinit.inject.status import LISTS, WITHOUT_STATUS, Status
 
-__all__ = ["inject_classic"]
-
-_LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 _STATUS_PORT_FLAG = "--statusPort"
 
 
@@ -38,7 +35,7 @@ def inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tree
     metadata["annotations"] = annotations
     rendered = render("sidecar", config, pod, subject)
     added: Tree = {}
-    for key in _LISTS:
+    for key in LISTS:
         items = _items(rendered, key)
         present = [item.get("name") for item in named(spec.get(key))]
         added[key] = [item for item in items if item.get("name") not in present]

@@ -20,13 +20,11 @@ from netinit.golang import goyaml
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
-from netinit.inject.context import TRUSTED, ProxyStruct, mesh_struct, proxy_struct
-from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
+from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
+from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
 from netinit.inject.values import misfit_texts, set_values
-
-__all__ = ["InjectionConfig", "load_config", "load_values"]
 
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
@@ -181,7 +179,7 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
 def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = TRUSTED) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
-        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=trusted)
+        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=CONSTANTS)
     except TemplateError as error:
         raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error
 

@@ -13,8 +13,6 @@ from netinit.inject.owner import PodOwner
 from netinit.inject.pod import POD_FIELDS, Namespace, Settings, inject_pod
 from netinit.inject.rendering import Subject, render
 
-__all__ = ["TemplateFinding", "find_template_problems", "try_canary"]
-
 CANARY: Tree = {
     "apiVersion": "v1",
     "kind": "Pod",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
@@ -10,25 +11,6 @@ from netinit.base.tree import Tree, clone, mapping, sequence, string
 from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
-
-__all__ = [
-    "CORE_DUMP",
-    "INIT",
-    "LISTS",
-    "PROXY",
-    "VALIDATION",
-    "Overrides",
-    "all_containers",
-    "find",
-    "find_proxy",
-    "move_to_init",
-    "named",
-    "names",
-    "normalize",
-    "reorder",
-    "security",
-    "without",
-]
 
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
 LISTS = ("containers", "initContainers")
@@ -50,7 +32,7 @@ def find(items: Any, name: str) -> Tree | None:
     return next((item for item in named(items) if item.get("name") == name), None)
 
 
-def without(items: Any, gone: list[str]) -> list[Any]:
+def without(items: Any, gone: Collection[str]) -> list[Any]:
     """Return the list without the items with these names."""
     return [item for item in sequence(items) if not (isinstance(item, dict) and item.get("name") in gone)]
 
@@ -100,11 +82,17 @@ def normalize(spec: Tree) -> None:
     """
     for container in all_containers(spec):
         for key in ("args", "command"):
-            if isinstance(container.get(key), list):
+            if {*map(type, sequence(container.get(key)))} - {str}:
                 container[key] = [item if isinstance(item, (dict, list)) else string(item) for item in container[key]]
-        for variable in named(container.get("env")):
-            if "value" in variable and not isinstance(variable["value"], (str, dict, list)):
-                variable["value"] = string(variable["value"])
+        if any(map(_lacks_text, sequence(container.get("env")))):
+            container["env"] = [
+                {**one, "value": string(one["value"])} if _lacks_text(one) else one for one in container["env"]
+            ]
+
+
+def _lacks_text(variable: Any) -> bool:
+    """Whether a variable has a number, a boolean or null for its value."""
+    return isinstance(variable, dict) and not isinstance(variable.get("value", ""), (str, dict, list))
 
 
 class Overrides:
@@ -141,7 +129,7 @@ class Overrides:
             if missing:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
-    def apply(self, spec: Tree, original: Tree, template: Tree, before: dict[str, list[str]] | None) -> bool:
+    def apply(self, spec: Tree, original: Tree, template: Tree, before: Mapping[str, tuple[str, ...]] | None) -> bool:
         """Merge the user's containers over the template's containers of the same name; return whether there are any to save.
 
         Saved containers have priority; then those of `original`, unless an earlier injection added them (`before`:

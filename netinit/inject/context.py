@@ -7,15 +7,10 @@ from typing import Any
 
 from netinit.base.tree import Tree, mapping, string
 from netinit.golang.template.values import Int32, Struct
-from netinit.inject.kubernetes_types import ObjectStruct
 from netinit.inject.meshconfig import MeshConfig, ProxyConfig
 from netinit.inject.messages import Message
 from netinit.inject.owner import PodOwner
 from netinit.inject.quantity import round_up
-
-__all__ = [
-    "TRUSTED", "ProxyStruct", "estimate_concurrency", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct",
-]  # fmt: skip
 
 TRUSTED: Mapping[str, frozenset[str]] = {
     "Values": frozenset(),
@@ -28,18 +23,10 @@ TRUSTED: Mapping[str, frozenset[str]] = {
     "CompliancePolicy": frozenset(),
 }
 """The fields of a template's data that the operator controls; DefaultConfig comes from a pod's annotation."""
+CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
+"""Those that are the same object for most pods."""
 _CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
 _USUAL_CONCURRENCY = 2
-
-
-def metadata_struct(metadata: Tree) -> Struct:
-    """The pod's ObjectMeta."""
-    return ObjectStruct("v1.ObjectMeta", metadata)
-
-
-def spec_struct(spec: Tree) -> Struct:
-    """The pod's PodSpec."""
-    return ObjectStruct("v1.PodSpec", spec)
 
 
 def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:

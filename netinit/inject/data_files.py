@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["read_data", "read_lines"]
-
 _FOLDER = __file__.rpartition("/inject/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
 
 

@@ -11,13 +11,11 @@ The API server evaluates the webhook's selectors before this (module webhooks). 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
 
 from netinit.base.records import Record
-from netinit.base.tree import SHOWN, Tree, mapping, shown, strings
-from netinit.inject.selectors import Selector
-
-__all__ = ["INJECT", "Decision", "DecisionStep", "Policy", "decide", "decide_manually", "ignored_namespaces"]
+from netinit.base.sanitize import MAX_TEXT_LENGTH
+from netinit.base.tree import Tree, mapping, shown, strings
+from netinit.inject.config import InjectionConfig
 
 INJECT = "sidecar.istio.io/inject"
 _CLASSIC_IGNORED = ("kube-system", "kube-public")
@@ -46,32 +44,12 @@ class Decision(Record):
     warnings: tuple[str, ...] = ()
 
 
-class Policy(Protocol):
-    """The parts of a configuration that a decision reads."""
-
-    @property
-    def classic(self) -> bool:
-        """Whether the classic syntax applies."""
-
-    @property
-    def policy(self) -> str:
-        """`enabled` or `disabled`."""
-
-    @property
-    def never_inject_selectors(self) -> tuple[Selector, ...]:
-        """Pods that are not injected by default."""
-
-    @property
-    def always_inject_selectors(self) -> tuple[Selector, ...]:
-        """Pods that are injected by default."""
-
-
 def ignored_namespaces(*, classic: bool) -> tuple[str, ...]:
     """Return the system namespaces, which are never injected."""
     return _CLASSIC_IGNORED if classic else _IGNORED
 
 
-def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
+def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
     """Decide about a pod in a namespace, by the pod's own metadata.
 
     `namespace`: the request's; the pod's own takes precedence. A policy other than `enabled` and `disabled` means no,
@@ -103,7 +81,7 @@ def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
     return Decision(inject=inject, reason=reason, step=DecisionStep.POLICY, warnings=warnings)
 
 
-def decide_manually(pod: Tree, namespace: str, config: Policy) -> Decision:
+def decide_manually(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
     """Decide for manual injection (`kube-inject`), where injection was requested explicitly.
 
     The classic format only skips pods on the host network; the current one also skips system namespaces and pods that
@@ -143,7 +121,7 @@ def _read_request(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[s
         if not value:
             return None, ()
         inject = value in {"y", "yes", "true", "on"}
-        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=DecisionStep.ANNOTATION), ()
+        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:MAX_TEXT_LENGTH]}"', step=DecisionStep.ANNOTATION), ()
     step = DecisionStep.LABEL if INJECT in labels else DecisionStep.ANNOTATION
     value = labels[INJECT] if INJECT in labels else annotations.get(INJECT, "")
     if value in {"true", "false"}:

@@ -8,8 +8,6 @@ from netinit.inject.data_files import read_data
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.values import merge_values
 
-__all__ = ["default_config"]
-
 
 def default_config(
     *,

@@ -13,8 +13,6 @@ from netinit.golang import gojson
 from netinit.golang.template import FunctionError
 from netinit.inject.kubernetes_types import json_of
 
-__all__ = ["encode", "ordered_container", "ordered_handler"]
-
 
 def encode(value: Any) -> str:
     """Encode the value as Go's JSON, keys in their present order. Raises InjectionError if JSON cannot represent it."""

@@ -10,14 +10,12 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
+from netinit.inject.annotations import PROXY_CONFIG
 from netinit.inject.containers import find_proxy, named
 from netinit.options.kinds import TRUE_WORDS
 
-__all__ = ["has_tunnel"]
-
 VARIABLE = "ISTIO_META_ENABLE_HBONE"
 _JSON = "ISTIO_METAJSON_"  # prefix of variables with several settings
-_PROXY_CONFIG = "proxy.istio.io/config"
 
 
 def has_tunnel(pod: Tree) -> bool | None:
@@ -38,7 +36,7 @@ def _by_annotation(pod: Tree) -> bool:
     """Whether the pod requests it by annotation, before injection."""
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     try:
-        config = goyaml.load(annotations.get(_PROXY_CONFIG, ""))
+        config = goyaml.load(annotations.get(PROXY_CONFIG, ""))
     except ParseError:  # the injector rejects the annotation
         return False
     metadata = mapping(mapping(config).get("proxyMetadata"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from netinit.base.tree import Tree, mapping, string
 
-__all__ = ["init_image", "proxy_image"]
-
 _TYPES = ("debug", "distroless")
 _DEFAULT = "default"
 

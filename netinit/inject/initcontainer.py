@@ -10,8 +10,6 @@ from netinit.base.tree import Tree, clone, sequence, string
 from netinit.inject.containers import INIT, VALIDATION, find, named
 from netinit.options import Options
 
-__all__ = ["find_init", "init_container", "options_of"]
-
 _SPELLED_OUT = ("outbound_port", "proxy_uids", "inbound_mode", "outbound_cidrs", "inbound_ports")
 """Options that are always in the arguments, even with their default, for people who read the pod."""
 _PROGRAMS = frozenset(("netinit", "istio-iptables", "istio-iptables.sh", "apply", "pilot-agent"))

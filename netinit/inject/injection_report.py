@@ -21,12 +21,8 @@ from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnin
 from netinit.inject.status import Status
 from netinit.inject.unread_annotations import known_to, misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import pod_findings
-from netinit.inject.webhooks import Webhook, firing
+from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options
-
-__all__ = ["StepResult", "Verdict", "judge", "judge_manually"]
-
-_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +88,7 @@ def judge(
         return _verdict_without_spec(workload, namespace)
     pod = workload.created_pod()
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
-    labels = {_NAME_LABEL: namespace.name, **namespace.labels}
+    labels = {NAME_LABEL: namespace.name, **namespace.labels}
     fired = firing(webhooks, labels, pod_labels)
     decision = decide(pod, namespace.name, config)
     case = _Case(workload, config, namespace, settings, pod, decision)

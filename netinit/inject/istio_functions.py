@@ -1,4 +1,4 @@
-"""The functions of Istio's injection templates, classic and current, and sprig's functions that they use.
+"""The functions of Istio's injection templates, classic and current, and sprig's.
 
 Pod metadata and containers may be `Struct` values with Go field names, or plain dicts with Kubernetes' names.
 """
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from netinit.base import tree
 from netinit.golang import durations, sprig
 from netinit.golang.durations import NANOSECONDS
 from netinit.golang.gojson import encode, from_json, to_json
@@ -18,6 +19,7 @@ from netinit.golang.sprig.words import lower
 from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
+    ANY,
     MAP,
     SLICE,
     STRING,
@@ -30,55 +32,13 @@ from netinit.golang.template.values import (
     type_name,
     typed,
 )
-
-__all__ = ["functions"]
+from netinit.inject.kubernetes_types import ObjectStruct
 
 _NOT_TCP: Final = ("UDP", "SCTP")
 _PORT: Final = "containerPort"
 _PORT_FIELDS: Final = ("name", "hostPort", "containerPort", "protocol", "hostIP")
-
-
-def functions(
-    *,
-    environment: Mapping[str, str] | None = None,
-    proto_changes: Callable[[Any], Mapping[str, Any]] | None = None,
-    otel_resource_attributes: Callable[..., str] | None = None,
-    include_udp: bool = False,
-) -> dict[str, Function]:
-    """Return Istio's functions by name, and sprig's.
-
-    `environment`: variables for `env`. `proto_changes`: for protoToJSON, returns the JSON fields of a ProxyConfig that
-    differ from the defaults, in the order of its definition; by default the value's attribute `changed`.
-    `otel_resource_attributes`: implements otelResourceAttributes (mesh, annotations, labels, namespace, containers); by
-    default it returns an empty text, as if no provider requests the attributes. `include_udp`: includeInboundPorts
-    lists UDP and SCTP ports too, as in 1.1.
-    """
-    known = dict(environment or {})
-    changes = proto_changes or _own_changes
-
-    def env(key: str, fallback: str) -> str:
-        return known.get(key, fallback)
-
-    def otel(mesh: Any, annotations: Any, labels: Any, namespace: Any, containers: Any) -> str:
-        if otel_resource_attributes is None:
-            return ""
-        return otel_resource_attributes(mesh, annotations, labels, namespace, containers)
-
-    def inbound_ports(containers: Any) -> str:
-        return ports_of(containers, include_udp=include_udp)
-
-    def application_ports(containers: Any) -> str:
-        return ports_of(containers, skip="istio-proxy", include_udp=include_udp)
-
-    return {
-        **sprig.FUNCTIONS,
-        **_FUNCTIONS,
-        "applicationPorts": Function(application_ports, (_ANY,), cost=port_cost),
-        "env": Function(env, ("string", "string")),
-        "includeInboundPorts": Function(inbound_ports, (_ANY,), cost=port_cost),
-        "otelResourceAttributes": Function.of(otel),
-        "protoToJSON": Function.of(lambda value: proto_to_json(value, changes)),
-    }
+_ATTRIBUTES: Final = "resource.opentelemetry.io/"
+_ENRICHMENT: Final = "OTEL_SEMANTIC_CONVENTIONS"
 
 
 # --- reading what the template sees ---
@@ -101,11 +61,6 @@ def annotation(meta: Any, name: str, fallback: Any) -> str:
     if name in annotations:
         return str(annotations[name])
     return fallback if type(fallback) is str else sprint(fallback)
-
-
-def is_set(mapping: Any, key: str) -> bool:
-    """Whether the key exists, even with an empty value."""
-    return isinstance(mapping, dict) and key in mapping
 
 
 # --- ports ---
@@ -140,11 +95,6 @@ def exclude_inbound_port(port: Any, excluded: str) -> str:
 # --- values and text ---
 
 
-def value_or_default(value: Any, fallback: Any) -> Any:
-    """Return the value, or the fallback if it is nil or ""; 0 and false are kept."""
-    return fallback if value is None or value == "" else value
-
-
 def indent(spaces: int, text: str) -> str:
     """Indent every line but the first."""
     check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
@@ -153,11 +103,6 @@ def indent(spaces: int, text: str) -> str:
     if isinstance(text, Shaped):
         return Shaped(pushed, lead=text.lead.replace("\n", wide), form=text.form, tree=text.tree)
     return pushed
-
-
-def directory(path: str) -> str:
-    """Return the path up to and including its last slash."""
-    return path[: path.rfind("/") + 1]
 
 
 def string_dict(*pairs: str) -> dict[str, Any]:
@@ -218,11 +163,6 @@ def yaml_of(value: Any) -> str:
     return Shaped(to_yaml(value), form="yaml", tree=value)
 
 
-def json_map(*mappings: Any) -> str:
-    """Merge maps and encode them as JSON; later ones take precedence."""
-    return json_of(merge_maps(*mappings))
-
-
 def json_value(text: str) -> Any:
     """Decode a JSON text; return the text `{}` if it is invalid."""
     try:
@@ -239,23 +179,16 @@ def struct_to_json(value: Any) -> str:
         full = {_PORT: 0, **value} if of_port else value
         ordered = {name: full[name] for name in (*_PORT_FIELDS, *rest) if full.get(name) or (of_port and name == _PORT)}
         return Shaped(encode(ordered), form="json", tree=ordered)  # its size was checked when the call's cost was computed
-    return json_of(value)
+    return value.json_text if isinstance(value, ObjectStruct) else json_of(value)
 
 
-def _own_changes(value: Any) -> Mapping[str, Any]:
-    found = getattr(value, "changed", None)
-    if found is None:
-        raise FunctionError(f"protoToJSON: a {type_name(value)} does not say what was changed")
-    if not isinstance(found, Mapping):
-        raise FunctionError("protoToJSON: the changes of a message are a map of its JSON fields")
-    return found
-
-
-def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> str:
-    """Encode the message's fields that differ from the defaults as JSON; `{}` if none do."""
+def proto_to_json(value: Any) -> str:
+    """Encode a ProxyConfig's fields that differ from the defaults (its attribute `changed`) as JSON; `{}` if none do."""
     if value is None:
         return "{}"
-    changed = dict(changes(value))
+    changed = getattr(value, "changed", None)
+    if changed is None:
+        raise FunctionError(f"protoToJSON: a {type_name(value)} does not say what was changed")
     return Shaped(to_json(changed, sort=False), form="json", tree=changed)
 
 
@@ -320,10 +253,6 @@ def _append_json_network(existing: str, network: str) -> str:
     return f"{existing[:end]}{comma}{json.dumps(wanted)}{existing[end:]}"
 
 
-def _identity(text: str) -> str:
-    return text
-
-
 def render(text: str) -> str:
     """Return the text unchanged; a text with a template action is rejected.
 
@@ -334,30 +263,77 @@ def render(text: str) -> str:
     return text
 
 
-_ANY: Final = "interface {}"
-_TEXT: Final = "string"
+def otel_resource_attributes(
+    mesh: Struct, annotations: Mapping[str, str], labels: Mapping[str, str], namespace: str, containers: Any
+) -> str:
+    """Return the value of OTEL_RESOURCE_ATTRIBUTES; empty unless a provider of the mesh uses semantic conventions.
 
-_CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "annotation": typed(annotation, _ANY, _TEXT, _ANY),
-    "appendMultusNetwork": typed(append_multus_network, _TEXT, _TEXT, cost=text_cost),
-    "directory": typed(directory, _TEXT),
-    "excludeInboundPort": typed(exclude_inbound_port, _ANY, _TEXT, cost=text_cost),
-    "excludeInterfaces": typed(_identity, _TEXT),
+    An annotation with an attribute's name takes precedence. The version comes from the label, or the image of a pod
+    with one container; the instance from namespace, pod and first container. `namespace` is empty if a manifest has
+    none. As in Istio, values are not percent-encoded; the kubelet expands `$(POD_NAME)`.
+    """
+    providers = [provider.tree for provider in mesh.fields["ExtensionProviders"]]
+    asked = [tree.mapping(item.get("opentelemetry")).get("serviceAttributeEnrichment") for item in providers]
+    if _ENRICHMENT not in asked:
+        return ""
+    present = list(containers or ())
+    version = labels.get("app.kubernetes.io/version") or ""
+    if not version and len(present) == 1:
+        version = _version_of(present[0].fields["Image"])
+    known = {
+        "service.namespace": namespace,
+        "service.version": version,
+        "service.instance.id": f"{namespace}.$(POD_NAME).{present[0].fields['Name']}" if present else "",
+    }
+    found = {name: annotations.get(_ATTRIBUTES + name) or value for name, value in known.items()}
+    return ",".join(f"{name}={value}" for name, value in found.items() if value)
+
+
+def _version_of(image: str) -> str:
+    """Return an image's tag, digest, or both joined by `@`."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].rpartition(":")
+    return "@".join(part for part in (tag[2] if tag[1] else "", digest) if part)
+
+
+def _port_function(**options: Any) -> Function:
+    """Return a function that lists the ports of containers, with these options of `ports_of`."""
+    return typed(lambda containers: ports_of(containers, **options), ANY, cost=port_cost)
+
+
+_ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
+    "annotation": annotation,
+    "appendMultusNetwork": Function.of(append_multus_network, cost=text_cost),
+    "applicationPorts": _port_function(skip="istio-proxy"),
+    "directory": typed(lambda path: path[: path.rfind("/") + 1], "string"),
+    "env": typed(lambda _name, fallback: fallback, "string", "string"),  # the injector's environment is not read
+    "excludeInboundPort": Function.of(exclude_inbound_port, cost=text_cost),
+    "excludeInterfaces": typed(lambda text: text, "string"),
     "formatDuration": format_duration,
-    "fromJSON": typed(json_value, _TEXT, cost=text_cost),
-    "indent": typed(indent, "int", _TEXT),
-    "isset": typed(is_set, _ANY, _TEXT),
-    "kubevirtInterfaces": typed(_identity, _TEXT),
+    "fromJSON": Function.of(json_value, cost=text_cost),
+    "includeInboundPorts": _port_function(),
+    "indent": indent,
+    "isset": typed(lambda mapping, key: isinstance(mapping, dict) and key in mapping, ANY, "string"),
+    "kubevirtInterfaces": typed(lambda text: text, "string"),
     "mergeMaps": merge_maps,
-    "omit": typed(omit, _ANY, variadic=_TEXT),
-    "omitNil": typed(omit_nil, _ANY, cost=measure_all),
-    "render": typed(render, _TEXT),
-    "strdict": typed(string_dict, variadic=_TEXT),
-    "structToJSON": typed(struct_to_json, _ANY, cost=measure_all),
-    "toJSON": typed(json_of, _ANY, cost=measure_all),
-    "toJsonMap": json_map,
-    "toLower": typed(lower, _TEXT),
-    "toYaml": typed(yaml_of, _ANY, cost=measure_all),
-    "valueOrDefault": value_or_default,
+    "omit": omit,
+    "omitNil": Function.of(omit_nil, cost=measure_all),
+    "otelResourceAttributes": typed(otel_resource_attributes, *[ANY] * 5),
+    "protoToJSON": proto_to_json,
+    "render": render,
+    "strdict": string_dict,
+    "structToJSON": Function.of(struct_to_json, cost=measure_all),
+    "toJSON": Function.of(json_of, cost=measure_all),
+    "toJsonMap": lambda *mappings: json_of(merge_maps(*mappings)),
+    "toLower": lower,
+    "toYaml": Function.of(yaml_of, cost=measure_all),
+    "valueOrDefault": lambda value, fallback: fallback if value is None or value == "" else value,
 }
-_FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}
+FUNCTIONS: Final = {**sprig.FUNCTIONS, **{name: Function.of(call) for name, call in _ISTIOS.items()}}
+"""Istio's functions by name, and sprig's."""
+CLASSIC_FUNCTIONS: Final = {
+    **FUNCTIONS,
+    "applicationPorts": _port_function(skip="istio-proxy", include_udp=True),
+    "includeInboundPorts": _port_function(include_udp=True),
+}
+"""The functions of Istio 1.0 and 1.1, whose lists of ports include UDP and SCTP."""

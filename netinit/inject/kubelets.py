@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, string
 
-__all__ = ["Kubelets", "runs_native_sidecars"]
-
 _MINOR = 33  # of Kubernetes 1.33, in which native sidecars are stable
 _VERSION = re.compile(r"v?[0-9]{1,9}\.([0-9]{1,9})(?![0-9])")
 

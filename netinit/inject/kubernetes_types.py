@@ -7,17 +7,16 @@ error, as in Go.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.golang.gojson import json_name
-from netinit.golang.template.values import FunctionError, Int32, Int64, StringMap, Struct, TypedList, TypedMap
+from netinit.golang.gojson import encode, json_name
+from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, StringMap, Struct, TypedList, TypedMap
 from netinit.golang.times import Time, parse_time
 from netinit.inject.data_files import read_lines
+from netinit.inject.lazy_mapping import LazyMapping
 from netinit.inject.quantity import canonical
-
-__all__ = ["ObjectStruct", "json_of"]
 
 
 class _Field(NamedTuple):
@@ -52,45 +51,29 @@ def _promoted(go_type: str) -> Mapping[str, str]:
     return {inner: name for name, kind in embedded for inner in _fields_of(kind)}
 
 
-class _ObjectFields(Mapping[str, Any]):
-    """The fields of an object's struct, each created on access."""
-
-    def __init__(self, go_type: str, tree: Tree) -> None:
-        self._type, self._tree = go_type, tree
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            field = _fields_of(self._type).get(name)
-            if field is None:
-                return self[_promoted(self._type)[name]].fields[name]
-            raw = self._tree if field.mark == "+" else self._tree.get(field.json_name)
-            self._made[name] = _value(field.go_type, raw)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in _fields_of(self._type) or name in _promoted(self._type)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_fields_of(self._type))
-
-    def __len__(self) -> int:
-        return len(_fields_of(self._type))
-
-
 class ObjectStruct(Struct):
     """A struct, or a pointer to one if the type starts with `*`; nil without a tree."""
 
     def __init__(self, go_type: str, tree: Any) -> None:
         self.tree = mapping(tree)
-        plain = go_type.removeprefix("*")
-        super().__init__(
-            go_type, _ObjectFields(plain, self.tree), nil=go_type.startswith("*") and not isinstance(tree, dict)
-        )
+        self._plain = go_type.removeprefix("*")
+        fields = LazyMapping(_fields_of(self._plain), self._field, _promoted(self._plain))
+        super().__init__(go_type, fields, nil=go_type.startswith("*") and not isinstance(tree, dict))
+
+    def _field(self, name: str) -> Any:
+        field = _fields_of(self._plain).get(name)
+        if field is None:
+            return self.fields[_promoted(self._plain)[name]].fields[name]
+        return _value(field.go_type, self.tree if field.mark == "+" else self.tree.get(field.json_name))
 
     def go_json(self) -> Any:
         """Return the object for JSON, its fields in the struct's order."""
         return json_of(self.go_type, None if self.nil else self.tree)
+
+    @functools.cached_property
+    def json_text(self) -> str:
+        """The object as JSON; templates test it before they print it."""
+        return Shaped(encode(self), form="json", tree=self)
 
 
 def _whole(value: Any) -> int:
@@ -197,7 +180,7 @@ def _zero_json(go_type: str) -> Any:
 def _object_json(go_type: str, tree: Tree) -> Tree:
     found: Tree = {}
     _put_json(found, go_type, tree)
-    known = _json_names(go_type)
+    known = json_types(go_type)
     found.update((name, tree[name]) for name in sorted(tree) if name not in known and tree[name] is not None)
     return found
 
@@ -214,8 +197,16 @@ def _put_json(found: Tree, go_type: str, tree: Tree) -> None:
             found[field.json_name] = json_of(field.go_type, raw)
 
 
+def is_struct(go_type: str) -> bool:
+    """Whether the type is a struct with known fields."""
+    return go_type in _lines()
+
+
 @functools.cache
-def _json_names(go_type: str) -> frozenset[str]:
-    own = _fields_of(go_type).values()
-    inner = [name for field in own if field.mark == "+" for name in _json_names(field.go_type)]
-    return frozenset((*inner, *(field.json_name for field in own if field.mark != "+")))
+def json_types(go_type: str) -> Mapping[str, str]:
+    """Return the types of a struct's fields (not as pointers) by JSON name, embedded structs included."""
+    found: dict[str, str] = {}
+    for field in _fields_of(go_type).values():
+        inner = json_types(field.go_type) if field.mark == "+" else {field.json_name: field.go_type.removeprefix("*")}
+        found.update(inner)
+    return found

@@ -17,8 +17,6 @@ from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml
 from netinit.inject.owner import PodOwner
 
-__all__ = ["Document", "Joined", "Selection", "Workload", "split", "workloads"]
-
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""

@@ -13,8 +13,6 @@ from typing import Any
 from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, shown
 
-__all__ = ["MERGE_KEYS", "merge", "only_names"]
-
 MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",

@@ -15,16 +15,8 @@ from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string
 from netinit.golang import goyaml
+from netinit.golang.durations import NANOSECONDS
 from netinit.inject.protojson import duration, read_message
-
-__all__ = [
-    "CLASSIC_PROXY",
-    "CURRENT_PROXY",
-    "MeshConfig",
-    "ProxyConfig",
-    "check_proxy_config",
-    "seconds",
-]
 
 CURRENT_PROXY: Mapping[str, Any] = {
     "configPath": "./etc/istio/proxy",
@@ -85,12 +77,6 @@ _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "
 """Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
 
 
-def seconds(text: str) -> float | None:
-    """Parse a Go duration (`45s`, `1m30s`, `1.5h`) into seconds; None for another text."""
-    nanoseconds = duration(text)
-    return None if nanoseconds is None else nanoseconds / 10**9
-
-
 def _number(value: Any) -> int | None:
     """Return the int32 of a number or a text of digits, as protobuf's JSON accepts both."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,10}", value):
@@ -135,7 +121,7 @@ def _problem(name: str, value: Any) -> str | None:
         return _bad_address(value)
     if name == "drainDuration":
         total = duration(value) or 0
-        return None if total > 0 and total % 10**9 == 0 else "must be whole seconds, and at least one"
+        return None if total > 0 and total % NANOSECONDS == 0 else "must be whole seconds, and at least one"
     if name == "controlPlaneAuthPolicy" and value not in {"NONE", "MUTUAL_TLS"}:
         return "must be NONE or MUTUAL_TLS"
     return None

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from netinit.inject.data_files import read_lines
 
-__all__ = ["MessageField", "enum_names", "fields_of", "go_type"]
-
 _LINE = "---"
 _INITIAL = "(?:^|_)([a-z])"
 _CAPITAL = "([A-Z])"

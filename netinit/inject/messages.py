@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.golang.durations import NANOSECONDS
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
@@ -21,34 +22,9 @@ from netinit.golang.template.values import (
     Uint32,
     Uint64,
 )
+from netinit.inject.lazy_mapping import LazyMapping
 from netinit.inject.message_schema import MessageField, enum_names, fields_of, go_name, go_type
 from netinit.inject.protojson import duration, read_message
-
-__all__ = ["Message"]
-
-
-class _Lazy(Mapping[str, Any]):
-    """A mapping with known keys, whose values are created on access."""
-
-    def __init__(self, names: Mapping[str, Any], make: Callable[[str], Any]) -> None:
-        self._names, self._make = names, make
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            if name not in self._names:
-                raise KeyError(name)
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 class Message(Struct):
@@ -65,8 +41,8 @@ class Message(Struct):
         getters = {f"Get{member}": None for member in (*self._by_go_name, *oneofs)}
         super().__init__(
             f"*{go_type(name)}",
-            _Lazy({**names, **self._given}, self._field),
-            _Lazy({**getters, "String": None}, self._method),
+            LazyMapping({**names, **self._given}, self._field),
+            LazyMapping({**getters, "String": None}, self._method),
             nil=tree is None,
         )
 
@@ -201,7 +177,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 def _duration(raw: Any) -> Struct:
     total = duration(raw)
-    seconds, nanoseconds = divmod(abs(total or 0), 10**9)
+    seconds, nanoseconds = divmod(abs(total or 0), NANOSECONDS)
     sign = -1 if (total or 0) < 0 else 1
     fields = {"Seconds": Int64(sign * seconds), "Nanos": Int32(sign * nanoseconds)}
     return _well_known("durationpb.Duration", fields, nil=total is None)

@@ -15,8 +15,6 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, shown
 from netinit.golang.template import Rendering
 
-__all__ = ["may_hold_unset", "refuse_unset", "texts_in"]
-
 _UNSET = r"<nil>|<no value>|%![a-zA-Z]?\([^()]*\)?"
 _REMEDY = "a value is missing or unfit: give it with --set KEY=VALUE or --valuesFile, or correct the template"
 _ACTION = 200  # characters of an action that an error shows

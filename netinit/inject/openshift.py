@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from netinit.base.errors import InjectionError
 from netinit.base.tree import shown
 
-__all__ = ["proxy_ids"]
-
 UID_RANGE = "openshift.io/sa.scc.uid-range"
 GROUPS_ANNOTATION = "openshift.io/sa.scc.supplemental-groups"
 _BLOCK = r"([0-9]{1,10})([/-])([0-9]{1,10})\Z"

@@ -11,8 +11,6 @@ import re
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 
-__all__ = ["PodOwner"]
-
 _CRON_JOB = r"(?s)(.+)-[0-9]{8,10}\Z"
 
 

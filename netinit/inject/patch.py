@@ -12,15 +12,16 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.tree import Tree, clone, same, shown
 
-__all__ = ["apply_patch", "json_patch"]
-
 _FIRST = ("spec", "initContainers", "containers", "volumes", "imagePullSecrets")
 _LAST = ("metadata", "labels", "annotations")
 _RANKS = {key: (place, "") for places, keys in ((0, _FIRST), (100, _LAST)) for place, key in enumerate(keys, places)}
 
 
 def json_patch(before: Tree, after: Tree) -> list[Tree]:
-    """Return the operations (op, path, value) that turn `before` into `after`; empty if they are equal."""
+    """Return the operations (op, path, value) that turn `before` into `after`; empty if they are equal.
+
+    Parts that both share are not compared, as an injected pod shares them with its original. Values are those of `after`.
+    """
     operations: list[Tree] = []
     _compare("", before, after, operations)
     return operations
@@ -35,20 +36,18 @@ def _pointer(path: str, key: str | int) -> str:
 
 
 def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None:
-    if before is after:  # a merged object shares unchanged parts with the original
-        return
     if isinstance(before, dict) and isinstance(after, dict):
         gone = sorted(before.keys() - after.keys(), key=_rank)
         operations.extend({"op": "remove", "path": _pointer(path, key)} for key in gone)
         for key in sorted(after, key=_rank):
-            if key in before:
+            if key not in before:
+                operations.append({"op": "add", "path": _pointer(path, key), "value": after[key]})
+            elif before[key] is not after[key]:
                 _compare(_pointer(path, key), before[key], after[key], operations)
-            else:
-                operations.append({"op": "add", "path": _pointer(path, key), "value": clone(after[key])})
     elif isinstance(before, list) and isinstance(after, list):
         _compare_lists(path, before, after, operations)
     elif not same(before, after):
-        operations.append({"op": "replace", "path": path, "value": clone(after)})
+        operations.append({"op": "replace", "path": path, "value": after})
 
 
 def _compare_lists(path: str, before: list[Any], after: list[Any], operations: list[Tree]) -> None:
@@ -65,7 +64,7 @@ def _compare_lists(path: str, before: list[Any], after: list[Any], operations: l
             _compare(_pointer(path, position), current[position], item, operations)
         else:
             end = position == len(current)
-            operations.append({"op": "add", "path": _pointer(path, "-" if end else position), "value": clone(item)})
+            operations.append({"op": "add", "path": _pointer(path, "-" if end else position), "value": item})
             current.insert(position, item)
     surplus = range(len(current) - 1, len(after) - 1, -1)
     operations.extend({"op": "remove", "path": _pointer(path, position)} for position in surplus)

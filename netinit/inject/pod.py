@@ -1,7 +1,7 @@
 """Inject one pod: render the templates, merge and complete them, in Istio's order.
 
-Invariants: the argument is never modified; injecting an injected pod gives an equal pod; if a pod cannot be injected,
-an InjectionError names the annotation or template in each line.
+Invariants: the argument is never modified, the result shares its unchanged parts; injecting an injected pod gives an equal pod;
+if a pod cannot be injected, an InjectionError names the annotation or template in each line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, clone, mapping, sequence, shown, string, strings
+from netinit.base.tree import Tree, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,
     INTERCEPTION_MODES,
@@ -25,6 +25,7 @@ from netinit.inject.annotations import (
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import (
     INIT,
+    LISTS,
     PROXY,
     VALIDATION,
     Overrides,
@@ -45,8 +46,6 @@ from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_w
 from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
-
-__all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -98,7 +97,7 @@ def inject_pod(
     namespace = namespace or Namespace()
     settings = settings or Settings()
     owner = owner or PodOwner.of_pod(pod, namespace.name)
-    pod = clone(pod)
+    pod = _own(pod)
     metadata, spec = _parts(pod)
     for key in ("labels", "annotations"):
         if key in metadata:
@@ -129,6 +128,16 @@ def injection_warnings(pod: Tree) -> tuple[str, ...]:
     if policy not in {"", "ClusterFirst"}:
         found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
     return tuple(found)
+
+
+def _own(pod: Tree) -> Tree:
+    """Copy the parts of a pod that an injection modifies in place: metadata, spec and each container, but not their values."""
+    pod = {key: dict(value) if key in {"metadata", "spec"} and isinstance(value, dict) else value for key, value in pod.items()}
+    spec = mapping(pod.get("spec"))
+    for key in LISTS:
+        if isinstance(spec.get(key), list):
+            spec[key] = [dict(item) if isinstance(item, dict) else item for item in spec[key]]
+    return pod
 
 
 def _parts(pod: Tree) -> tuple[Tree, Tree]:
@@ -216,12 +225,12 @@ class _Injection:
 
     def _stripped(self) -> Tree:
         """Return the pod for the templates: without an earlier injection's additions, with the user's containers restored."""
-        pod: Tree = clone(self.pod)
+        pod = _own(self.pod)
         metadata, spec = _parts(pod)
         if self.status is not None:
             self.status.strip(spec, "containers", "initContainers")
+            metadata["annotations"] = {key: text for key, text in self.annotations.items() if key != STATUS}
             clear_ours(metadata["annotations"], self.subject.proxy.status_port)
-            del metadata["annotations"][STATUS]
         Overrides.of(self.annotations).reinsert(spec)
         return pod
 
@@ -248,7 +257,7 @@ class _Injection:
         overrides = Overrides.of(self.annotations)
         _, spec = _parts(self.pod)
         original = self.original["spec"]
-        injected = self.status.lists() if self.status else None
+        injected = self.status.added if self.status else None
         if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from netinit.inject.annotations import CHECKS, go_bool
+from netinit.inject.annotations import CHECKS, go_bool, read_switch
 from netinit.options import AMBIENT, Options, kinds
 from netinit.options.interception import DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag
-
-__all__ = ["REDIRECTION", "VARIABLES", "complain", "find_annotation", "make_ambient_options", "make_cni_options"]
 
 REDIRECTION = "ambient.istio.io/redirection"
 """The annotation that a mesh's ambient agent sets to `enabled` on pods that it has programmed."""
@@ -45,12 +43,11 @@ def make_cni_options(
 
 def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) -> Options:
     """Return the options of a pod programmed by a mesh's ambient agent; `dns`: the mesh's default for DNS capture."""
-    asked = go_bool(annotations.get(_AMBIENT_DNS, ""))
     rerouted = Options.flag("virtual_interfaces")
     return Options(
         layout=AMBIENT,
-        redirect_dns=dns if asked is None else asked,
-        ingress=go_bool(annotations.get(_AMBIENT_BYPASS, "")) is True,
+        redirect_dns=read_switch(annotations, _AMBIENT_DNS, default=dns),
+        ingress=read_switch(annotations, _AMBIENT_BYPASS, default=False),
         virtual_interfaces=rerouted.kind.read(annotations.get(find_annotation(rerouted, annotations), "")),
     )
 

@@ -1,103 +1,62 @@
 """Check rendered fields against the types of the Kubernetes API, so that an error is reported here instead of by the server.
 
-Only pod fields that templates write are known; others are not checked. A line of the table is `field:type`: string,
-bool, int32, int64, port (a number or a name), another table, `[]` before a type for a list, `map` for a map of strings.
+Fields that the table of types does not have, quantities and times are not checked.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from netinit.base.tree import shown
+from netinit.inject.kubernetes_types import is_struct, json_types
 
-__all__ = ["misfits"]
-
-_HANDLERS = "exec:Exec httpGet:HttpGet tcpSocket:TcpSocket"
-_TABLES = {
-    "Pod": "metadata:Metadata spec:Spec",
-    "Metadata": "name:string generateName:string namespace:string labels:map annotations:map",
-    "Spec": """containers:[]Container initContainers:[]Container volumes:[]Volume imagePullSecrets:[]Named
-        securityContext:PodSecurity hostNetwork:bool hostPID:bool hostIPC:bool hostUsers:bool
-        shareProcessNamespace:bool automountServiceAccountToken:bool serviceAccountName:string restartPolicy:string
-        terminationGracePeriodSeconds:int64 dnsPolicy:string dnsConfig:DnsConfig nodeSelector:map
-        priorityClassName:string hostname:string subdomain:string schedulerName:string""",
-    "DnsConfig": "nameservers:[]string searches:[]string",
-    "Named": "name:string",
-    "PodSecurity": "runAsUser:int64 runAsGroup:int64 fsGroup:int64 runAsNonRoot:bool",
-    "Container": """name:string image:string command:[]string args:[]string workingDir:string ports:[]Port
-        env:[]Variable volumeMounts:[]Mount livenessProbe:Probe readinessProbe:Probe startupProbe:Probe
-        lifecycle:Lifecycle restartPolicy:string imagePullPolicy:string terminationMessagePath:string
-        terminationMessagePolicy:string securityContext:Security stdin:bool stdinOnce:bool tty:bool""",
-    "Port": "name:string hostPort:int32 containerPort:int32 protocol:string hostIP:string",
-    "Variable": "name:string value:string",
-    "Mount": "name:string readOnly:bool mountPath:string subPath:string mountPropagation:string subPathExpr:string",
-    "Probe": f"""initialDelaySeconds:int32 timeoutSeconds:int32 periodSeconds:int32 successThreshold:int32
-        failureThreshold:int32 terminationGracePeriodSeconds:int64 grpc:Grpc {_HANDLERS}""",
-    "Lifecycle": "preStop:Handler postStart:Handler",
-    "Handler": _HANDLERS,
-    "Exec": "command:[]string",
-    "HttpGet": "path:string port:port host:string scheme:string httpHeaders:[]Header",
-    "Header": "name:string value:string",
-    "TcpSocket": "port:port host:string",
-    "Grpc": "port:int32 service:string",
-    "Security": """privileged:bool allowPrivilegeEscalation:bool readOnlyRootFilesystem:bool runAsNonRoot:bool
-        runAsUser:int64 runAsGroup:int64 capabilities:Capabilities""",
-    "Capabilities": "add:[]string drop:[]string",
-    "Volume": """name:string emptyDir:EmptyDir hostPath:HostPath secret:SecretVolume configMap:NamedVolume csi:Csi
-        persistentVolumeClaim:Claim""",
-    "EmptyDir": "medium:string",
-    "HostPath": "path:string type:string",
-    "SecretVolume": "secretName:string optional:bool defaultMode:int32 items:[]Item",
-    "NamedVolume": "name:string optional:bool defaultMode:int32 items:[]Item",
-    "Item": "key:string path:string mode:int32",
-    "Csi": "driver:string readOnly:bool fsType:string volumeAttributes:map",
-    "Claim": "claimName:string readOnly:bool",
-}
-_RANGES = {"int32": 2**31, "int64": 2**63, "port": 2**31}
+_POD: Mapping[str, str] = {"metadata": "v1.ObjectMeta", "spec": "v1.PodSpec"}
+_MAP = "map[string]"
+_RANGES = {"int32": 2**31, "int64": 2**63, "intstr.IntOrString": 2**31}
 _SCALARS = frozenset(("string", "bool", *_RANGES))
 
 
-@functools.cache
-def _table(name: str) -> Mapping[str, str]:
-    return {field: kind for field, _, kind in (entry.partition(":") for entry in _TABLES[name].split())}
-
-
-def misfits(tree: Any, kind: str = "Pod", path: str = "") -> Iterator[str]:
+def misfits(tree: Any) -> Iterator[str]:
     """Yield a sentence for each value of a partial pod with the wrong type; null is always valid."""
+    for field, go_type in _POD.items():
+        yield from _misfits(tree.get(field), go_type, field)
+
+
+def _misfits(tree: Any, go_type: str, path: str) -> Iterator[str]:
     if tree is None:
         return
-    if kind.startswith("[]"):
+    if go_type.startswith("[]"):
         if not isinstance(tree, list):
             yield f"{path} is {shown(tree)} and must be a list"
             return
-        of_items = kind[2:]
+        of_items = go_type[2:]
         for position, item in enumerate(tree):
             if of_items not in _SCALARS or _expected(item, of_items):  # most are valid; do not compute their paths
-                yield from misfits(item, of_items, f"{path}[{position}]")
-    elif kind == "map" or kind in _TABLES:
+                yield from _misfits(item, of_items, f"{path}[{position}]")
+    elif go_type in _SCALARS:
+        if wanted := _expected(tree, go_type):
+            yield f"{path} is {shown(tree)} and must be {wanted}"
+    elif go_type.startswith(_MAP) or is_struct(go_type):
         if not isinstance(tree, dict):
-            yield f"{path or 'the whole'} is {shown(tree)} and must be a mapping"
+            yield f"{path} is {shown(tree)} and must be a mapping"
             return
-        known = dict.fromkeys(tree, "string") if kind == "map" else _table(kind)
+        known = dict.fromkeys(tree, go_type[len(_MAP) :]) if go_type.startswith(_MAP) else json_types(go_type)
         for key, item in tree.items():
             if key in known and ((field := known[key]) not in _SCALARS or _expected(item, field)):
-                yield from misfits(item, field, f"{path}.{key}" if path else key)
-    elif wanted := _expected(tree, kind):
-        yield f"{path} is {shown(tree)} and must be {wanted}"
+                yield from _misfits(item, field, f"{path}.{key}")
 
 
-def _expected(value: Any, kind: str) -> str:
-    """Return what a value of this type must be, if this one is not; otherwise empty."""
-    if kind == "string":
+def _expected(value: Any, go_type: str) -> str:
+    """Return what a value of this scalar type must be, if this one is not; otherwise empty."""
+    if go_type == "string":
         return "" if isinstance(value, str) else "a text: put it in quotes"
-    if kind == "bool":
+    if go_type == "bool":
         return "" if isinstance(value, bool) else "true or false"
-    if kind == "port" and isinstance(value, str):
+    if go_type == "intstr.IntOrString" and isinstance(value, str):
         return ""
     number = int(value) if isinstance(value, float) and value.is_integer() else value
-    limit = _RANGES[kind]
+    limit = _RANGES[go_type]
     if isinstance(number, int) and not isinstance(number, bool) and -limit <= number < limit:
         return ""
     return f"a whole number from {-limit} to {limit - 1}"

@@ -12,10 +12,8 @@ from typing import Any
 
 from netinit.base.tree import Tree, clone, mapping, sequence
 from netinit.inject import field_order
-from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
-from netinit.inject.containers import PROXY, all_containers, find_proxy, named
-
-__all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
+from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, read_switch
+from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
 
 ENVIRONMENT = "ISTIO_KUBE_APP_PROBERS"
 _PROBES = (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz"))
@@ -25,12 +23,11 @@ _ACTIONS = ("httpGet", "tcpSocket", "grpc")
 
 def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
     """Whether to rewrite the pod's probes: its annotation if that is a boolean, else the default."""
-    asked = go_bool(annotations[REWRITE_PROBES]) if REWRITE_PROBES in annotations else None
-    return default if asked is None else asked
+    return read_switch(annotations, REWRITE_PROBES, default=default)
 
 
 def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
-    """Rewrite the spec's probes in place, if it has a proxy.
+    """Rewrite the probes of the spec's containers in place, if it has a proxy.
 
     `status_port`: the proxy's; an annotation may set another port for probes. A probe of a named port that the
     container does not declare is left unchanged, since the agent cannot resolve it. `injected_before`: existing entries
@@ -54,6 +51,7 @@ def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree
     places = [(container, key, f"/app-health/{name}/{word}") for key, word in _PROBES]
     lifecycle = container.get("lifecycle")
     if isinstance(lifecycle, dict):
+        lifecycle = container["lifecycle"] = dict(lifecycle)
         places += [(lifecycle, key, f"/app-lifecycle/{name}/{word}") for key, word in _HANDLERS]
     for holder, key, path in places:
         probe = holder.get(key)
@@ -103,7 +101,7 @@ def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
 def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
     """Write the entries to the proxy's environment, merged with an earlier injection's."""
     variables = [clone(item) for item in sequence(proxy.get("env"))]
-    before: Any = next((item for item in named(variables) if item.get("name") == ENVIRONMENT), None)
+    before: Any = find(variables, ENVIRONMENT)
     if before is not None and injected_before:
         try:
             saved = saved | mapping(json.loads(before.get("value") or "{}"))

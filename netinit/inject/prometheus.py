@@ -14,10 +14,8 @@ from netinit.base.errors import InjectionError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import Tree, sequence, shown, string
 from netinit.inject import field_order
-from netinit.inject.annotations import MERGE_METRICS, go_bool
+from netinit.inject.annotations import MERGE_METRICS, go_bool, read_switch
 from netinit.inject.containers import find_proxy, named
-
-__all__ = ["clear_ours", "merge_metrics", "scrape_target_warnings"]
 
 _SETTINGS = ("scrape", "path", "port")
 _TARGETS = "targets"
@@ -71,10 +69,9 @@ def merge_metrics(spec: Tree, annotations: dict[str, str], status_port: int, *, 
     `enabled`: the mesh's setting, which an annotation overrides. Raises InjectionError if the pod's scrape port is
     invalid or one of the proxy's.
     """
-    asked = go_bool(annotations[MERGE_METRICS]) if MERGE_METRICS in annotations else None
     keys = _spellings(annotations)
     scraped = [go_bool(annotations[key]) for key in keys["scrape"]]
-    if (enabled if asked is None else asked) and False not in scraped:
+    if read_switch(annotations, MERGE_METRICS, default=enabled) and False not in scraped:
         _redirect(spec, annotations, keys, status_port)
     _announce_secure_port(spec, annotations)
 

@@ -12,14 +12,10 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, shown
+from netinit.golang.durations import NANOSECONDS, parse_duration
+from netinit.golang.template import FunctionError
 from netinit.inject.message_schema import enum_names, fields_of
 
-__all__ = ["duration", "has_presence", "read_message"]
-
-_PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
-_NANO = 10**9
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _NANO, "m": 60 * _NANO, "h": 3600 * _NANO}
-_LONGEST = 40  # characters per number or duration
 _RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),
@@ -37,21 +33,10 @@ _DEFAULTS: tuple[Any, ...] = ("", 0, False)
 
 def duration(text: Any) -> int | None:
     """Parse a Go duration (`45s`, `1m30s`, `1.5h`, `-2s`, `0`) into nanoseconds; None for anything else."""
-    if not isinstance(text, str) or len(text) > _LONGEST:
+    try:
+        return parse_duration(text) if isinstance(text, str) else None
+    except FunctionError:
         return None
-    rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
-    if rest == "0":
-        return 0
-    total, position = 0, 0
-    while found := re.match(_PART, rest[position:]):
-        whole, part, unit = found[1], found[2] or "", _UNITS[found[3]]
-        if not whole and not part:
-            return None
-        total += int(whole or 0) * unit + int(part or 0) * unit // 10 ** len(part)
-        position += found.end()
-    if not rest or position != len(rest):
-        return None
-    return -total if text.startswith("-") else total
 
 
 def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
@@ -153,7 +138,7 @@ def _canonical_duration(value: Any, path: str) -> str:
     total = duration(value)
     if total is None:
         raise ConfigError(f"{path}: {shown(value)} is no duration such as 1m30s")
-    seconds, rest = divmod(abs(total), _NANO)
+    seconds, rest = divmod(abs(total), NANOSECONDS)
     sign = "-" if total < 0 else ""
     digits = f"{rest:09d}"
     for length in (0, 3, 6, 9):

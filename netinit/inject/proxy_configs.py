@@ -14,11 +14,9 @@ from netinit.base.errors import ConfigError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.inject.meshconfig import MeshConfig, ProxyConfig, read_proxy_config
-
-__all__ = ["API_GROUP", "KIND", "ProxyConfigResource", "ProxyConfigs"]
+from netinit.inject.webhooks import REVISION_LABEL
 
 API_GROUP, KIND = "networking.istio.io", "ProxyConfig"
-REVISION_LABEL = "istio.io/rev"
 _FIELDS = {"concurrency": "concurrency", "environmentVariables": "proxyMetadata", "image": "image"}  # and the proxy's
 
 

@@ -19,21 +19,13 @@ from netinit.inject import guard, images
 from netinit.inject.annotations import CHECKS, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
-from netinit.inject.context import (
-    estimate_concurrency,
-    mesh_struct,
-    metadata_struct,
-    owner_structs,
-    proxy_struct,
-    spec_struct,
-)
+from netinit.inject.context import estimate_concurrency, mesh_struct, owner_structs, proxy_struct
+from netinit.inject.kubernetes_types import ObjectStruct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.missing_values import may_hold_unset, refuse_unset, texts_in
 from netinit.inject.owner import PodOwner
 from netinit.inject.pod_types import misfits
 from netinit.options.declare import ANNOTATIONS
-
-__all__ = ["Subject", "render", "render_text"]
 
 DEFAULT_ID = 1337
 
@@ -75,7 +67,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
             refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
         except InjectionError as error:
             raise InjectionError(_without_secrets(str(error), pod)) from None
-    if not config.classic and (wrong := tuple(misfits(tree))):
+    if not config.classic and (wrong := list(misfits(tree))):
         raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
 
@@ -112,8 +104,8 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
         {
             "TypeMeta": kind,
             "DeploymentMeta": deployment,
-            "ObjectMeta": metadata_struct(_drop_unknown_annotations(metadata, annotations)),
-            "Spec": spec_struct(spec),
+            "ObjectMeta": ObjectStruct("v1.ObjectMeta", _drop_unknown_annotations(metadata, annotations)),
+            "Spec": ObjectStruct("v1.PodSpec", spec),
             "ProxyConfig": proxy,
             "MeshConfig": mesh,
             "Values": config.values,

@@ -9,8 +9,6 @@ from netinit.base.errors import ConfigError
 from netinit.base.records import Record
 from netinit.base.tree import shown, string
 
-__all__ = ["Requirement", "Selector"]
-
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 

@@ -7,44 +7,33 @@ forged: only lists of strings are used.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, sequence, strings
 from netinit.inject import field_order
 from netinit.inject.annotations import STATUS
-from netinit.inject.containers import names, without
+from netinit.inject.containers import CORE_DUMP, INIT, PROXY, names, without
 
-__all__ = ["WITHOUT_STATUS", "Status"]
-
-_LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
+LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
+"""The lists of a pod's spec that templates add to, in the annotation's order."""
 
 
 class Status(Record):
-    """The names that an injection added, in template order."""
+    """The names that an injection added to each list of the spec, in template order."""
 
-    init_containers: tuple[str, ...] = ()
-    containers: tuple[str, ...] = ()
-    volumes: tuple[str, ...] = ()
-    image_pull_secrets: tuple[str, ...] = ()
+    added: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def parse(cls, text: str | None) -> Status | None:
         """Parse the annotation's value; None if absent or invalid."""
-        if text is None:
-            return None
         try:
-            tree = json.loads(text)
+            tree = json.loads(text or "null")
         except (ValueError, RecursionError):
             return None
         if not isinstance(tree, dict):
             return None
-        found = {key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in _LISTS}
-        return cls(
-            init_containers=found["initContainers"],
-            containers=found["containers"],
-            volumes=found["volumes"],
-            image_pull_secrets=found["imagePullSecrets"],
-        )
+        return cls(added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in LISTS})
 
     @classmethod
     def of_pod(cls, pod: Tree) -> Status | None:
@@ -54,20 +43,10 @@ class Status(Record):
     @classmethod
     def of_template(cls, spec: Tree) -> Status:
         """Return the status for the output of a template."""
-        return cls(
-            init_containers=tuple(names(spec.get("initContainers"))),
-            containers=tuple(names(spec.get("containers"))),
-            volumes=tuple(names(spec.get("volumes"))),
-            image_pull_secrets=tuple(names(spec.get("imagePullSecrets"))),
-        )
-
-    def lists(self) -> dict[str, list[str]]:
-        """The names by the spec's fields."""
-        values = (self.init_containers, self.containers, self.volumes, self.image_pull_secrets)
-        return {key: list(value) for key, value in zip(_LISTS, values, strict=True)}
+        return cls(added={key: tuple(names(spec.get(key))) for key in LISTS})
 
     def _json(self) -> Tree:
-        return {key: value or None for key, value in self.lists().items()}
+        return {key: list(value) or None for key, value in self.added.items()}
 
     def current_text(self, revision: str) -> str:
         """Format the annotation of a current injector; the revision `default` means none."""
@@ -79,7 +58,7 @@ class Status(Record):
 
     def strip(self, spec: Tree, *fields: str) -> None:
         """Remove the named items from these fields of the spec (default: all), and lists that become empty."""
-        for key, gone in self.lists().items():
+        for key, gone in self.added.items():
             if key in spec and gone and (not fields or key in fields):
                 spec[key] = without(spec[key], gone)
                 if not spec[key] and key != "containers":
@@ -87,8 +66,10 @@ class Status(Record):
 
 
 WITHOUT_STATUS = Status(
-    init_containers=("istio-init", "enable-core-dump"),
-    containers=("istio-proxy",),
-    volumes=("istio-certs", "istio-envoy"),
+    added={
+        "initContainers": (INIT, CORE_DUMP),
+        "containers": (PROXY,),
+        "volumes": ("istio-certs", "istio-envoy"),
+    }
 )
 """What classic injectors remove from a pod without a usable status: their names in the releases before it."""

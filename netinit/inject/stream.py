@@ -19,8 +19,6 @@ from netinit.inject.manifests import Document, Selection, Workload, replaced, sp
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.unread_annotations import known_to
 
-__all__ = ["inject_into"]
-
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
 

@@ -14,8 +14,6 @@ from netinit.inject.decision import INJECT
 from netinit.inject.manifests import Workload
 from netinit.inject.warnings import WARNING, PodFinding
 
-__all__ = ["known_to", "misplaced_annotations", "unknown_annotations"]
-
 _KEY = re.compile(r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])""")
 _MOST = 5  # maximum number of unknown annotations to compare
 _LONGEST = 120  # characters per annotation

@@ -14,8 +14,6 @@ from netinit.base.errors import OptionError
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, shown, string
 
-__all__ = ["merge_values", "misfit_texts", "set_values"]
-
 _DEEPEST = 30  # levels of keys
 _LARGEST_INDEX = 65536
 _NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"

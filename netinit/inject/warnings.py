@@ -15,11 +15,6 @@ from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_p
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.options import Options
 
-__all__ = [
-    "ERROR", "WARNING", "PodFinding", "applications_of", "only_validates", "pod_findings", "runs_as", "shared_owners",
-    "uses_host_network",
-]  # fmt: skip
-
 ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node
 
 

@@ -14,12 +14,10 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import INJECT, ignored_namespaces
 from netinit.inject.selectors import Requirement, Selector
 
-__all__ = ["DEFAULT_REVISION", "Webhook", "current_webhooks", "early_webhook", "firing", "parse_webhooks"]
-
 DEFAULT_REVISION = "default"
-_REVISION_LABEL = "istio.io/rev"
+REVISION_LABEL = "istio.io/rev"
 _INJECTION_LABEL = "istio-injection"
-_NAME_LABEL = "kubernetes.io/metadata.name"
+NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,7 @@ def _selector(*conditions: tuple[str, str, tuple[str, ...]]) -> Selector:
     return Selector(requirements=tuple(made))
 
 
-_NO_REVISION = (_REVISION_LABEL, "DoesNotExist", ())
+_NO_REVISION = (REVISION_LABEL, "DoesNotExist", ())
 _NO_INJECTION = (_INJECTION_LABEL, "DoesNotExist", ())
 _NOT_REFUSED = (INJECT, "NotIn", ("false",))
 
@@ -67,7 +65,7 @@ def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = Fal
 
     A revision other than the default only matches its own label.
     """
-    of_revision = (_REVISION_LABEL, "In", (revision,))
+    of_revision = (REVISION_LABEL, "In", (revision,))
     found = [
         ("rev.namespace", _selector(of_revision, _NO_INJECTION), _selector(_NOT_REFUSED)),
         ("rev.object", _selector(_NO_REVISION, _NO_INJECTION), _selector(_NOT_REFUSED, of_revision)),
@@ -79,7 +77,7 @@ def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = Fal
             ("object", _selector(_NO_INJECTION, _NO_REVISION), _selector((INJECT, "In", ("true",)), _NO_REVISION)),
         ]
         if by_default:
-            system = (_NAME_LABEL, "NotIn", ignored_namespaces(classic=False))
+            system = (NAME_LABEL, "NotIn", ignored_namespaces(classic=False))
             pod = _selector((INJECT, "DoesNotExist", ()), _NO_REVISION)
             found.append(("auto", _selector(_NO_INJECTION, _NO_REVISION, system), pod))
     return tuple(
@@ -97,7 +95,7 @@ def early_webhook(*, by_default: bool = False) -> tuple[Webhook, ...]:
 
 def parse_webhooks(configuration: Tree) -> tuple[Webhook, ...]:
     """Parse a MutatingWebhookConfiguration. Raises ConfigError."""
-    revision = string(mapping(mapping(configuration.get("metadata")).get("labels")).get(_REVISION_LABEL))
+    revision = string(mapping(mapping(configuration.get("metadata")).get("labels")).get(REVISION_LABEL))
     return tuple(_parse(item, revision) for item in sequence(configuration.get("webhooks")))
 
 

@@ -1,7 +1,4 @@
-"""The operating system: child processes, namespaces, netlink, installed programs, capabilities.
-
-Imports neither options nor rules.
-"""
+"""The operating system: child processes, namespaces, netlink, programs, capabilities. Imports neither options nor rules."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import posix
 
 
 def read_text(path: str) -> str:
-    """Return the text of a small file of /proc or /sys; empty if it cannot be read."""
+    """Return the text of a file of /proc or /sys; empty if it cannot be read."""
     try:
         descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:

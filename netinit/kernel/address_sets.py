@@ -1,4 +1,4 @@
-"""List the address sets of a namespace (ipset(8)), without their elements (linux/netfilter/ipset/ip_set.h)."""
+"""List address sets (ipset(8)) without their elements: linux/netfilter/ipset/ip_set.h."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from _struct import pack, unpack
 
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, attribute, big, read_attributes, read_name
+from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 
 OWNED = "netinit-"  # prefix of our sets
 CMD_LIST = 6 << 8 | 7
 ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 1, 2, 6, 7, 11, 24
 FLAG_LIST_HEADER = 4
-NET_BYTE_ORDER = 1 << 14
 PROTOCOLS = (7, 6)  # the first since Linux 4.20, which also reports ids
 
 
 class AddressSetHeader(Record):
-    """A set's name, number of elements, and the id that rules use; -1 if the kernel does not report it."""
+    """A set's name, number of elements and id, which rules use; -1 if the kernel does not report it."""
 
     name: str
     size: int
@@ -37,19 +36,19 @@ def list_address_sets() -> tuple[AddressSetHeader, ...]:
 
 def _dump(protocol: int) -> list[bytes]:
     body = pack("=BBH", 0, 0, 0) + attribute(ATTR_PROTOCOL, bytes((protocol,)))
-    body += attribute(ATTR_FLAGS | NET_BYTE_ORDER, pack(">I", FLAG_LIST_HEADER))
-    return [found for _, found in netlink.dump(NETLINK_NETFILTER, CMD_LIST, body)]
+    body += attribute(ATTR_FLAGS | netlink.NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
+    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, CMD_LIST, body)]
 
 
 def _read(body: bytes) -> AddressSetHeader:
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     size = big(read_attributes(attributes.get(ATTR_DATA, b""), 0).get(ATTR_ELEMENTS))
     number = unpack(">H", attributes[ATTR_INDEX])[0] if ATTR_INDEX in attributes else -1
     return AddressSetHeader(name=read_name(attributes[ATTR_SETNAME]), size=size, number=number)
 
 
 def loaded_sets() -> tuple[AddressSetHeader, ...]:
-    """Return all sets; empty if the kernel has not loaded ipset (a query would load it) or does not answer."""
+    """Return all sets; empty if ipset is not loaded (a query would load it) or does not answer."""
     try:
         return list_address_sets() if detect.has_address_sets() else ()
     except OSError:
@@ -57,7 +56,7 @@ def loaded_sets() -> tuple[AddressSetHeader, ...]:
 
 
 def owned_sets() -> dict[str, int]:
-    """Return our sets with the number of their elements. A name with characters that we do not use is foreign."""
+    """Return our sets with their sizes. A name with characters that netinit does not use is foreign."""
     return {one.name: one.size for one in loaded_sets() if one.name.startswith(OWNED) and _is_plain(one.name)}
 
 

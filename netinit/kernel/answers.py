@@ -1,8 +1,8 @@
 """Encode the answers of child processes as JSON: plain values, and netinit's own records by name.
 
-A child that works in a pod's namespaces can be taken over from inside of the pod, so its answer is only data: reading it runs
-nothing but the constructors of netinit's records. Tuples are arrays; everything else that JSON lacks is an object with one
-member, whose name is the kind: `{"bytes": "..."}`, `{"dict": [[key, value], ...]}`, `{"netinit.rules.model:Rule": {field: value}}`.
+A pod can take over a child inside it, so decoding runs nothing but constructors of netinit's records. Tuples are arrays;
+what JSON lacks is an object with one member named after its kind: `{"bytes": "..."}`, `{"dict": [[key, value], ...]}`,
+`{"netinit.rules.model:Rule": {field: value}}`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PACKAGE = "netinit."
 
 
 def encode(value: object) -> bytes:
-    """The value as JSON. Raises TypeError for a value that no answer may hold."""
+    """Return the value as JSON. Raises TypeError for a value that answers cannot hold."""
     import json
 
     return json.dumps(_spread(value), separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Any:
-    """The value that `encode` wrote. Raises NetinitError where the data is not such an answer."""
+    """Return the value that `encode` wrote. Raises NetinitError for anything else."""
     import json
 
     try:
@@ -40,7 +40,7 @@ def decode(data: bytes) -> Any:
 
 
 def decode_words(data: bytes, number: int) -> tuple[Any, ...]:
-    """The tuple of so many values that `encode` wrote. Raises NetinitError where it is something else."""
+    """Return the tuple of `number` values that `encode` wrote. Raises NetinitError for anything else."""
     found = decode(data)
     if not isinstance(found, tuple) or len(found) != number:
         raise NetinitError("a child's answer cannot be read: it is another one")
@@ -48,13 +48,13 @@ def decode_words(data: bytes, number: int) -> tuple[Any, ...]:
 
 
 def encode_error(error: NetinitError) -> bytes:
-    """An error as JSON, with the arguments that it is raised with."""
+    """Return an error as JSON, with the arguments to raise it with."""
     problems = getattr(error, "problems", None)
     return encode((type(error).__name__, problems if isinstance(problems, tuple) else (str(error),)))
 
 
 def decode_error(data: bytes) -> NetinitError:
-    """The error that `encode_error` wrote; a name that netinit.base.errors does not have becomes a NetinitError."""
+    """Return the error that `encode_error` wrote; a NetinitError if netinit.base.errors does not have its name."""
     name, words = decode_words(data, 2)
     words = [str(one) for one in words] if isinstance(words, tuple) else []
     kind = getattr(errors, name) if isinstance(name, str) and name in errors.__all__ else NetinitError
@@ -114,7 +114,7 @@ def _gather(tree: Any) -> Any:
 
 
 def _find_class(name: str) -> type:
-    """A record, dataclass or named tuple of netinit's own. Raises TypeError for everything else."""
+    """Return a record, dataclass or named tuple of netinit. Raises TypeError for anything else."""
     module, _, name = name.partition(":")
     if not module.startswith(_PACKAGE):
         raise TypeError(name)
@@ -127,5 +127,4 @@ def _find_class(name: str) -> type:
 
 
 def _fields(kind: Any) -> tuple[str, ...]:
-    """The fields of a record or dataclass, which its constructor takes by keyword."""
     return tuple(kind._fields if issubclass(kind, Record) else kind.__dataclass_fields__)

@@ -1,11 +1,8 @@
-"""Run work in a fork of this process that reports its result and may drop privileges, time out or die.
+"""Run work in a forked child that answers once, through a pipe, before a deadline; it may then continue, as servers do.
 
-All children use one protocol. A child answers once, through a pipe, with a value or an error, and may continue afterwards
-(a server that has reported that it listens). It has a deadline for the answer. When this process exits, for whatever
-reason, the kernel kills the child (netinit.kernel.run, `tie`), even if it has changed its user id, which would clear
-PR_SET_PDEATHSIG. A fork of Python is ready in 2 ms, a new interpreter in 30.
-
-Answers are plain data (netinit.kernel.answers), because a pod may take over a child that is inside it.
+When this process exits, the kernel kills the child (`tie` of netinit.kernel.run), even if the child has changed its user,
+which would clear PR_SET_PDEATHSIG. A fork is ready in 2 ms, a new interpreter in 30. Answers are plain data
+(netinit.kernel.answers), because a pod may take over a child inside it.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
     Key = TypeVar("Key")
 
-MOST_BYTES = 1 << 28  # of an answer
+MAX_BYTES = 1 << 28  # of an answer, as of a netlink dump: rules are what answers hold most of
 _STDERR = 2
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
@@ -38,7 +35,7 @@ _TOO_MUCH = "there is more of it than fits into the memory that looking into a p
 
 
 class ChildError(Exception):
-    """A bug of netinit in a child; the message is the last line of the child's traceback, `trace` all of it."""
+    """A bug of netinit in a child: the last line of its traceback, and in `trace` all of it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text.partition("\n")[0])
@@ -46,17 +43,17 @@ class ChildError(Exception):
 
 
 class Answer:
-    """The child's end of the pipe: reports the result."""
+    """The child's end of the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def give(self, value: object) -> None:
-        """Send `value` as the one answer now; the result of the child's action is then not sent."""
+        """Send `value` as the answer now, instead of the action's result."""
         self._send(_NOTHING if value is None else _VALUE + answers.encode(value))
 
     def fail(self, error: NetinitError) -> NoReturn:
-        """Send `error` as the answer and exit at once, also where nothing can be raised (in a library's callback)."""
+        """Send `error` and exit at once, where nothing can be raised (in a library's callback)."""
         self._send(_describe(error))
         posix._exit(0)  # noqa: SLF001 - the documented way out of a forked child
 
@@ -71,7 +68,7 @@ class Answer:
 
 
 class Child:
-    """The parent's end, as a context manager that kills the child on exit. `fileno` is readable once there is an answer."""
+    """The parent's end; kills the child at the end of a `with` block. `fileno` is readable once there is an answer."""
 
     def __init__(self, pid: int, answer: int, leash: int, seconds: float, what: str) -> None:
         self.pid = pid
@@ -97,12 +94,12 @@ class Child:
         return self._answer
 
     def receive(self) -> Any:
-        """Return the child's answer, or raise the error it reported.
+        """Return the answer, or raise the error that the child reported.
 
         Raises ChildLostError if it timed out, was killed or exited without an answer; ChildError for a bug of netinit.
         """
         while len(self._received) < self._expected():
-            if not self._wait():
+            if not run.await_input(self._answer, self._deadline):
                 raise ChildLostError(
                     f"{self._what}: it was not done within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
                     late=True,
@@ -112,20 +109,19 @@ class Child:
         return _open(bytes(self._received[_HEADER:]))
 
     def read(self) -> bool:
-        """Read what has arrived of the answer; return False where there is no more. For event loops, before `receive`."""
+        """Read what has arrived of the answer, for event loops; return False at its end."""
         part = posix.read(self._answer, 1 << 20)
         self._received += part
         return bool(part)
 
     def _expected(self) -> int:
-        """Return how many bytes the answer has with its header, as far as is known."""
         size = int.from_bytes(self._received[:_HEADER], "little") if len(self._received) >= _HEADER else 0
-        if size > MOST_BYTES:
-            raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
+        if size > MAX_BYTES:
+            raise ChildLostError(f"{self._what}: the process that did it answered more than {MAX_BYTES >> 20} MB")
         return _HEADER + size
 
     def poll(self) -> int | None:
-        """Return the child's exit code, the negative signal number if a signal ended it, None while it runs."""
+        """Return the exit code, the negative number of the signal that ended it, or None while it runs."""
         if not self.pid:
             return 0
         status = run.wait(self.pid, time.monotonic_ns())
@@ -136,15 +132,11 @@ class Child:
         return posix.waitstatus_to_exitcode(status)
 
     def end(self) -> None:
-        """Kill the child and close the pipe; calling it again has no effect."""
+        """Kill the child and close the pipe; repeated calls have no effect."""
         if self.pid:
             pid, self.pid = self.pid, 0
             self._close()  # the leash first: it also kills a child that has changed its user id
             run.end(pid)
-
-    def _wait(self) -> bool:
-        """Wait until there is something to read; False at the deadline."""
-        return run.await_input(self._answer, self._deadline)
 
     def _explain_end(self) -> ChildLostError:
         status = run.wait(self.pid, self._deadline)
@@ -167,9 +159,9 @@ def start(
 ) -> Child:
     """Fork a child that runs `action`; its result is the answer, unless it has sent one itself.
 
-    The child has no supplementary groups and no descriptors except stdin, stdout, stderr and those in `kept`; with None
-    it keeps everything, and with `keeps_groups` the groups, which is for children that enter no pod.
-    `what` starts the message of the error if the child dies or is not ready after `seconds`.
+    The child keeps stdin, stdout, stderr and the descriptors in `kept`, and no supplementary groups; with None it keeps all
+    descriptors and groups, with `keeps_groups` the groups (for children that enter no pod). `what` starts the message if it
+    dies or does not answer in `seconds`.
     """
     answer, telling = posix.pipe2(posix.O_CLOEXEC)
     leash, held = posix.pipe2(posix.O_CLOEXEC)
@@ -190,7 +182,7 @@ def start(
 
 
 def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Result:
-    """Run `action` in a child and return its result or raise its error: see `start` and `Child.receive`."""
+    """Run `action` in a child; return its result or raise its error, see `start` and `Child.receive`."""
     with start(lambda _: action(), seconds=seconds, what=what, kept=kept) as child:
         return child.receive()  # type: ignore[no-any-return]
 
@@ -198,10 +190,10 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
 def ask_to_the_end(
     action: Callable[[run.Signals], Result], signals: run.Signals, *, seconds: float, what: str, kept: tuple[int, ...]
 ) -> Result:
-    """Run `action` in a child that gets the signals sent to this process and ends only where that is safe; return its result.
+    """Run `action` in a child that receives this process's signals and ends only where that is safe; return its result.
 
-    `action` gets the child's `Signals` and must roll back when one arrives. Signals that arrive after the child has
-    finished are left to the caller of `signals`. Raises ApplyError or KeyboardInterrupt if a signal ended it.
+    `action` gets the child's `Signals` and rolls back when one arrives. Later signals are left in `signals`. Raises
+    ApplyError or KeyboardInterrupt if a signal ended it.
     """
     signals.listen()  # before the fork: a signal now would end this process and with it the child
 
@@ -231,7 +223,7 @@ def ask_to_the_end(
 def ask_all(
     jobs: Mapping[Key, Callable[[Answer], Result]], *, seconds: float, what: str
 ) -> dict[Key, Result | NetinitError | ChildError | OSError]:
-    """Run all jobs at the same time, each in a child that keeps all descriptors and groups; return each result or error."""
+    """Run all jobs at once, each in a child with all descriptors and groups; return each result or error."""
     children = {}
     found: dict[Key, Result | NetinitError | ChildError | OSError] = {}
     try:
@@ -249,7 +241,7 @@ def ask_all(
 
 
 def limit(memory: int, output: int) -> None:
-    """Limit the address space of this process and its programs, and the size of files that they write, in bytes."""
+    """Limit the bytes of address space, and of each file written, of this process and its programs."""
     import resource
 
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
@@ -259,7 +251,7 @@ def limit(memory: int, output: int) -> None:
 
 
 def limit_growth(memory: int) -> None:
-    """Limit the address space of this process to what it has now and `memory` bytes more."""
+    """Limit this process's address space to its current size and `memory` bytes more."""
     import resource
 
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
@@ -276,7 +268,7 @@ def _fork() -> int:
 
 
 def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept: tuple[int, ...] | None) -> NoReturn:
-    """Run the action in the child and exit; never returns into the parent's frames."""
+    """Run the action in the child and exit."""
     code = 1
     try:
         gc.freeze()  # never finalise the parent's objects here: their descriptors may have been reused
@@ -315,31 +307,25 @@ def _describe(error: BaseException) -> bytes:
 
 
 def _without_groups(action: Callable[[Answer], object]) -> Callable[[Answer], object]:
-    """Return the action, before which the child drops supplementary groups, which an attacker in it could use.
+    """Return an action that drops supplementary groups first, which an attacker in the child could use.
 
-    The primary group gives no further access: containerd lists it among the supplementary ones, and a container without
-    SETGID keeps it.
+    The primary group stays: it gives no further access, and a container without SETGID cannot drop it.
     """
 
     def act(answer: Answer) -> object:
-        _drop_groups()
+        try:
+            posix.setgroups([])
+        except OSError as error:
+            if set(posix.getgroups()) - {posix.getegid()}:
+                raise NamespaceError(
+                    f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
+                ) from None
         return action(answer)
 
     return act
 
 
-def _drop_groups() -> None:
-    try:
-        posix.setgroups([])
-    except OSError as error:
-        if set(posix.getgroups()) - {posix.getegid()}:
-            raise NamespaceError(
-                f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
-            ) from None
-
-
 def _close_others(kept: tuple[int, ...]) -> None:
-    """Close all inherited descriptors not in `kept`."""
     for name in posix.listdir("/proc/self/fd"):
         if int(name) > _STDERR and int(name) not in kept:
             try:

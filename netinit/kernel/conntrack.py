@@ -1,8 +1,7 @@
-"""Read connection tracking live: entries and events, and where connections were redirected.
+"""Read connection tracking: entries, events and translated destinations (linux/netfilter/nfnetlink_conntrack.h).
 
-The kernel reports each new connection (linux/netfilter/nfnetlink_conntrack.h) with two tuples: of its first packet, and
-of the expected replies. If the second is not the mirror image of the first, it shows the translated destination. This
-needs neither a socket nor a listener.
+An entry has two tuples: of the first packet and of the expected replies. If they are not mirror images, NAT has translated
+the connection.
 """
 
 from __future__ import annotations
@@ -14,16 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from netinit.kernel.netlink import (
-    NETFILTER_SIZE,
-    NETLINK_NETFILTER,
-    NLA_F_NESTED,
-    Netlink,
-    attribute,
-    big,
-    read_attributes,
-    split,
-)
+from netinit.kernel import netlink
+from netinit.kernel.netlink import Netlink, attribute, big, read_attributes, split
 
 ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
 SUBSYSTEM = 1 << 8
@@ -49,16 +40,16 @@ class Event:
 
     @property
     def translated(self) -> bool:
-        """Whether NAT has changed the destination: replies come from another address."""
+        """Whether NAT has changed the connection's destination."""
         protocol, source, source_port, destination, destination_port = self.original
         return self.reply != (protocol, destination, destination_port, source, source_port)
 
 
 class Watch:
-    """Receives events of this network namespace. Needs NET_ADMIN: OSError (EPERM) without it."""
+    """Events of this network namespace. Raises OSError: EPERM without NET_ADMIN."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, netlink.NETLINK_NETFILTER)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
             self._socket.bind((0, ALL_GROUPS))
@@ -73,7 +64,7 @@ class Watch:
         self._socket.close()
 
     def read(self, seconds: float) -> Iterator[Event]:
-        """Yield the next events; none if none arrives within `seconds`."""
+        """Yield the next events; none if none arrives in `seconds`."""
         self._socket.settimeout(seconds)
         try:
             data = self._socket.recv(RECEIVE_SIZE)
@@ -85,17 +76,17 @@ class Watch:
 
 
 def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destination: tuple[bytes, int]) -> Event | None:
-    """Return the conntrack entry for a connection from source to destination (packed addresses, ports).
+    """Return the entry for a connection between two ends (packed address, port); None if the default zone has none.
 
-    None if there is none in the default zone. Raises OSError if the kernel does not answer.
+    Raises OSError if the kernel does not answer.
     """
     family = socket.AF_INET if len(source[0]) == 4 else socket.AF_INET6  # noqa: PLR2004 - bytes of IPv4
     kinds = (CTA_IP_V4_SRC, CTA_IP_V4_DST) if family == socket.AF_INET else (CTA_IP_V6_SRC, CTA_IP_V6_DST)
     ends = attribute(kinds[0], source[0]) + attribute(kinds[1], destination[0])
     ports = attribute(CTA_PROTO_NUM, bytes((protocol,))) + attribute(CTA_PROTO_SRC_PORT, struct.pack(">H", source[1]))
     ports += attribute(CTA_PROTO_DST_PORT, struct.pack(">H", destination[1]))
-    nested = attribute(CTA_TUPLE_IP | NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | NLA_F_NESTED, ports)
-    body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, nested)
+    nested = attribute(CTA_TUPLE_IP | netlink.NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | netlink.NLA_F_NESTED, ports)
+    body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, nested)
     try:
         found = [_read(kind, part) for kind, part in link.request(GET, 0, body)]
     except OSError as error:
@@ -112,7 +103,7 @@ def list_entries(link: Netlink) -> list[Event]:
 
 def _read(kind: int, body: bytes) -> Event | None:
     """Decode an entry; None for a protocol without ports."""
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):
         return None
@@ -134,18 +125,17 @@ def delete_entry(link: Netlink, event: Event) -> None:
 
 def forget(event: Event) -> None:
     """Delete a connection's entry through a new netlink socket."""
-    with Netlink(NETLINK_NETFILTER) as link:
+    with Netlink(netlink.NETLINK_NETFILTER) as link:
         delete_entry(link, event)
 
 
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
-    """Return the body of a request about an entry: its original tuple, and its zone if any."""
-    handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, attributes[ORIGINAL])
+    """Return the body of a request about an entry: its original tuple and zone."""
+    handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, attributes[ORIGINAL])
     return handle + attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else handle
 
 
 def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:
-    """Decode one direction of a connection; None for a protocol without ports."""
     parts = read_attributes(data or b"", 0)
     ends, protocol = [read_attributes(parts.get(kind, b""), 0) for kind in (CTA_TUPLE_IP, CTA_TUPLE_PROTO)]
     kinds = ((CTA_IP_V4_SRC, CTA_IP_V6_SRC), (CTA_IP_V4_DST, CTA_IP_V6_DST))

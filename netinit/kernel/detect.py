@@ -1,7 +1,6 @@
-"""Detect addresses, name servers, programs, kernel interfaces and privileges. Read-only.
+"""Detect addresses, name servers, programs, kernel features and privileges; changes nothing.
 
-Reads /proc and netlink before it starts any program: a hundred times faster and without side effects (opening a legacy
-table creates it).
+Uses /proc and netlink: 100 times faster than programs, and opening a legacy table would create it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def kernel_families() -> tuple[Family, ...]:
 
 
 def list_addresses() -> tuple[str, ...]:
-    """Return this namespace's addresses as text, in the kernel's order; empty if they cannot be read."""
+    """Return this namespace's addresses in the kernel's order; empty if they cannot be read."""
     try:
         return tuple([found.address for found in netlink.list_addresses()])
     except OSError:
@@ -41,7 +40,7 @@ def read_name_servers() -> list[str]:
 
 
 def name_servers(text: str) -> list[str]:
-    """Return the name servers in the text of a resolv.conf (resolv.conf(5)), without zone indexes; invalid addresses are ignored."""
+    """Return the name servers of a resolv.conf(5) text, without zone indexes and invalid addresses."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -56,10 +55,10 @@ def name_servers(text: str) -> list[str]:
 
 
 def legacy_tables(family: Family) -> tuple[str, ...] | None:
-    """Return the names of the legacy tables that exist in this namespace; reading them creates none.
+    """Return the names of the legacy tables that exist in this namespace, without creating any.
 
     None if they cannot be read: the file belongs to root of the user namespace, or to an unmapped user if the network
-    namespace was created before its users were mapped.
+    namespace is older than the user mapping.
     """
     path = _TABLE_NAMES[family]
     if path in _opened:
@@ -71,14 +70,14 @@ def legacy_tables(family: Family) -> tuple[str, ...] | None:
 
 
 def open_table_names() -> None:
-    """Keep the names of legacy tables readable after this process drops the privileges that opening their files needs."""
+    """Keep the names of legacy tables readable after this process drops its privileges."""
     for path in _TABLE_NAMES.values():
         if posix.access(path, posix.R_OK):
             _opened[path] = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
 def nft_chains() -> tuple[netlink.NftChain, ...] | None:
-    """Return the nf_tables chains in this namespace, empty without nf_tables; None if they cannot be read."""
+    """Return this namespace's nf_tables chains, empty without nf_tables; None if they cannot be read."""
     try:
         return netlink.list_nft_chains()
     except OSError as error:
@@ -86,27 +85,25 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
 
 
 def has_address_sets() -> bool:
-    """Whether there may be address sets (ipset(8)). Does not query the kernel if that would load the module."""
+    """Whether there may be address sets (ipset(8)), without loading the module."""
     return not posix.access(MODULES, posix.F_OK) or posix.access(f"{MODULES}/ip_set", posix.F_OK)
 
 
 def has_capability(number: int) -> bool:
     """Whether a capability (capabilities(7)) is effective in this process."""
-    for line in read_text("/proc/self/status").splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> number & 1)
-    return False
+    return bool(read_capabilities("CapEff") >> number & 1)
 
 
-def is_root() -> bool:
-    """Whether this process runs as root of its user namespace."""
-    return posix.geteuid() == 0
+def read_capabilities(which: str) -> int:
+    """Return a capability set by its name in proc(5): CapPrm, CapEff, CapBnd; 0 if /proc does not show it."""
+    lines = [line.split() for line in read_text("/proc/self/status").splitlines() if line.startswith(which)]
+    return int(lines[0][1], 16) if lines else 0
 
 
 def find_program(variant: str, family: Family, action: str) -> str:
-    """Return the path of the `nft` or `legacy` iptables program for an action, `save` or `restore`; empty if not installed.
+    """Return the path of the `nft` or `legacy` iptables program for `save` or `restore`; empty if not installed.
 
-    A name without a variant counts if it leads to that variant.
+    A name without a variant counts if it links to that variant.
     """
     path = run.find(f"{family.program}-{variant}-{action}")
     if path:
@@ -116,7 +113,7 @@ def find_program(variant: str, family: Family, action: str) -> str:
 
 
 def _leads_to(path: str, variant: str) -> bool:
-    """Whether a program without a variant in its name is this variant; reads the link to the multi-call binary."""
+    """Whether a program leads to this variant, according to its symbolic links."""
     for _ in range(MAX_LINKS):
         try:
             link = posix.readlink(path)

@@ -1,11 +1,9 @@
-"""Delete the nf_tables tables and built-in chains that iptables-nft created for our rules, once they are empty.
+"""Delete the empty tables and built-in chains that iptables-nft created for our rules.
 
-iptables-nft creates our chains before the built-in chains that jump to them, and the kernel numbers the objects of a
-table in order of creation. So built-in chains with a higher handle than our first chain were created with it or later,
-and a table whose first chain is ours was created for it. Older objects are foreign and stay. A foreign table that was
-created without any chain cannot be distinguished from ours.
-
-The kernel refuses to delete what has come into use meanwhile (NLM_F_NONREC of linux/netlink.h).
+Handles in a table rise in order of creation, and iptables-nft creates our chains before the built-in chains that jump to
+them. So built-in chains with a higher handle than our first chain are ours, as is a table whose first chain is ours; older
+objects are foreign and stay. The kernel refuses to delete what is in use (NLM_F_NONREC of linux/netlink.h). Limit: a
+foreign table that was created without a chain looks like ours.
 """
 
 from __future__ import annotations
@@ -15,14 +13,7 @@ import posix
 from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import (
-    IPV4_TABLES,
-    IPV6_TABLES,
-    NFTA_CHAIN_NAME,
-    NFTA_CHAIN_TABLE,
-    NFTA_TABLE_NAME,
-    attribute,
-)
+from netinit.kernel.netlink import attribute
 from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELTABLE, NLM_F_NONREC, NfTables, name
 
 TYPE_CHECKING = False
@@ -33,7 +24,7 @@ IN_USE, GONE = (16, 2)  # EBUSY, ENOENT
 
 
 class OwnPart(Record):
-    """A table of iptables-nft that contains chains of ours: the handle of the first, and whether any chain is older."""
+    """A table of iptables-nft with chains of ours: the handle of the first, and whether no chain is older."""
 
     family: int
     table: str
@@ -42,10 +33,10 @@ class OwnPart(Record):
 
 
 def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart, ...]:
-    """Return the iptables-nft tables with these names that contain `owned` chains; other tables are foreign."""
+    """Return the iptables-nft tables with these names that contain `owned` chains."""
     tables: dict[tuple[int, str], list[netlink.NftChain]] = {}
     for chain in detect.nft_chains() or ():
-        if chain.family in (IPV4_TABLES, IPV6_TABLES) and chain.table in names:
+        if chain.family in (netlink.IPV4_TABLES, netlink.IPV6_TABLES) and chain.table in names:
             tables.setdefault((chain.family, chain.table), []).append(chain)
     found = []
     for (family, table), chains in tables.items():
@@ -57,7 +48,7 @@ def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart,
 
 
 def remove_empty(parts: Collection[OwnPart]) -> None:
-    """Delete tables and built-in chains created with our chains that have no rules and no changed policy. Raises ApplyError."""
+    """Delete tables and built-in chains of ours without rules and with unchanged policies. Raises ApplyError."""
     chains = detect.nft_chains() or ()
     for part in parts:
         held = [chain for chain in chains if (chain.family, chain.table) == (part.family, part.table)]
@@ -67,11 +58,11 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 
 def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
-    """Delete in one transaction: everything, or nothing if any of it is in use."""
-    table = attribute(NFTA_CHAIN_TABLE, name(part.table))
-    messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(NFTA_CHAIN_NAME, name(chain))) for chain in chains]
+    """Delete everything in one transaction, or nothing if any of it is in use."""
+    table = attribute(netlink.NFTA_CHAIN_TABLE, name(part.table))
+    messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(netlink.NFTA_CHAIN_NAME, name(chain))) for chain in chains]
     if whole:
-        messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(NFTA_TABLE_NAME, name(part.table))))
+        messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(netlink.NFTA_TABLE_NAME, name(part.table))))
     try:
         with NfTables() as link:
             wrong = [one.number for one in link.commit(part.family, messages) if one.number not in (IN_USE, GONE)]

@@ -1,7 +1,6 @@
-"""Open files in directories that others control, without following links, blocking, or activating a device.
+"""Open files in directories that others control, without following links, blocking or activating a device.
 
-Each file is checked before it is opened (O_PATH does not wait for a FIFO, activate a device or take a terminal), and
-exactly the checked file is then opened, whatever its name leads to meanwhile.
+Each file is checked through O_PATH, which does not open it, and exactly the checked file is then opened.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from _struct import pack
 
 from netinit.base.errors import NamespaceError
 
-MOST = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred
+MAX_FILE_BYTES = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred
 _KINDS = {
     0o010000: "a FIFO", 0o020000: "a device", 0o040000: "a folder", 0o060000: "a device", 0o120000: "a symbolic link",
     0o140000: "a socket",
@@ -26,14 +25,14 @@ _TRIES, _PAUSE = 1000, 0.001  # s
 
 
 class UnsuitableFileError(OSError):
-    """The file is not a regular file; `strerror` says what it is."""
+    """Not a regular file; `strerror` says what it is."""
 
     def __init__(self, text: str) -> None:
         super().__init__(_INVALID, text)
 
 
 def open_lock_file(path: str, *, make: bool = True) -> int:
-    """Open a lock file, creating it if necessary; /dev/null is accepted and locks nothing.
+    """Open a lock file, creating it if `make` is set; /dev/null is accepted and locks nothing.
 
     Raises UnsuitableFileError for anything else, symbolic links included; OSError.
     """
@@ -57,10 +56,10 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
 
 
 def read_in_root(root: int, path: str) -> str:
-    """Read a small text file below `root`, an O_PATH descriptor of a foreign root directory; empty if it does not exist.
+    """Read a text file of at most 64 KiB below `root`, an O_PATH descriptor of a foreign root; empty if it does not exist.
 
-    Nothing leads out of that root: no absolute links, no `..`, no links of /proc. Raises UnsuitableFileError if it is no
-    regular file or too long; NamespaceError if the kernel lacks openat2(2); OSError.
+    Absolute links, `..` and links of /proc cannot lead out. Raises UnsuitableFileError if it is no regular file or too
+    long; NamespaceError if the kernel lacks openat2(2); OSError.
     """
     try:
         seen = open_path(root, path, IN_ROOT)
@@ -70,17 +69,15 @@ def read_in_root(root: int, path: str) -> str:
         raise
     try:
         _refuse_others(posix.fstat(seen).st_mode)
-        descriptor = posix.open(
-            f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
-        )
+        descriptor = posix.open(f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK)
     finally:
         posix.close(seen)
     try:
-        data = posix.read(descriptor, MOST + 1)
+        data = posix.read(descriptor, MAX_FILE_BYTES + 1)
     finally:
         posix.close(descriptor)
-    if len(data) > MOST:
-        raise UnsuitableFileError(f"it is longer than {MOST} bytes")
+    if len(data) > MAX_FILE_BYTES:
+        raise UnsuitableFileError(f"it is longer than {MAX_FILE_BYTES} bytes")
     return data.decode("utf-8", "replace")
 
 
@@ -90,11 +87,10 @@ def _refuse_others(mode: int) -> None:
 
 
 def open_path(folder: int, path: str, resolve: int) -> int:
-    """Return an O_PATH descriptor of a file, looked up from the descriptor `folder` with openat2(2).
+    """Return an O_PATH descriptor of `path`, looked up from the descriptor `folder` with openat2(2).
 
-    `resolve`: IN_ROOT (the directory is the root of links and `..`), BENEATH (nothing may lead out of it) or NO_LINKS (no
-    symbolic link on the way). Raises OSError: EXDEV for what leads out, ELOOP for links; NamespaceError if the kernel has
-    no openat2.
+    `resolve`: IN_ROOT (`folder` is the root of links and `..`), BENEATH (nothing leads out of it) or NO_LINKS. Raises
+    OSError: EXDEV for a path that leads out, ELOOP for links; NamespaceError without openat2.
     """
     for _ in range(_TRIES - 1):
         try:

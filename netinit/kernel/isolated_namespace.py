@@ -1,4 +1,4 @@
-"""A fresh network namespace without a name: for a peer of a moment, for feature checks, and for the laboratory."""
+"""A new, unnamed network namespace: for probe peers, feature checks and the lab."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from netinit.kernel import namespaces
 
 
 class IsolatedNamespace:
-    """A fresh network namespace with `lo` down, held by a descriptor of this process; use it in a `with` block.
+    """A new network namespace with `lo` down, as a context manager that holds it open.
 
-    What is entered into `_stack` lives until the block ends.
+    What enters `_stack` lives until the block ends.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,27 +36,26 @@ class IsolatedNamespace:
 
     @property
     def descriptor(self) -> int:
-        """The open file descriptor of the namespace, usable with setns(2)."""
+        """The descriptor of the namespace, for setns(2)."""
         if self._descriptor is None:
             raise LabError(f"the namespace {self.name!r} is not open; use it inside its `with` block")
         return self._descriptor
 
     @property
     def path(self) -> str:
-        """A path that other processes can open to enter the namespace, as `nsenter --net=PATH` does."""
+        """A path by which other processes can enter it, as `nsenter --net=PATH` does."""
         return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
     def entered(self) -> namespaces.Visit:
-        """A block inside which the calling thread is in this namespace: sockets and processes made there stay in it."""
+        """Return a block in which the calling thread is in this namespace; sockets and processes made there stay in it."""
         return namespaces.Visit(self.descriptor)
 
     def set_sysctl(self, name: str, value: str | int) -> None:
-        """The kernel setting (`net.ipv6.conf.all.disable_ipv6` or with slashes) has the value in this namespace."""
+        """Set a kernel setting in this namespace: see `write_sysctl`."""
         with self.entered():
             write_sysctl(name, value)
 
     def _open(self) -> None:
-        """The namespace exists, held open by `_descriptor`."""
         with namespaces.Visit():
             self._hold(namespaces.open_own())
 
@@ -66,10 +65,9 @@ class IsolatedNamespace:
 
 
 def write_sysctl(name: str, value: str | int) -> None:
-    """The kernel setting has the value in this thread's network namespace.
+    """Set a kernel setting in this thread's network namespace: `net.ipv4.ip_forward`, or a path with slashes.
 
-    A name with slashes is taken as a path (interfaces may have dots in their names), else dots become slashes.
-    Raises LabError when the kernel does not have the setting or /proc/sys is read-only.
+    Raises LabError if the kernel lacks the setting or /proc/sys is read-only.
     """
     path = Path("/proc/sys") / (name if "/" in name else name.replace(".", "/"))
     try:

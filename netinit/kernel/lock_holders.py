@@ -6,13 +6,14 @@ import posix
 
 from netinit.base.sanitize import escape
 from netinit.kernel import read_text
+from netinit.kernel.processes import list_processes
 
 
 def describe_holders(descriptor: int) -> str:
-    """Describe the holders of an open file's flock(2) lock, as far as /proc shows: process ids and commands.
+    """Return process ids and commands of the holders of an open file's flock(2) lock, as far as /proc shows them.
 
-    /proc/locks names the process that took the lock; if it has exited, or is not visible in a container, all accessible
-    processes are searched for one that has the file open and locked.
+    /proc/locks names the process that took the lock. If that has exited or is hidden in another container, processes that
+    have the file open and locked are searched.
     """
     status = posix.fstat(descriptor)
     wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"
@@ -24,14 +25,11 @@ def describe_holders(descriptor: int) -> str:
 
 
 def _find_holders(descriptor: int, wanted: str) -> list[str]:
-    """Return the processes that have the file open and locked, according to their fdinfo."""
     name = posix.readlink(f"/proc/self/fd/{descriptor}")
     found = []
-    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
+    for pid in [str(one) for one in list_processes() if one != posix.getpid()]:
         try:
-            numbers = [
-                one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name
-            ]
+            numbers = [one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name]
         except OSError:
             continue  # exited meanwhile, or not accessible
         notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]
@@ -41,5 +39,4 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
 
 
 def _command(pid: str) -> str:
-    """Return the command name of a process; empty if unknown."""
     return escape(read_text(f"/proc/{pid}/comm").strip())

@@ -1,13 +1,12 @@
-"""File locks: this machine's locks of pods, and that of iptables-legacy. Namespaces are locked by netinit.kernel.namespaces."""
+"""File locks: this machine's locks of pods, and the path of iptables-legacy's. See also netinit.kernel.namespaces."""
 
 from __future__ import annotations
 
 import posix
 
-from netinit.base.errors import LockedError, NamespaceError
+from netinit.base.errors import NamespaceError
 from netinit.kernel import files
-from netinit.kernel.lock_holders import describe_holders
-from netinit.kernel.namespaces import take
+from netinit.kernel.namespaces import LATER, take_or_refuse
 
 XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's lock, unless XTABLES_LOCKFILE names another
 FOLDER = "/run/netinit"  # directory of this machine's locks of pods
@@ -15,10 +14,10 @@ _PRIVATE_FOLDER = 0o040700
 
 
 def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
-    """Acquire this machine's lock of a pod, in a directory that no pod can open; return descriptor and path, -1 if impossible.
+    """Acquire this machine's lock of a pod, where no pod can open it; return descriptor and path, -1 if impossible.
 
-    The file is named after the namespace and deleted after the run: a process that waited for a deleted file tries the
-    next one. Raises LockedError with the holder.
+    The file is named after the namespace and deleted after the run: a process that waited for a deleted file tries the next
+    one. Raises LockedError with the holder.
     """
     status = posix.fstat(namespace)
     path = f"{FOLDER}/{status.st_dev}-{status.st_ino}.lock"
@@ -26,10 +25,7 @@ def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
         return -1, ""
     while True:
         descriptor = files.open_lock_file(path)
-        if not take(descriptor, nanoseconds):
-            holders = describe_holders(descriptor)
-            posix.close(descriptor)
-            raise LockedError(f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout")
+        take_or_refuse(descriptor, nanoseconds, "the pod is being programmed by", LATER)
         try:
             if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
                 return descriptor, path
@@ -39,7 +35,7 @@ def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
 
 
 def _make_folder() -> bool:
-    """Create the directory, readable by root only; return whether it exists. Raises NamespaceError if it is another user's."""
+    """Create the directory for root only; return whether it exists. Raises NamespaceError if it is another user's."""
     try:
         posix.mkdir(FOLDER, 0o700)
     except FileExistsError:

@@ -14,12 +14,11 @@ _MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be e
 
 
 def seal(paths: Sequence[str]) -> None:
-    """Allow only these programs to be started from now on, as memory files that can be executed but not read.
+    """Allow only these programs to be started from now on, from memory files that can be executed but not read.
 
-    For a process that is about to join another user namespace, whose root could trace programs in it, to make them open
-    files of this machine or to take their descriptors. The kernel does not allow tracing a program that cannot read its
-    own file without privileges over that file's owner (would_dump of fs/exec.c), and the copies belong to this user
-    namespace.
+    Root of the user namespace that this process is about to join could trace its programs and take their descriptors. The
+    kernel forbids tracing a program that may not read its own file (would_dump of fs/exec.c), and the copies belong to this
+    user namespace.
     """
     images: dict[tuple[int, int], int] = {}
     for path in paths:

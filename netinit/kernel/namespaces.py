@@ -1,19 +1,12 @@
-"""Network namespaces: recognise the machine's own, lock one, enter one, create one and return from it.
+"""Network namespaces: recognise the machine's own, lock, enter, create.
 
-`enter` is permanent, in a child that netinit.kernel.pods has prepared; `Visit` enters a namespace of our own for one
-block.
+The machine's own namespace is recognised without privileges: since Linux 6.18 by its fixed inode number (NET_NS_INIT_INO of
+linux/nsfs.h), before by net.core.netdev_max_backlog, which exists in the initial namespace only
+(net/core/sysctl_net_core.c); /proc/sys/net shows the reader's namespace.
 
-How the machine's own namespace is recognised, without privileges and with /proc masked as in containers:
-
-- Since Linux 6.18 the initial network namespace has a fixed inode number (NET_NS_INIT_INO of linux/nsfs.h), which no other
-  namespace gets.
-- Before 6.18, by a setting that exists in the initial namespace only: net.core.netdev_max_backlog is registered for
-  init_net (net/core/sysctl_net_core.c, since namespaces exist), and /proc/sys/net shows the reader's own namespace.
-
-Limits: a node that is itself a container (kind) does not run in the kernel's initial namespace, so a hostNetwork pod on
-it looks like any pod; from outside it is recognised as the caller's own namespace or that of process 1. A pod that is a
-virtual machine (Kata Containers) runs in the initial namespace of its own kernel: it needs --host-network. Before 6.18
-without /proc/sys the namespace is not recognised.
+Limits: a node that is a container (kind) is not in the initial namespace, so its hostNetwork pods look like any pod; from
+outside they are recognised as the caller's own namespace or process 1's. A pod that is a virtual machine (Kata Containers)
+is in its kernel's initial namespace and needs --host-network. Before 6.18 nothing is recognised without /proc/sys.
 """
 
 from __future__ import annotations
@@ -33,6 +26,7 @@ OWN = "/proc/self/ns/net"
 FIRST = 0xEFFFFFF9
 OF_THE_FIRST = "/proc/sys/net/core/netdev_max_backlog"
 POLL = 0.01  # seconds between two attempts to lock
+LATER = "; try again when it is done, or raise --lock-timeout"
 NETWORK, USER = 0x40000000, 0x10000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h: kinds of namespaces
 _OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self shows the main thread's
 
@@ -54,7 +48,7 @@ def refuse_host() -> None:
 
 
 def _what_is_meant() -> str:
-    """Return what to do instead, for each way to end up in the machine's namespace by mistake."""
+    """Return what to do instead."""
     from netinit.kernel.runtime_environment import PERSON, find_situation
 
     if find_situation() == PERSON:
@@ -76,21 +70,14 @@ OF_THE_MACHINE = "this is the machine's own network namespace, whose rules are f
 
 
 def lock(nanoseconds: int) -> int:
-    """Acquire this namespace's lock and return its descriptor; it is held until every copy of the descriptor is closed.
+    """Acquire this namespace's lock; return its descriptor, which holds the lock until every copy of it is closed.
 
-    The lock is on the namespace itself: it needs no writable directory, is shared by all containers of a pod, and is
-    released when its holder dies. Child programs inherit it, so the last change of a killed run completes before the next
-    run reads the rules. Raises LockedError after `nanoseconds`.
+    The lock is on the namespace itself: it needs no writable directory and is shared by all containers of a pod. Child
+    programs inherit it, so the last change of a killed run completes before the next run reads. Raises LockedError after
+    `nanoseconds`.
     """
     descriptor = posix.open(OWN, posix.O_RDONLY)
-    if not take(descriptor, nanoseconds):
-        from netinit.kernel.lock_holders import describe_holders  # only a run that timed out needs it
-
-        holders = describe_holders(descriptor)
-        posix.close(descriptor)
-        raise LockedError(
-            f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
-        )
+    take_or_refuse(descriptor, nanoseconds, "the network namespace is being programmed by", LATER)
     posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
     return descriptor
 
@@ -106,8 +93,19 @@ def take(descriptor: int, nanoseconds: int) -> bool:
     return False
 
 
+def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) -> None:
+    """Wait for the flock(2) lock of an open file; on a timeout close it and raise LockedError: what, holders, remedy."""
+    if take(descriptor, nanoseconds):
+        return
+    from netinit.kernel.lock_holders import describe_holders  # only a run that timed out needs it
+
+    holders = describe_holders(descriptor)
+    posix.close(descriptor)
+    raise LockedError(f"{what} {holders}{remedy}")
+
+
 def attempts(nanoseconds: int) -> Iterator[None]:
-    """Yield at once and then every 10 ms until the time is over, independently of the wall clock."""
+    """Yield at once and then every 10 ms until the time is over."""
     deadline = time.monotonic_ns() + nanoseconds
     yield
     while time.monotonic_ns() < deadline:
@@ -116,21 +114,21 @@ def attempts(nanoseconds: int) -> Iterator[None]:
 
 
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
-    """Move the calling thread into the namespace of the open descriptor. Raises NamespaceError."""
+    """Move the calling thread into an open namespace for good. Raises NamespaceError."""
     if refusal := _call("setns", descriptor, kind):
         raise NamespaceError(f"{name} cannot be entered: {refusal}; entering needs root with SYS_ADMIN (nsenter needs the same)")
 
 
 def unshare() -> None:
-    """Move the calling thread into a new network namespace, whose loopback device is down. Raises NamespaceError."""
+    """Move the calling thread into a new network namespace, with `lo` down. Raises NamespaceError."""
     if refusal := _call("unshare", NETWORK):
         raise NamespaceError(f"cannot make a network namespace: {refusal}; run as root with CAP_SYS_ADMIN")
 
 
 class Visit:
-    """Run a block in the namespace of a descriptor, or in a new one; then return the calling thread to its own namespace.
+    """Run a block in the namespace of a descriptor, or in a new one, and return the calling thread to its own.
 
-    Raises NamespaceError if it cannot be entered or created.
+    Raises NamespaceError.
     """
 
     def __init__(self, descriptor: int = -1) -> None:
@@ -162,8 +160,7 @@ def open_own() -> int:
 
 
 def _call(name: str, *arguments: int) -> str:
-    """Call the C library's wrapper of a system call; return the kernel's error, empty on success."""
-    import ctypes  # Python 3.12 has os.setns and os.unshare; the import takes 2 ms, only where a namespace is entered
+    """Call a system call's C wrapper; return the error's text, empty on success."""
+    from netinit.kernel import libc  # Python 3.12 has os.setns and os.unshare
 
-    library = ctypes.CDLL(None, use_errno=True)
-    return posix.strerror(ctypes.get_errno()) if library[name](*arguments) else ""
+    return posix.strerror(libc.errno()) if libc.function(name)(*arguments) else ""

@@ -1,7 +1,7 @@
 """A small netlink client: addresses, policy rules and routes (rtnetlink(7)), nf_tables chains and address sets.
 
-An init container needs ten messages; pyroute2 has them all, but takes 140 ms to import, ten times as long as the whole
-job. Attributes and messages are those of linux/rtnetlink.h, fib_rules.h, netfilter/nf_tables.h and ipset/ip_set.h.
+pyroute2 takes 140 ms to import, ten times as long as an init container's whole job. Messages and attributes are those of
+linux/rtnetlink.h, fib_rules.h and netfilter/nf_tables.h.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
+    from collections.abc import Callable, Iterator
+    from typing import Self, TypeVar
+
+    Result = TypeVar("Result")
 
 AF_NETLINK, AF_UNSPEC = 16, 0
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
@@ -55,22 +57,23 @@ _ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
 
 EINTR, EFBIG = 4, 27
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
-DUMP_ATTEMPTS = 20
+DUMP_ATTEMPTS, READ_ATTEMPTS = 20, 10  # of one dump, and of several that must show the same generation
 RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
-MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
+MAX_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 
 class InterfaceAddress(Record):
-    """An address of an interface: family (AF_INET or AF_INET6), text, prefix length and the interface's index."""
+    """An address: family (AF_INET, AF_INET6), text, prefix length, the interface's index and RT_SCOPE_*."""
 
     family: int
     address: str
     length: int
     index: int
+    scope: int = 0
 
 
 class PolicyRule(Record):
-    """A policy rule (ip rule) that looks up `table` for packets with `mark`; `protocol` is its origin."""
+    """A policy rule (ip rule) that looks up `table` for packets with `mark`; `protocol` says who made it."""
 
     family: int
     priority: int
@@ -82,7 +85,7 @@ class PolicyRule(Record):
 
 
 class LocalRoute(Record):
-    """A default route in `table` that delivers every address to this host through the loopback device."""
+    """A default route in `table` that delivers every address to this host, through `lo`."""
 
     family: int
     table: int
@@ -93,7 +96,7 @@ class LocalRoute(Record):
 class NftChain(Record):
     """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
 
-    `uses`: the number of its rules and of jumps to it, which the kernel reports without listing rules.
+    `uses`: its rules and the jumps to it, which the kernel counts.
     """
 
     family: int
@@ -109,7 +112,7 @@ class NftChain(Record):
 
 
 class Netlink:
-    """A netlink socket of this network namespace; methods raise OSError with the kernel's errors."""
+    """A netlink socket of this network namespace; methods raise the kernel's errors as OSError."""
 
     def __init__(self, protocol: int) -> None:
         self._socket = socket(AF_NETLINK, SOCK_RAW, protocol)
@@ -127,11 +130,10 @@ class Netlink:
         """Close the socket; the kernel deletes what it owns."""
         self._socket.close()
 
-    def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
-        """Return every object of a kind as (message type, payload); repeat if something changed meanwhile.
+    def dump(self, kind: int, body: bytes, most: int = MAX_BYTES) -> list[tuple[int, bytes]]:
+        """Return every object of a kind as (message type, payload); repeat if something changed meanwhile (NLM_F_DUMP_INTR).
 
-        NLM_F_DUMP_INTR signals that parts may be missing. Raises OSError: EINTR if it keeps changing, EFBIG above `most`
-        bytes.
+        Raises OSError: EINTR if it keeps changing, EFBIG above `most` bytes.
         """
         for _ in range(DUMP_ATTEMPTS):
             self._interrupted = self._truncated = False
@@ -147,7 +149,7 @@ class Netlink:
         raise OSError(EINTR, posix.strerror(EINTR))
 
     def request(self, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
-        """Send a change or query and wait for the kernel's acknowledgement; return other messages as (message type, payload)."""
+        """Send a change or query and wait for its acknowledgement; return other messages as (message type, payload)."""
         self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
         self._truncated = False
         found = [*self._receive()]
@@ -155,28 +157,19 @@ class Netlink:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         return found
 
-    def ask(self, kind: int, body: bytes) -> list[bytes]:
-        """Return the answers to a query about one object. Raises OSError."""
-        self._send(kind, NLM_F_REQUEST | NLM_F_ACK, body)
-        return [payload for _, payload in self._receive()]
-
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
         self._socket.send(message(kind, flags, body, self._sequence))
 
     def _receive(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the messages of an answer up to its end; after a truncated one the next receive has a larger buffer."""
+        """Yield the messages of an answer; after a truncated one the next receive has a larger buffer."""
         while True:
             data, _, how, _ = self._socket.recvmsg(self._size)
             if how & MSG_TRUNC:
                 self._truncated = True
                 self._size *= 2
                 return  # the remaining messages have this request's sequence number, so the next one ignores them
-            offset = 0
-            while offset + NLMSG_HEADER <= len(data):
-                length, kind, flags, sequence, _ = unpack_from("=IHHII", data, offset)
-                body = data[offset + NLMSG_HEADER : offset + length]
-                offset += max(NLMSG_HEADER, length + 3 & ~3)
+            for kind, body, flags, sequence in split_messages(data):
                 if sequence != self._sequence:
                     continue
                 self._interrupted |= bool(flags & NLM_F_DUMP_INTR)
@@ -188,15 +181,17 @@ class Netlink:
                 yield kind, body
 
 
-def list_addresses() -> tuple[InterfaceAddress, ...]:
-    """Return all addresses of the namespace in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
+def list_addresses(link: Netlink | None = None) -> tuple[InterfaceAddress, ...]:
+    """Return all addresses in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
-        family, length, _, _, index = unpack_from(_ADDRESS, body)
+    request = RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)
+    for kind, body in link.dump(*request) if link else dump(NETLINK_ROUTE, *request):
+        family, length, _, scope, index = unpack_from(_ADDRESS, body)
         attributes = read_attributes(body, _ADDRESS_SIZE)
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
         if kind == RTM_NEWADDR and packed:
-            found.append(InterfaceAddress(family=family, address=inet_ntop(family, packed), length=length, index=index))
+            address = inet_ntop(family, packed)
+            found.append(InterfaceAddress(family=family, address=address, length=length, index=index, scope=scope))
     return tuple(found)
 
 
@@ -209,19 +204,19 @@ def change_loopback_address(address: str, *, add: bool) -> None:
 
 
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
-    """Return the policy rules of a family that match a firewall mark and look up a table."""
+    """Return a family's policy rules that match a firewall mark and look up a table."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _header(family)):
         got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
         if kind == RTM_NEWRULE and got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
             found.append(
                 PolicyRule(
                     family=family,
-                    priority=_number(attributes.get(FRA_PRIORITY)),
-                    mark=_number(attributes[FRA_FWMARK]),
-                    mask=_number(attributes.get(FRA_FWMASK), FULL_MASK),
-                    table=_number(attributes.get(FRA_TABLE), table),
+                    priority=native(attributes.get(FRA_PRIORITY)),
+                    mark=native(attributes[FRA_FWMARK]),
+                    mask=native(attributes.get(FRA_FWMASK), FULL_MASK),
+                    table=native(attributes.get(FRA_TABLE), table),
                     protocol=attributes.get(FRA_PROTOCOL, b"\0")[0],
                     plain=not (to or source or tos) and not set(attributes) - _PLAIN,
                 ),
@@ -230,11 +225,11 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
 
 
 def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
-    """Add a policy rule, or delete exactly this one.
+    """Add a policy rule, or delete it.
 
-    Priority 0: the kernel chooses it when adding, as for `ip rule add`, and any matches when deleting.
+    Priority 0: when adding the kernel chooses it, when deleting any matches.
     """
-    body = _rule_header(rule.family, action=FR_ACT_TO_TBL)
+    body = _header(rule.family, kind=FR_ACT_TO_TBL)
     for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
         body += attribute(kind, pack("=I", number))
     body += attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
@@ -244,15 +239,15 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 
 
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
-    """Return the default routes of a family that deliver to this host, in any table."""
+    """Return a family's default routes that deliver to this host, in any table."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _header(family)):
         got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
-        to_lo = _number(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
+        to_lo = native(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
         if kind == RTM_NEWROUTE and (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
-            plain = not set(attributes) - _PLAIN_ROUTE and _number(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
-            named = _number(attributes.get(RTA_TABLE), table)
+            plain = not set(attributes) - _PLAIN_ROUTE and native(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
+            named = native(attributes.get(RTA_TABLE), table)
             found.append(LocalRoute(family=family, table=named, protocol=protocol, plain=plain))
     return tuple(found)
 
@@ -260,13 +255,13 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
 def change_local_route(route: LocalRoute, *, add: bool) -> None:
     """Add `local default dev lo` to a table, or delete it."""
     scope = RT_SCOPE_UNIVERSE if route.family == AF_INET6 else RT_SCOPE_HOST
-    body = _route_header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
+    body = _header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
     body += attribute(RTA_TABLE, pack("=I", route.table)) + attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
     _change(RTM_NEWROUTE, RTM_DELROUTE, body, add=add)
 
 
 def list_nft_chains() -> tuple[NftChain, ...]:
-    """Return all nf_tables chains in the namespace. Raises OSError without NET_ADMIN or without kernel support."""
+    """Return all nf_tables chains. Raises OSError without NET_ADMIN or nf_tables."""
     found = []
     for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
@@ -287,7 +282,7 @@ def list_nft_chains() -> tuple[NftChain, ...]:
 
 
 def list_dormant_tables() -> tuple[tuple[int, str], ...]:
-    """Return family and name of nf_tables tables with the dormant flag. Raises OSError as `list_nft_chains` does."""
+    """Return family and name of dormant nf_tables tables. Raises OSError without NET_ADMIN or nf_tables."""
     found = []
     for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETTABLE, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
@@ -296,19 +291,34 @@ def list_dormant_tables() -> tuple[tuple[int, str], ...]:
     return tuple(found)
 
 
-def read_nft_generation() -> bytes:
-    """Return the generation id of nf_tables in the namespace, which differs after each change. Raises OSError."""
+def read_nft_generation() -> int:
+    """Return the generation id of nf_tables, which differs after each change. Raises OSError."""
     with Netlink(NETLINK_NETFILTER) as link:
-        return read_attributes(link.ask(NFT_MSG_GETGEN, pack(_NETFILTER, AF_UNSPEC, 0, 0))[0], NETFILTER_SIZE)[NFTA_GEN_ID]
+        ((_, body),) = link.request(NFT_MSG_GETGEN, 0, bytes(NETFILTER_SIZE))
+    return big(read_attributes(body, NETFILTER_SIZE)[NFTA_GEN_ID])
+
+
+def read_unchanged(read: Callable[[], Result]) -> tuple[int, Result]:
+    """Return the generation of nf_tables and what `read` returns while it stays the same.
+
+    Raises OSError: EINTR if nf_tables keeps changing.
+    """
+    generation = read_nft_generation()
+    for _ in range(READ_ATTEMPTS):
+        found = read()
+        before, generation = generation, read_nft_generation()
+        if before == generation:
+            return generation, found
+    raise OSError(EINTR, "nf_tables changes all the time")
 
 
 def list_nft_rules(family: int) -> list[bytes]:
-    """Return all rules of an nf_tables family: attributes after a header of four bytes, see nf_tables.h. Raises OSError."""
+    """Return all rules of an nf_tables family: four bytes of header, then attributes. Raises OSError."""
     return [body for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
-def dump(protocol: int, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
-    """Return every object of a kind, using a new socket: see Netlink.dump. Raises OSError."""
+def dump(protocol: int, kind: int, body: bytes, most: int = MAX_BYTES) -> list[tuple[int, bytes]]:
+    """Return every object of a kind through a new socket: see `Netlink.dump`. Raises OSError."""
     with Netlink(protocol) as link:
         return link.dump(kind, body, most)
 
@@ -318,13 +328,8 @@ def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
         link.request(new if add else delete, NLM_F_CREATE | NLM_F_EXCL if add else 0, body)
 
 
-def _rule_header(family: int, action: int = 0) -> bytes:
-    """Return a struct fib_rule_hdr: family, lengths of destination and source, tos, table, two reserved, action, flags."""
-    return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, 0, 0, action, 0)
-
-
-def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
-    """Return a struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
+def _header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
+    """Return a struct rtmsg, or a struct fib_rule_hdr, whose action is where the former has its type (`kind`)."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
 
 
@@ -333,13 +338,18 @@ def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
     return pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, sequence, 0) + body + b"\0" * (-len(body) % 4)
 
 
-def split(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the received messages as (type, payload)."""
+def split_messages(data: bytes) -> Iterator[tuple[int, bytes, int, int]]:
+    """Yield the received messages as (type, payload, flags, sequence number)."""
     offset = 0
     while offset + NLMSG_HEADER <= len(data):
-        length, kind = unpack_from("=IH", data, offset)
-        yield kind, data[offset + NLMSG_HEADER : offset + length]
+        length, kind, flags, sequence = unpack_from("=IHHI", data, offset)
+        yield kind, data[offset + NLMSG_HEADER : offset + length], flags, sequence
         offset += max(NLMSG_HEADER, length + 3 & ~3)
+
+
+def split(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the received messages as (type, payload)."""
+    return [one[:2] for one in split_messages(data)]
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -348,7 +358,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
-    """Return the attributes of a message from an offset on, by type; the last of several with the same type."""
+    """Return the attributes from an offset on, by type; the last one if there are several of a type."""
     found = {}
     while offset + NLA_HEADER <= len(body):
         length, kind = unpack_from("=HH", body, offset)
@@ -359,27 +369,13 @@ def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
     return found
 
 
-def read_expressions(block: bytes) -> list[tuple[bytes, dict[int, bytes]]]:
-    """Return the expressions of an nf_tables rule: name and attributes of each."""
-    found = []
-    offset = 0
-    while offset + NLA_HEADER <= len(block):
-        length = unpack_from("=H", block, offset)[0]
-        if length < NLA_HEADER:
-            break
-        expression = read_attributes(block[offset + NLA_HEADER : offset + length], 0)
-        named = expression.get(NFTA_EXPR_NAME, b"").rstrip(b"\0")
-        found.append((named, read_attributes(expression.get(NFTA_EXPR_DATA, b""), 0)))
-        offset += length + 3 & ~3
-    return found
-
-
 def big(value: bytes | None) -> int:
-    """Decode a number in network byte order, as nf_tables has them; 0 if missing."""
+    """Decode a number in network byte order, as in nf_tables; 0 if missing."""
     return int.from_bytes(value or b"", "big")
 
 
-def _number(value: bytes | None, default: int = 0) -> int:
+def native(value: bytes | None, default: int = 0) -> int:
+    """Decode an unsigned number in the machine's byte order, as in rtnetlink."""
     return unpack_from("=I", value)[0] if value else default
 
 

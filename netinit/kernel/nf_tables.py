@@ -1,4 +1,4 @@
-"""nf_tables over netlink (linux/netfilter/nf_tables.h): changes as one transaction, and dumps of tables."""
+"""Change nf_tables over netlink, each change one transaction, and dump tables (linux/netfilter/nf_tables.h)."""
 
 from __future__ import annotations
 
@@ -8,26 +8,7 @@ from _struct import pack, unpack_from
 
 from netinit.base.records import Record
 from netinit.kernel import netlink
-from netinit.kernel.netlink import (
-    EFBIG,
-    EINTR,
-    NETFILTER_SIZE,
-    NETLINK_NETFILTER,
-    NFT_MSG_GETCHAIN,
-    NFT_MSG_GETRULE,
-    NFT_MSG_GETTABLE,
-    NFT_TABLE_F_DORMANT,
-    NFTA_TABLE_FLAGS,
-    NFTA_TABLE_NAME,
-    NLM_F_ACK,
-    NLM_F_REQUEST,
-    NLMSG_ERROR,
-    NLMSG_HEADER,
-    Netlink,
-    attribute,
-    big,
-    read_attributes,
-)
+from netinit.kernel.netlink import Netlink, attribute, read_attributes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +21,8 @@ NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
 NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_NEWRULE = [
     SUBSYSTEM << 8 | kind for kind in (0, 2, 3, 5, 6)
 ]
-NFT_MSG_NEWSET, NFT_MSG_GETSET, NFT_MSG_NEWSETELEM, NFT_MSG_GETSETELEM, NFT_MSG_GETGEN, NFT_MSG_NEWOBJ, NFT_MSG_GETOBJ = [
-    SUBSYSTEM << 8 | kind for kind in (9, 10, 12, 13, 16, 18, 19)
+NFT_MSG_NEWSET, NFT_MSG_GETSET, NFT_MSG_NEWSETELEM, NFT_MSG_GETSETELEM, NFT_MSG_NEWOBJ, NFT_MSG_GETOBJ = [
+    SUBSYSTEM << 8 | kind for kind in (9, 10, 12, 13, 18, 19)
 ]
 NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
 NLM_F_NONREC = 0x100  # for deletions: only if the object is empty; linux/netlink.h
@@ -54,16 +35,15 @@ NFTA_TABLE_USE = 3
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 NLMSGERR_ATTR_MSG, NLMSGERR_ATTR_OFFS = 1, 2
 SO_SNDBUF, SO_SNDBUFFORCE = 7, 32
-ENOENT, EPERM, EINVAL, EMSGSIZE, EOPNOTSUPP = 2, 1, 22, 90, 95
+EINVAL, EOPNOTSUPP = 22, 95
 RECEIVE_SIZE = 1 << 16
 SMALL = 1 << 16  # bytes that any socket accepts at once; net.core.wmem_default is at least twice this
-ATTEMPTS = 10
-MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
-MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, the same limit as for listings
+MAX_BYTES = 1 << 26  # of one dump: some 150,000 rules
+MAX_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, the same limit as for listings
 
 
 class Refusal(Record):
-    """The kernel's error in a transaction: the index of the message, and the offset in its attributes, if known."""
+    """The kernel's error in a transaction: index of the message, and offset in its attributes if known."""
 
     number: int  # errno(3)
     message: int  # -1: the transaction itself
@@ -72,11 +52,7 @@ class Refusal(Record):
 
 
 class TableDump(Record):
-    """Tables as the kernel dumps them: the attributes of each object, in its order.
-
-    `others`: whether there are objects that no plan has (named sets and maps, counters, flow tables); if they were not
-    read, their lists are empty.
-    """
+    """Tables as the kernel dumps them: the attributes of each object, in its order."""
 
     tables: tuple[bytes, ...]
     rules: tuple[bytes, ...]
@@ -91,12 +67,12 @@ class NfTables(Netlink):
     """A netlink socket for changes of nf_tables."""
 
     def __init__(self) -> None:
-        super().__init__(NETLINK_NETFILTER)
+        super().__init__(netlink.NETLINK_NETFILTER)
         for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
 
     def commit(self, family: int, messages: Sequence[Message], *, check: bool = False) -> tuple[Refusal, ...]:
-        """Commit all changes to a family, or none; return the errors. With `check`, only validate them.
+        """Commit all changes to a family, or none; return the errors. `check`: only validate them.
 
         Raises OSError: EMSGSIZE if they are too large for the socket.
         """
@@ -107,7 +83,7 @@ class NfTables(Netlink):
         last = len(messages) - 1
         for index, (kind, flags, attributes) in enumerate(messages):
             # Errors are always sent; acknowledging the last message proves that the kernel processed it.
-            parts.append(self._spell(kind, flags | (NLM_F_ACK if index == last else 0), head + attributes))
+            parts.append(self._spell(kind, flags | (netlink.NLM_F_ACK if index == last else 0), head + attributes))
         if not check:  # without the end of the batch the kernel validates everything and rolls back
             parts.append(self._spell(NFNL_MSG_BATCH_END, 0, edge))
         data = b"".join(parts)
@@ -116,11 +92,11 @@ class NfTables(Netlink):
         self._socket.send(data)
         answers = self._answers(first)
         if not answers:
-            raise OSError(EINTR, "the kernel does not answer")
+            raise OSError(netlink.EINTR, "the kernel does not answer")
         return tuple([one for one in answers if one.number])
 
     def _make_room(self, size: int) -> None:
-        """Enlarge the socket's send buffer: a transaction must be sent in one piece."""
+        """Enlarge the send buffer: a transaction is sent in one piece."""
         try:
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
         except PermissionError:  # in a pod's user namespace: limited to net.core.wmem_max
@@ -128,44 +104,45 @@ class NfTables(Netlink):
 
     def _spell(self, kind: int, flags: int, body: bytes) -> bytes:
         self._sequence += 1
-        return netlink.message(kind, NLM_F_REQUEST | flags, body, self._sequence)
+        return netlink.message(kind, netlink.NLM_F_REQUEST | flags, body, self._sequence)
 
     def _answers(self, first: int) -> list[Refusal]:
-        """Return the kernel's errors, available as soon as sending returns; `first` is the sequence number of the first message."""
+        """Return the kernel's errors, which arrive before sending returns; `first`: the first message's sequence number."""
         found: list[Refusal] = []
         while True:
             try:
                 data = self._socket.recv(RECEIVE_SIZE, MSG_DONTWAIT)
             except BlockingIOError:
                 return found
-            found += [_read_answer(body, first) for kind, body in netlink.split(data) if kind == NLMSG_ERROR]
+            found += [_read_answer(body, first) for kind, body in netlink.split(data) if kind == netlink.NLMSG_ERROR]
 
 
 def _read_answer(body: bytes, first: int) -> Refusal:
-    """Read a struct nlmsgerr with the header of the failed message, and attributes."""
+    """Read a struct nlmsgerr, the failed message's header and attributes."""
     sequence = unpack_from("=I", body, 4 + 8)[0]
-    more = read_attributes(body, 4 + NLMSG_HEADER)
-    offset = unpack_from("=I", more[NLMSGERR_ATTR_OFFS])[0] - NLMSG_HEADER - NETFILTER_SIZE if NLMSGERR_ATTR_OFFS in more else -1
+    more = read_attributes(body, 4 + netlink.NLMSG_HEADER)
+    headers = netlink.NLMSG_HEADER + netlink.NETFILTER_SIZE
+    offset = unpack_from("=I", more[NLMSGERR_ATTR_OFFS])[0] - headers if NLMSGERR_ATTR_OFFS in more else -1
     text = more.get(NLMSGERR_ATTR_MSG, b"").rstrip(b"\0").decode("ascii", "replace")
     return Refusal(number=-unpack_from("=i", body)[0], message=max(-1, sequence - first), offset=offset, text=text)
 
 
 def commit(family: int, messages: Sequence[Message]) -> None:
-    """Commit all of these changes or none. Raises OSError with the first error."""
+    """Commit all changes or none. Raises OSError with the first error."""
     with NfTables() as link:
         raise_first(link.commit(family, messages))
 
 
 def raise_first(refusals: Iterable[Refusal]) -> None:
-    """Raise OSError with the first error, if there is one."""
+    """Raise OSError with the first error, if any."""
     for one in refusals:
         raise OSError(one.number, posix.strerror(one.number))
 
 
 def set_dormant(family: int, table: str, *, dormant: bool) -> None:
     """Set or clear the dormant flag of a table. Raises OSError."""
-    flags = attribute(NFTA_TABLE_FLAGS, pack(">I", NFT_TABLE_F_DORMANT if dormant else 0))
-    commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(NFTA_TABLE_NAME, name(table)) + flags)])
+    flags = attribute(netlink.NFTA_TABLE_FLAGS, pack(">I", netlink.NFT_TABLE_F_DORMANT if dormant else 0))
+    commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(table)) + flags)])
 
 
 def name(text: str) -> bytes:
@@ -174,34 +151,22 @@ def name(text: str) -> bytes:
 
 
 def dump_tables(family: int, names: Collection[str], *, whole: bool) -> TableDump:
-    """Dump these tables of a family: tables, rules and sets; with `whole`, everything else in them too.
+    """Dump tables of a family with rules and sets; `whole`: with everything else in them too.
 
-    Raises OSError: EFBIG if they are larger than the limit, EINTR if they keep changing.
+    Raises OSError: EFBIG above the limits, EINTR if they keep changing.
     """
     wanted = {name(one) for one in names}
-    with Netlink(NETLINK_NETFILTER) as link:
-        generation = _generation(link)
-        for _ in range(ATTEMPTS):
-            found = _dump(link, family, wanted, whole=whole)
-            after = _generation(link)
-            if after == generation:
-                return found
-            generation = after
-    raise OSError(EINTR, "nf_tables changes all the time")
-
-
-def _generation(link: Netlink) -> int:
-    (answer,) = link.ask(NFT_MSG_GETGEN, bytes(NETFILTER_SIZE))
-    return big(read_attributes(answer, NETFILTER_SIZE).get(1))  # NFTA_GEN_ID
+    with Netlink(netlink.NETLINK_NETFILTER) as link:
+        return netlink.read_unchanged(lambda: _dump(link, family, wanted, whole=whole))[1]
 
 
 def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) -> TableDump:
     head = pack("=BBH", family, 0, 0)
 
     def read(kind: int) -> tuple[bytes, ...]:
-        """Return all objects of a kind in these tables; the table's name is each one's first attribute."""
+        """Return all objects of a kind in these tables; the first attribute is the table's name."""
         try:
-            found = [body[NETFILTER_SIZE:] for _, body in link.dump(kind, head, MOST_BYTES)]
+            found = [body[netlink.NETFILTER_SIZE:] for _, body in link.dump(kind, head, MAX_BYTES)]
         except OSError as error:
             if kind in (NFT_MSG_GETOBJ, NFT_MSG_GETFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # older kernels
                 return ()
@@ -209,28 +174,29 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
         return tuple([body for body in found if _first(body) in names])
 
     rules = [
-        body[NETFILTER_SIZE:]
+        body[netlink.NETFILTER_SIZE:]
         for one in names
-        for _, body in link.dump(NFT_MSG_GETRULE, head + attribute(NFTA_TABLE_NAME, one), MOST_BYTES)
+        for _, body in link.dump(netlink.NFT_MSG_GETRULE, head + attribute(netlink.NFTA_TABLE_NAME, one), MAX_BYTES)
     ]
     sets = read(NFT_MSG_GETSET)
     elements: list[bytes] = []
-    left = MOST_ELEMENT_BYTES
+    left = MAX_ELEMENT_BYTES
     for one in sets:
         found = read_attributes(one, 0)
         which = attribute(1, found[1]) + attribute(2, found[2])  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
         # A separate socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
-        bodies = [body[NETFILTER_SIZE:] for _, body in netlink.dump(NETLINK_NETFILTER, NFT_MSG_GETSETELEM, head + which, left)]
+        bodies = [
+            body[netlink.NETFILTER_SIZE :]
+            for _, body in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, head + which, left)
+        ]
         left -= sum([len(body) for body in bodies])
         elements += bodies
     if left < 0:
-        raise OSError(EFBIG, posix.strerror(EFBIG))
-    made = TableDump(tables=read(NFT_MSG_GETTABLE), rules=tuple(rules), sets=sets, elements=tuple(elements))
+        raise OSError(netlink.EFBIG, posix.strerror(netlink.EFBIG))
+    made = TableDump(tables=read(netlink.NFT_MSG_GETTABLE), rules=tuple(rules), sets=sets, elements=tuple(elements))
     if not whole:
         return made
-    return made.replace(
-        chains=read(NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE)
-    )
+    return made.replace(chains=read(netlink.NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE))
 
 
 def _first(body: bytes) -> bytes:

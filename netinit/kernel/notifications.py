@@ -1,14 +1,10 @@
-"""Netlink notification sockets for a network namespace: readable when something changes that affects packets.
+"""Sockets that become readable when something in a network namespace changes that affects packets.
 
-A notification only triggers; its content is not read. So a socket's buffer holds one message, and what the kernel drops
-beyond it (ENOBUFS) is no loss: a socket that dropped something is readable too. After a wake-up, drain the sockets first
-and then take a snapshot; later changes make them readable again.
+Messages only wake; nothing is read from them. So a buffer holds one message, and dropped ones (ENOBUFS) do not matter.
+After a wake-up drain first, then take a snapshot.
 
-Groups are those of linux/netfilter/nfnetlink.h, rtnetlink.h and xfrm.h. The kernel sends none for tables of legacy
-iptables, BPF programs, and settings that RTNLGRP_*_NETCONF does not cover (route_localnet, accept_local).
-
-A socket belongs to the namespace in which it was opened and keeps it alive: close it when the pod is deleted. Reading
-needs no privilege.
+The kernel reports no changes of legacy tables, BPF programs, route_localnet and accept_local. A socket keeps its namespace
+alive: close it when the pod is deleted. Groups: linux/netfilter/nfnetlink.h, rtnetlink.h, xfrm.h.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import errno
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["BOTH", "CHANGES", "CONNECTIONS", "MOST_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
+__all__ = ["BOTH", "CHANGES", "CONNECTIONS", "MAX_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
 
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
@@ -30,14 +26,14 @@ BOTH = {**CHANGES, _NETFILTER: (*CHANGES[_NETFILTER], *_CONNECTIONS)}
 _OPTIONAL = {_XFRM: (errno.EPROTONOSUPPORT, errno.ENOENT), _ROUTE: (errno.EINVAL,)}  # no IPsec; a group newer than the kernel
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _ROOM = 1  # buffer size in bytes: the kernel raises it to its minimum (2 KiB), and accepts one message of any length
-_MOST_MESSAGES = 64  # messages per drain: a socket that is still readable wakes its owner again
-MOST_SOCKETS = len(CHANGES)
+_MAX_MESSAGES = 64  # messages per drain: a socket that is still readable wakes its owner again
+MAX_SOCKETS = len(CHANGES)
 
 
 def subscribe(wanted: Mapping[int, Sequence[int]] = CHANGES) -> list[socket.socket]:
-    """Return sockets that become readable when this thread's network namespace changes. Raises OSError without NET_ADMIN.
+    """Return sockets that become readable when this thread's network namespace changes.
 
-    `wanted`: CHANGES of what decides about packets, CONNECTIONS that are opened or end, or BOTH.
+    `wanted`: CHANGES (what affects packets), CONNECTIONS (opened or ended), or BOTH. Raises OSError without NET_ADMIN.
     """
     found: list[socket.socket] = []
     try:
@@ -68,13 +64,13 @@ def _join(made: socket.socket, protocol: int, group: int) -> None:
 
 
 def drain(sockets: Iterable[socket.socket]) -> int:
-    """Discard received messages; return how many of the sockets have dropped any."""
+    """Discard received messages; return how many sockets have dropped any."""
     return sum([_drain(one) for one in sockets])
 
 
 def _drain(one: socket.socket) -> bool:
     dropped = False
-    for _ in range(_MOST_MESSAGES):
+    for _ in range(_MAX_MESSAGES):
         try:
             one.recv(1)
         except BlockingIOError:
@@ -87,19 +83,19 @@ def _drain(one: socket.socket) -> bool:
 
 
 def close(sockets: Iterable[socket.socket]) -> None:
-    """Close the sockets, which releases the namespace."""
+    """Close the sockets."""
     for one in sockets:
         one.close()
 
 
 def send_sockets(channel: int, sockets: list[socket.socket]) -> None:
-    """Send the sockets through a Unix socket, and close them here. Raises OSError."""
+    """Send the sockets through a Unix socket and close them here. Raises OSError."""
     with contextlib.closing(socket.socket(fileno=channel)) as sending:
         socket.send_fds(sending, [b"."], [one.fileno() for one in sockets])
     close(sockets)
 
 
 def receive_sockets(channel: socket.socket) -> list[socket.socket]:
-    """Receive the sockets that `send_sockets` sent. Raises OSError if there are none yet."""
-    _, descriptors, _, _ = socket.recv_fds(channel, 1, MOST_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+    """Receive the sockets of `send_sockets`. Raises OSError if there are none yet."""
+    _, descriptors, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
     return [socket.socket(fileno=one) for one in descriptors]

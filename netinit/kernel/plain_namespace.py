@@ -1,8 +1,7 @@
-"""Check quickly, in about 1 ms, that nothing in a network namespace except known chains can affect packets.
+"""Prove in about 1 ms that nothing in a network namespace but known chains affects packets.
 
-`apply` calls this after it has programmed a pod. If the answer is no, a snapshot must be read and simulated, which takes
-a hundred times as long. Some rare and costly checks are left out: BPF programs (bpf(2) needs ctypes) and IPsec policies (listing
-them loads a kernel module) are checked only on demand.
+`apply` does so after it has programmed a pod; if it fails, a snapshot is read and simulated, which takes 100 times as long.
+BPF programs (bpf(2) needs `_ctypes`) and IPsec policies (listing loads a kernel module) are checked only on demand.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 # linux/rtnetlink.h, if_link.h, pkt_sched.h
-RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE, RTM_GETQDISC = 18, 22, 26, 38
+RTM_GETLINK, RTM_GETQDISC = 18, 38
 IFLA_XDP, IFLA_XDP_ATTACHED, TCA_KIND = 43, 2, 1
-IFA_ADDRESS, IFA_LOCAL = 1, 2
-RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE = 1, 4, 9, 15
-RTN_UNICAST, RTN_LOCAL = 1, 2
+RTA_DST, RTA_MULTIPATH, RTN_UNICAST = 1, 9, 1
 SHORT_PREFIX = 8  # 0.0.0.0/1 and 128.0.0.0/1 are a default route, as OpenVPN makes one
 _LINK_SIZE, _ADDRESS_SIZE, _ROUTE_SIZE, _CONTROL_SIZE = 16, 8, 12, 20
 WITHOUT_FILTERS = (b"noqueue", b"noop", b"mq", b"pfifo_fast")  # qdiscs that accept no filter
@@ -33,7 +30,7 @@ _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 1
 
 
 class KnownChain(Record):
-    """The expected content of an nf_tables chain: its rules, the jumps to it and, for a base chain, hook, type and priority."""
+    """An expected nf_tables chain: its rules and the jumps to it and, for a base chain, hook, type and priority."""
 
     uses: int
     hook: int = -1
@@ -50,7 +47,7 @@ def is_plain(
     """Whether only the `known` chains, each as expected, affect packets here. Raises OSError.
 
     `tables`: routing tables that may hold local routes. `excluded`: devices that no default route may use. `own_legacy`:
-    the caller knows every legacy rule. `sure`: check for BPF programs and IPsec policies too.
+    the caller knows every legacy rule. `sure`: check BPF programs and IPsec policies too.
     """
     return (
         if_nametoindex("lo") == LOOPBACK_INDEX
@@ -61,7 +58,7 @@ def is_plain(
 
 
 def _holds_only(known: Mapping[Place, KnownChain]) -> bool:
-    """Whether every nf_tables chain is known and as expected, or has no rules and accepts."""
+    """Whether every chain is known and as expected, or has no rules and accepts."""
     missing = set(known)
     for chain in detect.nft_chains() or ():
         place = (chain.family, chain.table, chain.name)
@@ -100,10 +97,10 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
             if read_attributes(body, _CONTROL_SIZE).get(TCA_KIND, b"").rstrip(b"\0") not in WITHOUT_FILTERS:
                 return False
         own = set()
-        for _, body in link.dump(RTM_GETADDR, bytes(_ADDRESS_SIZE)):
+        for _, body in link.dump(netlink.RTM_GETADDR, bytes(_ADDRESS_SIZE)):
             found = read_attributes(body, _ADDRESS_SIZE)
-            own.add(found.get(IFA_LOCAL) or found.get(IFA_ADDRESS))
-        for _, body in link.dump(RTM_GETROUTE, bytes(_ROUTE_SIZE)):
+            own.add(found.get(netlink.IFA_LOCAL) or found.get(netlink.IFA_ADDRESS))
+        for _, body in link.dump(netlink.RTM_GETROUTE, bytes(_ROUTE_SIZE)):
             if not _is_plain_route(body, own, tables) or (excluded and _is_default(body, excluded)):
                 return False
     if not sure:
@@ -116,22 +113,22 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
 
 
 def _is_default(body: bytes, devices: Collection[str]) -> bool:
-    """Whether a route to most of all addresses leads through one of these devices, or is a multipath route."""
-    device = read_attributes(body, _ROUTE_SIZE).get(RTA_OIF)
+    """Whether a route to more than 1/256 of all addresses uses one of these devices, or several."""
+    device = read_attributes(body, _ROUTE_SIZE).get(netlink.RTA_OIF)
     return body[1] < SHORT_PREFIX and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
 
 
 def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:
-    """Whether a route leads elsewhere, or to an address of this host."""
+    """Whether a route leads out of this host, or to an address of it."""
     family, length, _, _, table, _, _, kind, _ = unpack_from("=BBBBBBBBI", body)
     found = read_attributes(body, _ROUTE_SIZE)
-    to_loopback = found.get(RTA_OIF) == pack("=I", LOOPBACK_INDEX)
-    if not (kind == RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or RTA_MULTIPATH in found))):
+    to_loopback = found.get(netlink.RTA_OIF) == pack("=I", LOOPBACK_INDEX)
+    if not (kind == netlink.RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or RTA_MULTIPATH in found))):
         return True
     destination = found.get(RTA_DST, b"")
     first, shortest = _LOOPBACK.get(family, (b"", 0))
     return (
         (destination in own and length == _BITS.get(family))
         or (bool(first) and destination.startswith(first) and length >= shortest)
-        or unpack_from("=I", found.get(RTA_TABLE) or pack("=I", table))[0] in tables
+        or unpack_from("=I", found.get(netlink.RTA_TABLE) or pack("=I", table))[0] in tables
     )

@@ -1,12 +1,9 @@
-"""Read and program the network namespace of a pod, named by --pid or --netns, from outside the pod.
+"""Read and program a pod's network namespace from outside.
 
-A child process enters the namespace and never comes back: before it reads anything of the pod it gives up its
-supplementary groups, descriptors and capabilities. Only `OpenPod` opens, locks and enters namespaces of pods.
-
-Reading needs no privilege inside the pod: with NET_ADMIN on the machine the kernel lists the rules of a namespace that
-belongs to another user namespace, with the same ids. Only writing rules that match users (xt_owner) needs the pod's user
-namespace. The root user of that namespace, which may be any user of the machine, could trace a child that joins it; so
-the child and its programs are hidden from ptrace (netinit.kernel.memfd_exec).
+Only `OpenPod` opens, locks and enters namespaces of pods. A child enters and never returns; before it reads anything of the
+pod it drops its groups, descriptors and capabilities. With NET_ADMIN on the machine the kernel lists the rules of any
+namespace. Only rules that match users (xt_owner) must be written from the pod's user namespace, whose root could trace a
+child that joins it: the child and its programs are hidden from ptrace (netinit.kernel.memfd_exec).
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ NAMED = "/run/netns"
 SECONDS = 300.0
 # Limits for this child and each program it starts, whatever the size of the pod's rules. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
-MOST_OUTPUT = 1 << 28  # bytes that a program may print
+MAX_OUTPUT = 1 << 28  # bytes that a program may print
 _SECONDS_TO_READ = 10.0  # one small file, perhaps on a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
@@ -44,10 +41,10 @@ def warn_if_host(what: str) -> str:
 
 
 class OpenPod:
-    """An open network namespace, given by process id, name or path; every operation uses the same open descriptor.
+    """A network namespace given by process id, name or path; every operation uses the same open descriptor.
 
-    The process is looked up once, in /proc. Files opened through that descriptor belong to this process and fail with
-    ESRCH after it has exited, even if its process id is reused. Raises NamespaceError if the namespace cannot be opened.
+    The process is looked up once: its files fail with ESRCH after it has exited, even if its id is reused. Raises
+    NamespaceError.
     """
 
     def __init__(self, *, pid: int = 0, netns: str = "") -> None:
@@ -77,7 +74,7 @@ class OpenPod:
         self.close()
 
     def close(self) -> None:
-        """Close every descriptor of the pod."""
+        """Close every descriptor."""
         for descriptor in (self._folder, self._owner, self._namespace):
             if descriptor >= 0:
                 posix.close(descriptor)
@@ -85,7 +82,7 @@ class OpenPod:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The device and inode number of the namespace."""
+        """Device and inode number of the namespace."""
         status = posix.fstat(self._namespace)
         return status.st_dev, status.st_ino
 
@@ -112,7 +109,7 @@ class OpenPod:
         return warn_if_host(f"{self.path} leads to {machine}") if machine else ""
 
     def refuse_host(self) -> None:
-        """Raise NamespaceError if this is the machine's own namespace: its rules apply to every program of the machine."""
+        """Raise NamespaceError if this is the machine's own namespace."""
         what = self.host_namespace_reason()
         if what:
             raise NamespaceError(
@@ -121,10 +118,10 @@ class OpenPod:
             )
 
     def read_resolv_conf(self) -> str:
-        """Return the text of the pod's /etc/resolv.conf; empty if there is none or the pod was not given by a process id.
+        """Return the pod's /etc/resolv.conf; this process's own if the pod was not given by a process id.
 
-        A child without privileges opens it, because the file system may belong to the pod and never answer. Raises
-        NamespaceError if it is not a small regular file.
+        A child without privileges opens it, because the pod's file system may never answer. Raises NamespaceError if it is
+        not a small regular file.
         """
         if self._folder < 0:
             return read_text(detect.RESOLV_CONF)
@@ -134,23 +131,21 @@ class OpenPod:
         except OSError as error:
             raise NamespaceError(f"{name}: its root folder cannot be opened: {error.strerror}; {_OTHERWISE}") from None
         try:
-            return children.ask(
-                lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,)
-            )
+            return children.ask(lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,))
         except OSError as error:
             raise NamespaceError(f"{name} cannot be read: {error.strerror}; {_OTHERWISE}") from None
         finally:
             posix.close(root)
 
     def read_name_servers(self) -> list[str]:
-        """Return the pod's name servers. Raises NamespaceError if its resolv.conf cannot be read."""
+        """Return the pod's name servers. Raises the errors of `read_resolv_conf`."""
         return detect.name_servers(self.read_resolv_conf())
 
     def lock(self, nanoseconds: int, warn: Callable[[str], None]) -> Locks:
-        """Acquire the machine's lock for this pod, then the pod's own lock, waiting up to `nanoseconds` for each.
+        """Acquire the machine's lock for this pod, then the pod's own, waiting up to `nanoseconds` for each.
 
-        Raises LockedError if another run outside the pod keeps the first. Any process of the pod can keep the second for
-        ever, so after the timeout `warn` is called with the holder and the run continues without it.
+        Raises LockedError if another run has the first. Any process of the pod can hold the second for ever, so after the
+        timeout `warn` gets the holder and the run continues.
         """
         return Locks(self._namespace, nanoseconds, warn)
 
@@ -165,9 +160,8 @@ class OpenPod:
     ) -> Result:
         """Run `action` in a child inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
 
-        `joins`: also join the user namespace that owns the pod's network namespace, as its root. `holding`: descriptors
-        that stay open in the child. NetinitError and OSError of the action are raised here; NetinitError also if the
-        child times out.
+        `joins`: also join the namespace's user namespace, as root. `holding`: descriptors to keep open. Raises NetinitError
+        (also on a timeout) and OSError of the action.
         """
         return children.ask(
             lambda: self._enter_and(action, joins=joins, keep=keep),
@@ -179,10 +173,9 @@ class OpenPod:
     def modify_inside(
         self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...], seconds: float = SECONDS
     ) -> Result:
-        """Run `action`, which changes the pod, in a child that is root of the pod's user namespace; return its result.
+        """Run `action`, which changes the pod, in a child as root of the pod's user namespace; return its result.
 
-        Signals to this process are passed on to the child, whose action handles them through the `Signals` it is given.
-        Raises ApplyError or KeyboardInterrupt if a signal ended it; see `children.ask_to_the_end`.
+        The action gets the child's `Signals`. Raises the errors of `children.ask_to_the_end`.
         """
         return children.ask_to_the_end(
             lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
@@ -194,20 +187,20 @@ class OpenPod:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the namespace is owned by a user namespace other than this process's."""
+        """Whether the namespace belongs to another user namespace."""
         return self._owner >= 0
 
     def enter(self, action: Callable[[], Result]) -> Result:
-        """Run `action` inside the pod in this process, which stays inside; for a child that does nothing else.
+        """Run `action` inside the pod in this process, which stays inside.
 
-        Not for a foreign namespace: there this process would lose its privileges over descriptors from outside.
+        Not for a foreign namespace: this process would lose its privileges over descriptors from outside.
         """
         return self._enter_and(action, joins=False, keep=())
 
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
-        """Enter the namespace for good, in a child, with only the capabilities and memory it needs inside; run `action`."""
+        """Enter the namespace for good with only the capabilities and memory needed inside; run `action`."""
         preload.load()
-        children.limit(MEMORY, MOST_OUTPUT)
+        children.limit(MEMORY, MAX_OUTPUT)
         namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
             detect.open_table_names()  # they may belong to a user that the pod's user namespace does not map
@@ -223,7 +216,7 @@ class OpenPod:
 
 
 class Locks:
-    """The locks of a run that programs a pod from outside, as a context manager; the child inherits `descriptors`."""
+    """The locks of a run from outside, as a context manager; the child inherits `descriptors`."""
 
     def __init__(self, namespace: int, nanoseconds: int, warn: Callable[[str], None]) -> None:
         self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
@@ -239,7 +232,7 @@ class Locks:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The locked files; the locks last until every copy is closed."""
+        """The locked files; a lock lasts until every copy is closed."""
         return tuple(descriptor for descriptor in (self._outer, self._inner) if descriptor >= 0)
 
     def __enter__(self) -> Self:
@@ -253,7 +246,7 @@ class Locks:
 
 
 def _what_helps(number: int | None) -> str:
-    """Return the remedy for a namespace that cannot be opened; called in the process that the kernel refused."""
+    """Return the remedy for a namespace that cannot be opened."""
     if number in _REFUSED:
         from netinit.kernel.runtime_environment import PERSON, find_situation
 
@@ -267,7 +260,7 @@ _OTHERWISE = "name the servers with --dns-servers"
 
 
 def _kind(descriptor: int) -> int | None:
-    """Return the CLONE_ flag of a namespace's kind, 0 if it is no namespace, None if the kernel cannot say (before 4.11)."""
+    """Return the CLONE_ flag of a namespace's kind, 0 for anything else, None if the kernel cannot say (before 4.11)."""
     try:
         return int(fcntl.ioctl(descriptor, _NS_GET_NSTYPE))
     except OSError:
@@ -276,7 +269,7 @@ def _kind(descriptor: int) -> int | None:
 
 
 def _find_owner(namespace: int) -> int:
-    """Return a descriptor of the user namespace that owns this one; -1 if it is this process's own or unknown."""
+    """Return a descriptor of the owning user namespace; -1 if it is this process's own or unknown."""
     try:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     except OSError:
@@ -295,7 +288,7 @@ def _read_confined(root: int) -> str:
 
 
 def _list_programs() -> list[str]:
-    """Return the paths of the installed programs that backends start."""
+    """Return the installed programs that backends start."""
     kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
     paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
     return [path for path in (*paths, run.find("ipset")) if path]
@@ -312,7 +305,7 @@ def _become_root_inside(path: str) -> None:
 
 
 def _take_group_of_root_inside() -> None:
-    """Switch to the group that may read the names of legacy tables: that of root in the other user namespace."""
+    """Switch to the group that may read the names of legacy tables: root's in the other user namespace."""
     try:
         group = posix.stat("/proc/self/net/ip_tables_names").st_gid
         posix.setresgid(group, group, group)

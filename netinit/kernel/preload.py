@@ -1,8 +1,7 @@
-"""Import everything that a child may need, before it enters a pod in which it cannot read netinit's files.
+"""Import what a child may need before it enters a pod where it may not read netinit's files.
 
-A child has no DAC_OVERRIDE and may be root of another user namespace, without access to this machine's files. In a
-directory that is closed to others (mode 0700, as /root) an import would then fail in the middle of the work. If everyone
-can read the files, nothing is imported early, because all of it takes 0.2 s.
+A child has no DAC_OVERRIDE and may be root of another user namespace: in a directory of mode 0700 (/root) its imports would
+fail. If everyone can read the files, nothing is imported early: all of it takes 0.2 s.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 
 ROOMS = ("base", "options", "rules", "simulate", "kernel", "backends", "pods")
 # Imported inside functions; a test compares this list with the code.
-LAZY = ("bisect", "ctypes", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
+LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
 NOT_PRELOADED = ("netinit.backends.iptc_tables",)  # needs python-iptables, which only its own child can load
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others: for a directory on the path, and for the last one
 
@@ -26,7 +25,7 @@ def load() -> None:
 
 
 def load_all(package: str) -> None:
-    """Import every module below the package's directory, and what they import late."""
+    """Import every module of ROOMS below the package's directory, and what they import late."""
     names = [name for room in ROOMS for name in find_modules(f"{package}/{room}", f"netinit.{room}")]
     for name in (*LAZY, *names):
         __import__(name)
@@ -45,7 +44,7 @@ def find_modules(folder: str, name: str) -> list[str]:
 
 
 def is_open(folder: str) -> bool:
-    """Whether everyone can read this directory, by the permissions on its whole path."""
+    """Whether everyone can read this directory, by the modes on its whole path."""
     parts = folder.split("/")
     folders = ["/".join(parts[:count]) or "/" for count in range(1, len(parts) + 1)]
     wanted = [(one, _TO_LIST if one == folder else _TO_PASS) for one in folders]

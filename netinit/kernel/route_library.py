@@ -1,7 +1,7 @@
-"""pyroute2, for veth pairs and what else the laboratory and the probes' neighbour want of rtnetlink.
+"""Load pyroute2, which the lab and the probes' peer use for veth pairs, also on images without OpenSSL and SQLite.
 
-Two of its modules import `ssl` and `sqlite3`, for a message and a database that are not used here; an image without OpenSSL
-and SQLite has no such modules. Then empty ones stand there while pyroute2 is loaded, and not longer.
+Two of its modules import `ssl` and `sqlite3` without using them here; if they are missing, empty modules replace them
+during the import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNUSED = {"ssl": "_ssl", "sqlite3": "_sqlite3"}  # a module, and the part of it 
 
 
 def load() -> Any:
-    """The module pyroute2. ImportError where it is not installed."""
+    """Return the module pyroute2. Raises ImportError if it is not installed."""
     if "pyroute2" in sys.modules:
         return sys.modules["pyroute2"]
     missing = [name for name, built in UNUSED.items() if not (find_spec(name) and find_spec(built))]

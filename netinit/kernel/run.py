@@ -1,14 +1,12 @@
 """Start programs; no other module does.
 
-Uses posix_spawn with memory files for input and output: nothing to poll, no pipe that fills up, no imports beyond
-builtins. Programs are started by path with a list of arguments, never through a shell. `prepare` starts one before its
-input is known, so that it loads its libraries meanwhile; that saves 2 ms of a pod's start.
+posix_spawn with memory files for input and output needs no polling and no imports. Programs are started by path, never
+through a shell.
 
-Every program has a deadline and a leash: it holds the reading end of a pipe whose only writing end is in this process.
-When this process exits, for whatever reason, the kernel sends SIGKILL to the program (F_SETOWN and F_SETSIG of fcntl(2),
-which work with posix_spawn; PR_SET_PDEATHSIG would have to be set between fork and exec). So no program outlives a killed
-run and keeps its lock, except if the run is killed in the microseconds between spawning and `tie`. A restore program
-commits whole tables, which the next run completes.
+Every program has a deadline and holds the reading end of a pipe ("leash") whose writing end is in this process. When this
+process exits, the kernel kills the program (F_SETOWN, F_SETSIG of fcntl(2); PR_SET_PDEATHSIG does not work with
+posix_spawn). So no program outlives a killed run, except if the run is killed in the microseconds between spawning and
+`tie`.
 """
 
 from __future__ import annotations
@@ -47,11 +45,10 @@ _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> des
 
 
 class Running(Record):
-    """A started program; `finish` waits for it, after `feed` if it was started by `prepare`."""
+    """A started program; `finish` waits for it."""
 
     program: str
     pid: int
-    input: int  # the writing end of a prepared program's pipe; -1: it has all its input
     output: int  # file descriptors of memory files
     errors: int
     leash: int  # closing it kills the program
@@ -64,10 +61,7 @@ if TYPE_CHECKING:
 
 
 class Finished(Record):
-    """How a program ended: its exit status (negative: the signal that ended it) and what it printed.
-
-    Bytes of the output that are not UTF-8 become lone surrogates.
-    """
+    """How a program ended: exit status (negative: the signal) and output, with lone surrogates for bytes that are not UTF-8."""
 
     program: str
     status: int
@@ -76,7 +70,7 @@ class Finished(Record):
 
 
 def find(program: str) -> str:
-    """Return the path of an installed program, searching PATH and then the usual directories; empty if it is not installed."""
+    """Return the path of an installed program, from PATH and the usual directories; empty if not installed."""
     path = posix.environ.get(b"PATH", b"").decode("utf-8", "surrogateescape")
     for folder in (*path.split(":"), *USUAL_FOLDERS):
         candidate = f"{folder}/{program}"
@@ -88,9 +82,9 @@ def find(program: str) -> str:
 def start(
     path: str, arguments: Sequence[str] = (), *, stdin: str = "", environment: Mapping[str, str] | None = None, waits: int = 0
 ) -> Running:
-    """Start the program at `path` with `stdin` as its input; `environment` is added to the variables in PASSED_ON.
+    """Start the program at `path` with the input `stdin`; `environment` is added to the variables in PASSED_ON.
 
-    `waits`: nanoseconds that it may spend waiting for locks, in addition to its timeout.
+    `waits`: nanoseconds it may wait for locks, in addition to its timeout. Raises BackendUnavailableError.
     """
     source = -1
     try:
@@ -99,7 +93,9 @@ def start(
         while data:
             data = data[posix.write(source, data) :]
         posix.lseek(source, 0, 0)
-        return _spawn(path, arguments, environment or {}, source).replace(**_time_for(stdin, waits))
+        seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
+        deadline = time.monotonic_ns() + int(seconds * 10**9)
+        return _spawn(path, arguments, environment or {}, source).replace(seconds=seconds, deadline=deadline)
     except OSError as error:
         raise _cannot_start(path, error) from None
     finally:
@@ -107,54 +103,26 @@ def start(
             posix.close(source)
 
 
-def prepare(path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, group: int = -1) -> Running:
-    """Start the program at `path`, which reads all its input before it acts; follow with `feed` or `kill`.
+def start_with_pipe(
+    path: str, arguments: Sequence[str], environment: Mapping[str, str], *, group: int
+) -> tuple[Running, int]:
+    """Start the program at `path` with a pipe as input; return it and the writing end, which the caller closes.
 
-    `group`: its process group; 0 creates a new one, -1 uses this process's.
+    `group`: its process group; 0 creates one. Raises BackendUnavailableError.
     """
-    reading = writing = -1
+    reading, writing = posix.pipe2(posix.O_CLOEXEC)
     try:
-        reading, writing = posix.pipe2(posix.O_CLOEXEC)
-        return _spawn(path, arguments, environment or {}, reading, group).replace(input=writing)
-    except (OSError, BackendUnavailableError) as error:
-        if writing >= 0:
-            posix.close(writing)
-        raise _cannot_start(path, error) if isinstance(error, OSError) else error from None
+        return _spawn(path, arguments, environment, reading, group), writing
+    except OSError as error:
+        posix.close(writing)
+        raise _cannot_start(path, error) from None
     finally:
-        if reading >= 0:
-            posix.close(reading)
+        posix.close(reading)
 
 
 def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Replace this process with the program; it keeps stdin, stdout, stderr and the variables in PASSED_ON. Raises OSError."""
+    """Replace this process with the program; it keeps the standard streams and the variables in PASSED_ON. Raises OSError."""
     posix.execve(path, [path, *arguments], _make_environment(environment))
-
-
-def feed(running: Running, text: str) -> Running:
-    """Write all of a prepared program's input; kill the program if that fails."""
-    fed = running.replace(input=-1, **_time_for(text))
-    data = memoryview(text.encode())
-    posix.set_blocking(running.input, False)
-    poller = select.poll()
-    poller.register(running.input, select.POLLOUT)
-    try:
-        while data and poller.poll(max(0.0, (fed.deadline - time.monotonic_ns()) / 10**6)):
-            data = data[posix.write(running.input, data) :]
-    except BrokenPipeError:  # it has exited; its error output says why
-        data = data[:0]
-    except BaseException:
-        kill(running)
-        raise
-    if data:  # truncated input must not be taken for all of it
-        posix.kill(running.pid, _SIGKILL)
-    posix.close(running.input)
-    return fed
-
-
-def _time_for(text: str, waits: int = 0) -> dict[str, Any]:
-    """Return timeout and deadline of a program that starts to read its input now."""
-    seconds = SECONDS + waits / 10**9 + len(text) / INPUT_PER_SECOND
-    return {"seconds": seconds, "deadline": time.monotonic_ns() + int(seconds * 10**9)}
 
 
 def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
@@ -184,7 +152,7 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
     _at_work.add(pid)
     tie(opened[2], pid)
     posix.close(opened[2])
-    return Running(program=program, pid=pid, input=-1, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0)
+    return Running(program=program, pid=pid, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0)
 
 
 def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -196,7 +164,7 @@ def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def finish(running: Running) -> Finished:
-    """Wait for the program to end; after its deadline kill it and say so in `errors`."""
+    """Wait for the program; after its deadline kill it and say so in `errors`."""
     status = wait(running.pid, running.deadline)
     late = status is None
     if status is None:
@@ -213,10 +181,7 @@ def finish(running: Running) -> Finished:
 def start_all(
     jobs: Sequence[tuple[str, Sequence[str], str]], *, environment: Mapping[str, str] | None = None, waits: int = 0
 ) -> list[Begun]:
-    """Start programs (path, arguments, input) at the same time; return the error of each that cannot be started.
-
-    Errors are not raised, so that the programs that did start are waited for.
-    """
+    """Start programs (path, arguments, input) at once; an error replaces a program that cannot be started."""
     begun: list[Begun] = []
     for path, arguments, text in jobs:
         try:
@@ -227,17 +192,8 @@ def start_all(
 
 
 def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableError]:
-    """Wait for every started program; errors of starting are passed through."""
+    """Wait for all started programs; errors of starting are passed through."""
     return [finish(one) if isinstance(one, Running) else one for one in begun]
-
-
-def kill(running: Running) -> None:
-    """Kill a program whose result is not needed, and close its descriptors."""
-    end(running.pid)
-    _at_work.discard(running.pid)
-    for descriptor in (running.input, running.leash, running.output, running.errors):
-        if descriptor >= 0:
-            posix.close(descriptor)
 
 
 def end_all() -> None:
@@ -247,10 +203,10 @@ def end_all() -> None:
 
 
 class Signals:
-    """Defers SIGTERM, SIGINT and the like from `listen` to `stop`, so that a run can end at a safe point or roll back.
+    """Defers SIGTERM, SIGINT and the like from `listen` to `stop`, so that a run can end at a safe point.
 
-    A signal kills the running programs, unless `patient` is set; after `pass_on` it goes to a child instead. With
-    `lasting` the handlers stay installed.
+    A signal kills the running programs unless `patient` is set; after `pass_on` it goes to a child instead. `lasting`: the
+    handlers stay installed.
     """
 
     def __init__(self, *, lasting: bool = False) -> None:
@@ -261,7 +217,7 @@ class Signals:
         self._handlers: dict[int, Any] = {}  # previous handlers by signal
 
     def listen(self) -> None:
-        """Start to defer signals; repeated calls have no effect. Works in the main thread only."""
+        """Start to defer signals, in the main thread only; repeated calls have no effect."""
         for number in SIGNALS if not self._handlers else ():
             try:
                 before = _signal.getsignal(number)
@@ -272,12 +228,12 @@ class Signals:
                 return
 
     def take(self) -> int:
-        """Return the last signal and clear it; 0 if there was none."""
+        """Return the last signal and clear it; 0: none."""
         heard, self.heard = self.heard, 0
         return heard
 
     def pass_on(self, child: int) -> None:
-        """Send signals to this child from now on, including one already received; 0: to no child."""
+        """Send signals to this child from now on, also one already received; 0: to none."""
         self._child = child
         try:
             if child and self.heard:
@@ -293,7 +249,7 @@ class Signals:
             self._handlers = {}
 
     def hand_back(self) -> None:
-        """Restore the previous signal handlers and resend the last deferred signal to this process."""
+        """Restore the previous handlers and resend the last deferred signal."""
         self.stop()
         if heard := self.take():
             posix.kill(posix.getpid(), heard)
@@ -307,7 +263,7 @@ class Signals:
 
 
 def wait(pid: int, deadline: int) -> int | None:
-    """Return the wait status of a child; None if it still runs at the deadline (nanoseconds of the monotonic clock)."""
+    """Return a child's wait status; None if it still runs at the deadline (nanoseconds of the monotonic clock)."""
     try:
         descriptor = posix.pidfd_open(pid)
     except OSError:  # an older kernel, or no free descriptor
@@ -328,9 +284,9 @@ def wait(pid: int, deadline: int) -> int | None:
 
 
 def await_input(descriptor: int, deadline: int) -> bool:
-    """Wait until there is something to read; False at the deadline (nanoseconds of the monotonic clock).
+    """Wait for something to read; False at the deadline (nanoseconds of the monotonic clock).
 
-    Polls in slices: a signal that arrives just before poll(2) does not interrupt it.
+    Polls in slices: a signal just before poll(2) does not interrupt it.
     """
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
@@ -343,7 +299,7 @@ def await_input(descriptor: int, deadline: int) -> bool:
 
 
 def end(pid: int) -> int:
-    """Kill a child; return its wait status, or SIGKILL's if the kernel has not reaped it in time."""
+    """Kill a child; return its wait status, SIGKILL's if it is not reaped in time."""
     try:
         try:  # noqa: SIM105 - contextlib takes a millisecond of every start
             posix.kill(pid, _SIGKILL)
@@ -356,9 +312,9 @@ def end(pid: int) -> int:
 
 
 def tie(leash: int, pid: int) -> bool:
-    """Let the kernel kill the process when the pipe's last writing end is closed, even if the process changes its ids.
+    """Let the kernel kill the process when the writing end of its `leash` is closed; False if it is closed already.
 
-    `leash` is the pipe's reading end, held by the process. Returns False if the writing end is closed already.
+    `leash`: the pipe's reading end, held by the process, which may change its user.
     """
     fcntl.fcntl(leash, fcntl.F_SETOWN, pid)
     fcntl.fcntl(leash, _F_SETSIG, _SIGKILL)
@@ -369,12 +325,12 @@ def tie(leash: int, pid: int) -> bool:
 
 
 def exec_from_memfd(images: Mapping[tuple[int, int], int]) -> None:
-    """Execute these descriptors instead of the files (device and inode) from now on, and refuse all other programs."""
+    """Execute these descriptors instead of the files (device and inode), and refuse all other programs."""
     _sealed.update(images)
 
 
 def is_sealed() -> bool:
-    """Whether programs run from sealed memory files, because other processes could trace any other program."""
+    """Whether only sealed memory files are executed: see netinit.kernel.memfd_exec."""
     return bool(_sealed)
 
 

@@ -1,4 +1,4 @@
-"""Options of sockets, and what the kernel says of a connection."""
+"""Socket options for transparent proxying."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
 
 
 def original_destination(connection: socket.socket, family: Family) -> tuple[str, int]:
-    """Where a redirected connection was going: the answer to SO_ORIGINAL_DST (struct sockaddr_in, sockaddr_in6). OSError."""
+    """Return a redirected connection's original destination (SO_ORIGINAL_DST). Raises OSError."""
     if family is IPV4:
         data = connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
         return socket.inet_ntop(socket.AF_INET, data[4:8]), struct.unpack("!H", data[2:4])[0]

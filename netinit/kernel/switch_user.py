@@ -1,4 +1,4 @@
-"""Being another user: for the sockets of a moment, or for good in a child."""
+"""Act as another user: for new sockets, or for good in a child."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint,)
 
 @contextlib.contextmanager
 def creating_as(uid: int | None, gid: int | None) -> Iterator[None]:
-    """Inside the block new sockets belong to this user and group, while all capabilities stay.
+    """Create sockets in the block as this user and group, with all capabilities.
 
-    setfsuid(2) changes the one identity that the kernel copies into a file at its creation, which is what the owner
-    match compares. Unlike seteuid it takes no network capability away, so ports below 1024 and IP_TRANSPARENT work.
+    setfsuid(2) changes the identity that the kernel stores in new files, which the owner match compares. Unlike seteuid it
+    keeps the network capabilities, so ports below 1024 and IP_TRANSPARENT work.
     """
     old_gid = _libc.setfsgid(gid) if gid is not None else None
     old_uid = _libc.setfsuid(uid) if uid is not None else None
@@ -30,7 +30,7 @@ def creating_as(uid: int | None, gid: int | None) -> Iterator[None]:
 
 
 def become(uid: int | None, gid: int | None, groups: Sequence[int] = ()) -> None:
-    """The process has these ids for good; None keeps one as it is, the supplementary groups are always set."""
+    """Switch to these ids for good; None keeps one. Supplementary groups are always set."""
     os.setgroups(list(groups))
     if gid is not None:
         os.setresgid(gid, gid, gid)

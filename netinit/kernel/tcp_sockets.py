@@ -1,6 +1,6 @@
-"""List and close the TCP sockets of this network namespace: sock_diag(7), linux/inet_diag.h.
+"""List and close TCP sockets of this network namespace: sock_diag(7), linux/inet_diag.h.
 
-A dump walks the machine's whole connection table once for each family: 0.2 ms for 262,144 buckets, mostly empty.
+A dump walks the machine's whole connection table once for each family: 0.2 ms for 262,144 buckets.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ _TRANSPARENT = 0x20  # in the first byte of struct inet_diag_sockopt
 # first two family and state
 _ID, _ID_SIZE, _MESSAGE_SIZE = 4, 48, 72
 _MAPPED = b"\0" * 10 + b"\xff" * 2  # the prefix of an IPv4 address on an IPv6 socket
-MOST_BYTES = 1 << 26  # of a dump: some 500,000 sockets
+MAX_BYTES = 1 << 26  # of a dump: some 500,000 sockets
 
 
 class TcpSocket(Record):
-    """A socket. `local` and `remote` are packed addresses (4 or 16 bytes) with ports; `identity` names it to the kernel.
+    """A socket; `local` and `remote` are packed addresses with ports, `identity` names it to the kernel.
 
-    `uid`: its owner. `inode`: its inode. Both are 0 if no program has it yet, or any longer. `mark`: 0 if the kernel does
-    not show it.
+    `uid` and `inode` are 0 while no program has it, `mark` if the kernel does not show it.
     """
 
     state: int
@@ -45,17 +44,17 @@ class TcpSocket(Record):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a remote end, and a program here that may still notice its end."""
+        """Whether it has a remote end, and a program here that would notice its end."""
         return self.state in CONNECTED and (bool(self.inode) or self.state not in (FIN_WAIT_1, FIN_WAIT_2))
 
 
 def list_tcp() -> tuple[TcpSocket, ...]:
-    """Return the TCP sockets that listen or have a remote end. Raises OSError if the kernel does not list them."""
+    """Return the TCP sockets that listen or have a remote end. Raises OSError."""
     found: list[TcpSocket] = []
     with Netlink(NETLINK_SOCK_DIAG) as link:
         for family in (AF_INET, AF_INET6):
             try:
-                parts = link.dump(SOCK_DIAG_BY_FAMILY, pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES), MOST_BYTES)
+                parts = link.dump(SOCK_DIAG_BY_FAMILY, pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES), MAX_BYTES)
             except OSError as error:
                 if family == AF_INET or error.errno != ENOENT:  # a kernel without IPv6
                     raise
@@ -92,9 +91,9 @@ def _address(family: int, field: bytes) -> bytes:
 
 
 def destroy(link: Netlink, found: TcpSocket) -> None:
-    """Close a connection: its program's calls fail with ECONNABORTED, and the remote end gets a reset.
+    """Close a connection: its program gets ECONNABORTED, the remote end a reset.
 
-    No error if the socket is already closed. Raises OSError: EOPNOTSUPP if the kernel lacks CONFIG_INET_DIAG_DESTROY.
+    A socket that is closed already is no error. Raises OSError: EOPNOTSUPP without CONFIG_INET_DIAG_DESTROY.
     """
     request = pack("=BBBBI", found.identity[0], IPPROTO_TCP, 0, 0, 1 << found.state) + found.identity[1:]
     try:

@@ -1,8 +1,8 @@
-"""Read the kernel's own trace of packets on their path through the rules, live, in this network namespace.
+"""Read the kernel's trace of packets in this network namespace.
 
-nf_tables reports each rule that a traced packet reaches (NFT_MSG_TRACE of linux/netfilter/nf_tables.h), including those
-of iptables-nft. Legacy iptables reports them as texts through its family's logger (net/ipv4/netfilter/ip_tables.c,
-trace_packet), which nfnetlink_log delivers. The sender of a packet is reported separately, through an NFLOG group.
+nf_tables, and with it iptables-nft, reports each rule that a traced packet reaches (NFT_MSG_TRACE of
+linux/netfilter/nf_tables.h); legacy iptables reports them as texts (trace_packet of net/ipv4/netfilter/ip_tables.c), which
+nfnetlink_log delivers. An NFLOG group reports each packet's sender.
 """
 
 from __future__ import annotations
@@ -18,26 +18,9 @@ from struct import pack, unpack_from
 from typing import Self
 
 from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
-from netinit.base.net import IPV4, Family
-from netinit.kernel import detect
-from netinit.kernel.netlink import (
-    NETFILTER_SIZE,
-    NETLINK_NETFILTER,
-    NFTA_RULE_CHAIN,
-    NFTA_RULE_HANDLE,
-    NFTA_RULE_TABLE,
-    NLM_F_ACK,
-    NLM_F_REQUEST,
-    NLMSG_ERROR,
-    attribute,
-    big,
-    list_nft_chains,
-    list_nft_rules,
-    message,
-    read_attributes,
-    read_name,
-    split,
-)
+from netinit.base.net import Family
+from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
 
@@ -58,7 +41,7 @@ NFTA_VERDICT_CODE, NFTA_VERDICT_CHAIN = 1, 2
 RULE, POLICY = 3, 1  # enum nft_trace_types
 NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-MOST_OF_A_PACKET = 128  # bytes reported of each packet
+MAX_PACKET_BYTES = 128  # reported of each packet: its headers
 BUFFER, RECEIVE_SIZE = 1 << 22, 1 << 16
 TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN was checked before
 ENOBUFS = 105
@@ -69,7 +52,7 @@ _LOGGER = "nfnetlink_log"
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The headers of a packet; `sequence` is TCP's number, or the length of a datagram."""
+    """The headers of a packet; `sequence` is TCP's sequence number or a datagram's length."""
 
     protocol: int
     source: int
@@ -80,13 +63,13 @@ class Headers:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """The fields that do not change when the packet's addresses are translated."""
+        """The fields that NAT of addresses does not change."""
         return (self.protocol, self.source_port, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A packet whose trace starts here: its sender, if a socket sends it, its mark and device index."""
+    """A packet whose trace starts: its sender if a socket sends it, its mark and device index."""
 
     headers: Headers
     uid: int | None
@@ -97,10 +80,9 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A rule of nf_tables that a packet reached (by its handle), or with `policy` the end of a base chain.
+    """A rule of nf_tables that a packet reached (by handle), or with `policy` the end of a base chain.
 
-    `headers` are the current ones, reported once for each base chain. `code` is the verdict (linux/netfilter.h,
-    nf_tables.h).
+    `headers` are reported once for each base chain. `code`: the verdict (linux/netfilter.h, nf_tables.h).
     """
 
     packet: int  # the kernel's id of the packet, which is reused
@@ -117,7 +99,7 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class MetOlder:
-    """A rule of legacy iptables that a packet reached, by its number from 1; one more than the last is the chain's end."""
+    """A rule of legacy iptables that a packet reached, by its number from 1; after the last rule, the chain's end."""
 
     headers: Headers
     hook: str
@@ -130,13 +112,13 @@ Event = Begun | Met | MetOlder
 
 
 def require_admin() -> None:
-    """Raise BackendUnavailableError if this process may not trace."""
+    """Raise BackendUnavailableError without NET_ADMIN."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         raise BackendUnavailableError(f"packets cannot be traced: NET_ADMIN is missing: {advise('NET_ADMIN')}")
 
 
 class Tracer:
-    """Traces packets, as a context manager. Raises LockedError if another process traces here; BackendUnavailableError."""
+    """Traces packets, as a context manager. Raises LockedError while another process traces here; BackendUnavailableError."""
 
     def __init__(self, wanted: Wanted, *, rate: int, older: bool) -> None:
         self.lost = False  # some events did not fit into the buffer
@@ -144,7 +126,7 @@ class Tracer:
         self._reports: socket.socket | None = None
         self._traces: socket.socket | None = None
         self._table: TraceTable | None = None
-        self._before: tuple[str, ...] = ()  # the previous loggers, family and name
+        self._before = ""  # the previous logger: number of its family, name
 
     def __enter__(self) -> Self:
         try:
@@ -158,14 +140,14 @@ class Tracer:
         self.close()
 
     def close(self) -> None:
-        """Stop tracing and restore what was changed for it."""
+        """Stop tracing and restore the logger."""
         try:
             if self._table:
                 table, self._table = self._table, None
                 table.remove()
         finally:
-            _restore_loggers(self._before)
-            self._before = ()
+            _restore_logger(self._before)
+            self._before = ""
             for held in (self._reports, self._traces):
                 if held:
                     held.close()
@@ -198,10 +180,10 @@ class Tracer:
         try:
             _remove_leftover()
             self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
-            before = _read_logger(self._wanted.family) if self._older else ()
+            before = _read_logger(self._wanted.family) if self._older else ""
             if self._older:
                 _bind(self._reports, OF_THE_OLDER)
-            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, loggers=before)
+            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, logger=before)
             if before:
                 _write_logger(self._wanted.family, _LOGGER)
                 self._before = before
@@ -224,7 +206,7 @@ class Tracer:
                     raise
                 self.lost = True
                 continue
-            yield from split(data)
+            yield from netlink.split(data)
 
 
 def list_hooks() -> dict[tuple[int, str, str], str]:
@@ -240,33 +222,33 @@ def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
     """Map handles to rule numbers (from 1) for each table and chain of an nf_tables family. Raises OSError."""
     found: dict[tuple[str, str], dict[int, int]] = {}
     for body in list_nft_rules(family):
-        rule = read_attributes(body, NETFILTER_SIZE)
-        numbers = found.setdefault((read_name(rule[NFTA_RULE_TABLE]), read_name(rule[NFTA_RULE_CHAIN])), {})
-        numbers[big(rule[NFTA_RULE_HANDLE])] = len(numbers) + 1
+        rule = read_attributes(body, netlink.NETFILTER_SIZE)
+        numbers = found.setdefault((read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])), {})
+        numbers[big(rule[netlink.NFTA_RULE_HANDLE])] = len(numbers) + 1
     return found
 
 
 def _open_netlink() -> socket.socket:
-    held = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    held = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
     held.bind((0, 0))
     return held
 
 
 def _bind(held: socket.socket, group: int) -> None:
-    """Bind the socket to an NFLOG group, with immediate delivery of a packet's first bytes. Raises OSError: EBUSY if it is taken."""
+    """Bind the socket to an NFLOG group that reports each packet's first bytes at once. Raises OSError: EBUSY if taken."""
     _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
-    mode = pack(">IBB", MOST_OF_A_PACKET, COPY_PACKET, 0)
+    mode = pack(">IBB", MAX_PACKET_BYTES, COPY_PACKET, 0)
     _configure(held, group, attribute(NFULA_CFG_MODE, mode) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1)))
 
 
 def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
     body = pack(">BBH", 0, 0, group) + attributes
-    held.send(message(NFULNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, body))
+    held.send(netlink.message(NFULNL_MSG_CONFIG, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK, body))
     held.settimeout(5.0)
     while True:
-        for kind, answer in split(held.recv(RECEIVE_SIZE)):
-            if kind == NLMSG_ERROR:
+        for kind, answer in netlink.split(held.recv(RECEIVE_SIZE)):
+            if kind == netlink.NLMSG_ERROR:
                 if code := -unpack_from("=i", answer)[0]:
                     raise OSError(code, os.strerror(code))
                 held.settimeout(None)
@@ -274,7 +256,7 @@ def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
 
 
 def _read_report(body: bytes) -> Begun | MetOlder | None:
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     payload = attributes.get(NFULA_PAYLOAD, b"")
     if not payload:
         return None
@@ -296,7 +278,7 @@ def _read_report(body: bytes) -> Begun | MetOlder | None:
 
 
 def _read_trace(body: bytes) -> Met:
-    attributes = read_attributes(body, NETFILTER_SIZE)
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     verdict = read_attributes(attributes.get(NFTA_TRACE_VERDICT, b""), 0)
     kind = big(attributes.get(NFTA_TRACE_TYPE))
     said = int.from_bytes(verdict.get(NFTA_VERDICT_CODE, b"\xff\xff\xff\xff"), "big", signed=True)
@@ -316,7 +298,7 @@ def _read_trace(body: bytes) -> Met:
 
 
 def read_headers(network: bytes, transport: bytes) -> Headers | None:
-    """Read the headers of a TCP segment or UDP datagram; None for anything else, or if truncated."""
+    """Read the headers of a TCP segment or UDP datagram; None for anything else."""
     if len(network) < 20 or len(transport) < 8:  # noqa: PLR2004 - the shortest of both
         return None
     if network[0] >> 4 == 4:  # noqa: PLR2004
@@ -332,15 +314,14 @@ def read_headers(network: bytes, transport: bytes) -> Headers | None:
     return Headers(protocol, big(source), big(destination), ports[0], ports[1], sequence)
 
 
-def _read_logger(family: Family) -> tuple[str, ...]:
-    """Return the family's logger, prefixed with the family's number, so that it can be restored."""
-    number = 2 if family is IPV4 else 10
-    return (f"{number}-{(_LOGGERS / str(number)).read_text(encoding='ascii').strip()}",)
+def _read_logger(family: Family) -> str:
+    """Return the family's number and logger, as `_restore_logger` takes them."""
+    return f"{family.number}-{(_LOGGERS / str(family.number)).read_text(encoding='ascii').strip()}"
 
 
 def _write_logger(family: Family, name: str) -> None:
     try:
-        (_LOGGERS / str(2 if family is IPV4 else 10)).write_text(name, encoding="ascii")
+        (_LOGGERS / str(family.number)).write_text(name, encoding="ascii")
     except OSError as error:
         raise BackendUnavailableError(
             f"the rules of iptables-legacy cannot be traced here: {error.filename} cannot be written: {error.strerror};"
@@ -351,18 +332,16 @@ def _write_logger(family: Family, name: str) -> None:
 def _remove_leftover() -> None:
     """Delete what a killed run left, and restore the logger."""
     try:
-        loggers = remove_leftover()
+        logger = remove_leftover()
     except PermissionError:
         raise LockedError("a table netinit-trace is here that belongs to another program, which is still alive: end it") from None
-    _restore_loggers(loggers)
+    _restore_logger(logger)
 
 
-def _restore_loggers(loggers: tuple[str, ...]) -> None:
-    """Restore the saved loggers; invalid entries are ignored."""
-    for remembered in loggers:
-        found = re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", remembered)
-        if found:
-            (_LOGGERS / found[1]).write_text(found[2], encoding="ascii")
+def _restore_logger(logger: str) -> None:
+    """Restore a saved logger; an invalid name, which a foreign table may hold, is ignored."""
+    if found := re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", logger):
+        (_LOGGERS / found[1]).write_text(found[2], encoding="ascii")
 
 
 def _unavailable(what: str, error: OSError) -> BackendUnavailableError:

@@ -1,7 +1,7 @@
-"""Find the API server and credentials: a kubeconfig, or the service account of the pod that this process runs in.
+"""Finds the API server and credentials.
 
-Search order: the given kubeconfig, the variable KUBECONFIG (first file of its list), the pod's service account,
-~/.kube/config. A kubeconfig is trusted as kubectl trusts it: `exec` in it starts programs.
+Search order: the given kubeconfig, KUBECONFIG's first file, the pod's service account, ~/.kube/config. A kubeconfig is
+trusted as kubectl trusts it: its `exec` starts programs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
 
-__all__ = ["SERVICE_ACCOUNT", "Access", "Exec", "find_access", "find_service_account", "in_cluster", "of_kubeconfig"]
-
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_LARGEST = 4 << 20  # bytes of a kubeconfig
+_MAX_BYTES = 4 << 20  # bytes of a kubeconfig
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
@@ -42,7 +40,8 @@ class Exec:
 class Access:
     """An API server and credentials for it; certificates and keys are PEM texts.
 
-    `token_file` is read again periodically, since the kubelet renews it. `namespace` is that of the context or the pod.
+    `token_file` is read again each minute, because the kubelet renews it; `namespace` is the context's or the
+    pod's.
     """
 
     server: str
@@ -78,7 +77,7 @@ def find_access(*, kubeconfig: str = "", context: str = "", environ: Mapping[str
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Access:
-    """Return the access of the pod's service account. Raises ConfigError if it is not mounted."""
+    """The access of the pod's service account. Raises ConfigError if it is not mounted."""
     host, port = environ[_HOST], environ.get(_PORT, "443")
     token = folder / "token"
     try:
@@ -100,10 +99,9 @@ def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Ac
 
 
 def find_service_account(access: Access) -> Tree | None:
-    """Return the token's service account as an owner reference; None if the token is not a pod's.
+    """The token's service account as an owner reference, with which objects are deleted; None if it is not a pod's token.
 
-    Objects with this owner are deleted with it. The token contains it (claim kubernetes.io), so no permission to read it
-    is needed.
+    It is read from the token's claim kubernetes.io, so that no permission is needed.
     """
     try:
         claims = Path(access.token_file).read_text().split(".")[1]
@@ -115,18 +113,18 @@ def find_service_account(access: Access) -> Tree | None:
 
 
 def of_kubeconfig(path: Path, context: str = "") -> Access:
-    """Return the access of a kubeconfig's context (by default the current one). Raises ConfigError."""
+    """The access of a kubeconfig's context, by default the current one. Raises ConfigError."""
     what = f"the kubeconfig {quote(str(path))}"
     try:
         with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-        tree = goyaml.load(data[:_LARGEST].decode())
+            data = file.read(_MAX_BYTES + 1)
+        tree = goyaml.load(data[:_MAX_BYTES].decode())
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, ParseError) as error:
         raise ConfigError(f"{what} is not YAML: {error}") from error
-    if len(data) > _LARGEST or not isinstance(tree, dict):
-        raise ConfigError(f"{what} is no kubeconfig: it must be a mapping of at most {_LARGEST >> 20} MiB")
+    if len(data) > _MAX_BYTES or not isinstance(tree, dict):
+        raise ConfigError(f"{what} is no kubeconfig: it must be a mapping of at most {_MAX_BYTES >> 20} MiB")
     name = context or string(tree.get("current-context"))
     if not name:
         raise ConfigError(f"{what} has no current-context; name one with --context")
@@ -172,7 +170,7 @@ def _access(cluster: Tree, user: Tree, path: Path, namespace: str, origin: str) 
 
 
 def _pem(tree: Tree, key: str, path: Path) -> str:
-    """Return a certificate or key that the kubeconfig contains (base64) or names."""
+    """A certificate or key that the kubeconfig contains (base64) or names."""
     if tree.get(f"{key}-data"):
         return base64.b64decode("".join(string(tree[f"{key}-data"]).split()), validate=True).decode()
     return (path.parent / string(tree[key])).read_text() if tree.get(key) else ""

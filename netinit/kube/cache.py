@@ -1,10 +1,8 @@
-"""A cache kept up to date by a watch: list once, then follow changes; after 410 Gone list again.
+"""A cache kept up to date by a watch: list once, then follow changes; after 410 Gone, list again.
 
-`items` holds what is known of each object, by namespace and name. `run` never returns: it lists, then watches from the
-list's resourceVersion. Each watch ends after about a minute and is resumed from the last version seen (bookmarks advance
-it if nothing changes), so that a dead connection is noticed. After an error, stored in `error`, the cache keeps its
-content and retries after a pause that doubles up to half a minute; if the version is too old, or errors repeat, it lists
-again, which also removes objects deleted meanwhile.
+Watches end after about a minute and resume from the last version seen, so that dead connections are noticed. After an
+error the cache keeps its content and retries after a pause that doubles up to half a minute; after several, or if the
+version is too old, it lists again, which also removes deleted objects.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ from netinit.base.tree import Tree, mapping, string
 from netinit.kube.client import GONE, NOT_FOUND, Client
 from netinit.kube.resources import Resource, name_of
 
-__all__ = ["Cache"]
-
 _LONGEST = (50, 80)  # seconds of a watch, chosen at random so that replicas do not reconnect all at once
 _PAUSES = (0.5, 30.0)
 _UNKNOWN = 60.0  # seconds until the next look for a resource that the cluster does not know
@@ -33,11 +29,11 @@ def _itself(tree: Tree) -> Any:
 
 
 class Cache:
-    """The objects of one resource, of one namespace or all, filtered by selectors.
+    """The objects of one resource, of one namespace or all, filtered by selectors; `items` has them by namespace and name.
 
-    `keep` returns what to remember of an object (None: nothing). `changed` is called after each change, after each list,
-    and when `error` changes; it must not block. `optional`: where the cluster does not know the resource, there are no objects;
-    the cache looks for it again once a minute.
+    `keep` returns what to remember of an object (None: nothing). `changed`, which must not block, is called after
+    each change and list, and when `error` changes. `optional`: a resource that the cluster does not know has no
+    objects, and is looked for again once a minute.
     """
 
     def __init__(
@@ -72,7 +68,7 @@ class Cache:
         return self._synced.is_set()
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait until the objects have been listed once; return False at the deadline. Without a deadline, wait for ever."""
+        """Wait until the objects have been listed once; False after `seconds` (None: no deadline)."""
         try:
             await asyncio.wait_for(self._synced.wait(), seconds)
         except TimeoutError:
@@ -80,7 +76,7 @@ class Cache:
         return True
 
     def get(self, name: str, namespace: str = "") -> Any:
-        """Return what is remembered of the object; None if there is none."""
+        """What is remembered of the object, or None."""
         return self.items.get((namespace, name))
 
     async def run(self) -> None:
@@ -120,7 +116,7 @@ class Cache:
         self._take({key: value for key, value in kept.items() if value is not None}, version)
 
     def _take(self, items: dict[tuple[str, str], Any], version: str) -> None:
-        """Replaces all that is remembered by what was listed."""
+        """Replace all items by those that were listed."""
         self.items = items
         self._version = version
         self.lists += 1

@@ -1,7 +1,4 @@
-"""Requests to the API: get, list, write and watch objects, each with a deadline and a size limit.
-
-Every failure is a ClusterError; `status` and `reason` are the API's. Objects are plain trees.
-"""
+"""Requests to the API, each with a deadline and a size limit. Objects are plain trees; every failure is a ClusterError."""
 
 from __future__ import annotations
 
@@ -19,19 +16,17 @@ from netinit.kube.access import Access
 from netinit.kube.credentials import Credentials, make_context
 from netinit.kube.resources import Resource
 
-__all__ = ["CONFLICT", "GONE", "JSON_PATCH", "MERGE_PATCH", "NOT_FOUND", "Client"]
-
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 _PAGE = 500  # objects of a list at a time
-_LARGEST = 64 << 20  # bytes of an answer
-_LARGEST_LINE = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
+_MAX_BYTES = 64 << 20  # bytes of an answer
+_MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
 _REFUSED = 400
 _SLACK = 15.0  # seconds that a silent watch may last beyond its end
 
 
 class Client:
-    """The API of one cluster, as an asynchronous context manager. `seconds` is the timeout of a request."""
+    """The API of one cluster, as an asynchronous context manager. `seconds` is a request's timeout."""
 
     def __init__(self, access: Access, *, seconds: float = 10.0, agent: str = "netinit") -> None:
         self.access = access
@@ -55,13 +50,13 @@ class Client:
         await self._http.aclose()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Tree:
-        """Get one object. Raises ClusterError, with status NOT_FOUND if it does not exist."""
+        """Get one object. Raises ClusterError, with status NOT_FOUND if there is none."""
         return await self._ask("GET", resource.path(namespace, name))
 
     async def list(
         self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = ""
     ) -> tuple[list[Tree], str]:
-        """List objects, page by page; return them and their resourceVersion."""
+        """List objects, page by page; also returns their resourceVersion."""
         found: list[Tree] = []
         selectors = _selectors(fields, labels)
         following = ""
@@ -79,19 +74,19 @@ class Client:
         return await self._ask("POST", resource.path(namespace), body=_typed(resource, tree))
 
     async def replace(self, resource: Resource, tree: Tree, name: str, namespace: str = "") -> Tree:
-        """Replace an object and return it; status CONFLICT if its metadata.resourceVersion is not the current one."""
+        """Replace an object and return it. Status CONFLICT if its metadata.resourceVersion is not current."""
         return await self._ask("PUT", resource.path(namespace, name), body=_typed(resource, tree))
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, namespace: str = "", *, kind: str = MERGE_PATCH, part: str = ""
     ) -> Tree:
-        """Apply a JSON patch or merge patch and return the object; `part` is a subresource, such as status."""
+        """Apply a JSON patch or merge patch and return the object; `part` is a subresource such as status."""
         return await self._ask("PATCH", resource.path(namespace, name, *([part] if part else [])), body=patch, kind=kind)
 
     async def delete(
         self, resource: Resource, name: str, namespace: str = "", *, uid: str = "", version: str = ""
     ) -> None:
-        """Delete an object; only the one with this uid, or in this resourceVersion, if given, else CONFLICT."""
+        """Delete an object. Status CONFLICT if it has another uid or resourceVersion than given."""
         wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted} if wanted else None
         await self._ask("DELETE", resource.path(namespace, name), body=body)
@@ -109,10 +104,8 @@ class Client:
     ) -> AsyncIterator[tuple[str, Tree]]:
         """Yield changes after a resourceVersion: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
 
-        `opened` is called when the API has accepted the watch, which may be long before the first change.
-
-        Ends after `seconds`, which are sent to the API; a silent connection ends a little later. Raises ClusterError,
-        with status GONE if the version is too old.
+        `opened` is called when the API accepts the watch. It ends after `seconds`, a silent connection 15 s
+        later. Raises ClusterError, with status GONE if the version is too old.
         """
         asked = {
             **_selectors(fields, labels),
@@ -150,7 +143,7 @@ class Client:
         return _tree(path, data)
 
     def _away(self, method: str, path: str, error: Exception) -> ClusterError:
-        """Return the error for a request without any answer."""
+        """The error for a request without an answer."""
         why = "was late" if isinstance(error, httpx2.TimeoutException) else f"{error}" or type(error).__name__
         return ClusterError(
             f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}"
@@ -170,8 +163,8 @@ async def _read(response: httpx2.Response) -> bytes:
     size = 0
     async for part in response.aiter_bytes():
         size += len(part)
-        if size > _LARGEST:
-            raise ClusterError(f"the API's answer to {response.request.url.path} is longer than {_LARGEST >> 20} MiB")
+        if size > _MAX_BYTES:
+            raise ClusterError(f"the API's answer to {response.request.url.path} is longer than {_MAX_BYTES >> 20} MiB")
         parts.append(part)
     return b"".join(parts)
 
@@ -183,8 +176,8 @@ async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
         for line in whole:
             if line.strip():
                 yield line
-        if len(rest) > _LARGEST_LINE:
-            raise ClusterError(f"an event of {response.request.url.path} is longer than {_LARGEST_LINE >> 20} MiB")
+        if len(rest) > _MAX_LINE_BYTES:
+            raise ClusterError(f"an event of {response.request.url.path} is longer than {_MAX_LINE_BYTES >> 20} MiB")
 
 
 def _tree(path: str, data: bytes) -> Tree:

@@ -20,15 +20,13 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
 from netinit.kube.access import Access, Exec
 
-__all__ = ["Credentials", "make_context"]
-
 _AGAIN = 60.0  # seconds after which a token's file is read again; the kubelet renews it minutes before it expires
 _PATIENCE = 60.0  # timeout in seconds of a kubeconfig's program
 _UNAUTHORIZED = 401
 
 
 class Credentials(httpx2.Auth):
-    """Adds the token to requests; renews it when it is old, and once when the API refuses it."""
+    """Adds the token to requests; renews it when old, and once when the API refuses it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -68,7 +66,7 @@ class Credentials(httpx2.Auth):
 
 
 def ask_program(program: Exec) -> str:
-    """Return the token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
+    """The token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
     what = f"the kubeconfig's program {quote(program.command)}"
     request = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
     environ = {**os.environ, **dict(program.environment), "KUBERNETES_EXEC_INFO": json.dumps(request)}
@@ -92,7 +90,7 @@ def ask_program(program: Exec) -> str:
 
 
 def make_context(access: Access) -> Any:
-    """Return the TLS context for the API: its CA, and the client's certificate if there is one. Raises ConfigError."""
+    """The TLS context for the API: its CA and the client's certificate, if any. Raises ConfigError."""
     try:
         context = ssl.create_default_context(cadata=access.certificate_authority or None)
     except ssl.SSLError as error:

@@ -8,22 +8,20 @@ from netinit.base.tree import Tree
 from netinit.kube.client import Client
 from netinit.kube.resources import EVENTS
 
-__all__ = ["write_event"]
-
-_MOST = 1000  # characters of a message; the API accepts 1024
+_MAX_MESSAGE = 1000  # characters of a message; the API accepts 1024
 
 
 async def write_event(
     client: Client, involved: Tree, *, reason: str, message: str, component: str, namespace: str, kind: str = "Warning"
 ) -> None:
-    """Create an event on the object that `involved` refers to, in this namespace. Raises ClusterError."""
+    """Create an event on the object that `involved` refers to. Raises ClusterError."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     event = {
         "metadata": {"generateName": f"{involved.get('name')}.", "namespace": namespace},
         "involvedObject": involved,
         "type": kind,
         "reason": reason,
-        "message": message[:_MOST],
+        "message": message[:_MAX_MESSAGE],
         "source": {"component": component},
         "firstTimestamp": now,
         "lastTimestamp": now,

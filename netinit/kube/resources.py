@@ -7,28 +7,6 @@ from urllib.parse import quote
 
 from netinit.base.tree import Tree, mapping, string
 
-__all__ = [
-    "CONFIG_MAPS",
-    "CRON_JOBS",
-    "DAEMON_SETS",
-    "DEPLOYMENTS",
-    "DISRUPTION_BUDGETS",
-    "ENDPOINTS",
-    "ENDPOINT_SLICES",
-    "EVENTS",
-    "JOBS",
-    "NAMESPACES",
-    "NODES",
-    "PODS",
-    "PROXY_CONFIGS",
-    "SECRETS",
-    "SERVICES",
-    "STATEFUL_SETS",
-    "WEBHOOK_CONFIGURATIONS",
-    "Resource",
-    "name_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -39,7 +17,7 @@ class Resource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "", *more: str) -> str:
-        """Return the path of one object, or of the list without a name; without a namespace, across all."""
+        """The path of an object or, without a name, of a list; without a namespace, across all."""
         parts = ["apis" if "/" in self.api_version else "api", *self.api_version.split("/")]
         parts += ["namespaces", namespace] if namespace else []
         parts += [self.plural, *([name] if name else []), *more]
@@ -68,6 +46,6 @@ WEBHOOK_CONFIGURATIONS = Resource(
 
 
 def name_of(tree: Tree) -> tuple[str, str]:
-    """Return the namespace and the name of an object."""
+    """Namespace and name of an object."""
     metadata = mapping(tree.get("metadata"))
     return string(metadata.get("namespace")), string(metadata.get("name"))

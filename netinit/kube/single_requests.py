@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from netinit.base.tree import Tree
 from netinit.kube.access import Access
 from netinit.kube.client import Client
 from netinit.kube.resources import Resource
 
-__all__ = ["ask_list", "ask_one"]
+Answer = TypeVar("Answer")
 
 
 def ask_one(access: Access, resource: Resource, name: str, namespace: str = "") -> Tree:
     """Get one object. Raises ClusterError."""
-
-    async def ask() -> Tree:
-        async with Client(access) as client:
-            return await client.get(resource, name, namespace)
-
-    return asyncio.run(ask())
+    return asyncio.run(_ask(access, lambda client: client.get(resource, name, namespace)))
 
 
 def ask_list(access: Access, resource: Resource) -> list[Tree]:
     """List the objects of all namespaces. Raises ClusterError."""
+    return asyncio.run(_ask(access, lambda client: client.list(resource)))[0]
 
-    async def ask() -> list[Tree]:
-        async with Client(access) as client:
-            return (await client.list(resource))[0]
 
-    return asyncio.run(ask())
+async def _ask(access: Access, request: Callable[[Client], Awaitable[Answer]]) -> Answer:
+    async with Client(access) as client:
+        return await request(client)

@@ -1,19 +1,15 @@
 """The laboratory: pods built from bare network namespaces, to test rules with real connections.
 
-A `Pod` is what a container runtime prepares for an init container: a network namespace held by a pause process, an `eth0`
-and a route out. The veth pair's other end is in a `client` namespace that stands for everything outside: callers of the
-pod, servers on the internet, the cluster's name server. Servers answer each connection with where it arrived (`Arrival`),
-so that a test or demonstration reports facts instead of trusting a rule listing.
+A `Pod` is what a container runtime prepares for an init container: a network namespace held by a pause process, with an
+`eth0` and a default route. The other end of its veth pair is in a `client` namespace, which stands for everything
+outside. Servers answer each connection with where it arrived (`Arrival`).
 
-Every part guarantees:
-
-- No name is left in /run/netns, and no process or interface outlives the `with` block; if this process is killed with SIGKILL,
-  its children exit too, because their pipe closes.
+- Names in /run/netns are not used. Processes and interfaces end with the `with` block, even after SIGKILL.
 - Only namespaces created here are entered, changed or connected to.
-- A probe or server with a uid and gid has them before its socket is created, because the owner match checks the socket's.
-- Nothing sleeps to wait: readiness is reported through a pipe.
+- A probe's or server's uid and gid are set before its socket is created, because the owner match checks the socket's.
+- Readiness is reported through a pipe; nothing sleeps.
 
-Creating a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and pyroute2, but no shell, iproute2 or iptables.
+Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and pyroute2.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
@@ -14,17 +14,12 @@ from netinit.kernel.switch_user import become
 from netinit.lab.probes import Arrival, Probe, needs_child, send_probes
 from netinit.lab.servers import Listener, Server
 
-__all__ = ["NetworkNamespace"]
-
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 
 class NetworkNamespace(IsolatedNamespace):
-    """A new network namespace with `lo` down, and programs, servers and connections inside.
-
-    Servers started inside run until the block ends or they are closed.
-    """
+    """A new network namespace with `lo` down; runs programs, servers and probes inside, until its block ends."""
 
     def popen(
         self,
@@ -36,23 +31,16 @@ class NetworkNamespace(IsolatedNamespace):
         stdin: int = subprocess.DEVNULL,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
-        """Start a program inside with these ids, its output in text pipes. The caller must wait for it.
+        """Start a program inside, with text pipes; the caller must wait for it.
 
         Without any id it keeps root's; with one, its supplementary groups are exactly `groups`.
         """
         alone = uid is None and gid is None and not groups
         with self.entered():
             return subprocess.Popen(
-                argv,
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=env,
-                user=uid,
-                group=gid,
-                extra_groups=None if alone else list(groups),
-            )
+                argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+                user=uid, group=gid, extra_groups=None if alone else list(groups),
+            )  # fmt: skip
 
     def run(
         self,
@@ -66,9 +54,9 @@ class NetworkNamespace(IsolatedNamespace):
         check: bool = False,
         timeout: float = 30.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program inside, as `popen` does, and wait for it; its output is captured as text.
+        """Run a program inside, wait for it, and capture its output as text.
 
-        Raises LabError if `check` is set and it failed, and after `timeout` seconds, when it is killed.
+        Raises LabError after `timeout` seconds, when it is killed, and with `check` if it fails.
         """
         source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
         with self.popen(argv, uid=uid, gid=gid, groups=groups, stdin=source, env=env) as process:
@@ -93,9 +81,7 @@ class NetworkNamespace(IsolatedNamespace):
         groups: Sequence[int] = (),
         timeout: float = 10.0,
     ) -> Result:
-        """Run a function in a forked child inside the namespace with these ids; return its result.
-
-        The result must consist of plain values and netinit's records.
+        """Run a function inside, in a forked child with these ids, and return its result: plain values and netinit's records.
 
         Raises LabError with the child's traceback if it raises, if it dies, and after `timeout` seconds.
         """
@@ -119,9 +105,9 @@ class NetworkNamespace(IsolatedNamespace):
             raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
     def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
-        """Send all probes at the same time; return where each arrived, in order.
+        """Send all probes at once and return where each arrived, in order.
 
-        The calling thread sends them; a child does if one needs its own supplementary groups, which a thread cannot have.
+        A forked child sends them if one needs other supplementary groups, which a thread cannot have.
         """
         if any(map(needs_child, probes)):
             patience = 5.0 + max(probe.timeout for probe in probes)
@@ -132,48 +118,22 @@ class NetworkNamespace(IsolatedNamespace):
             except Exception as error:  # noqa: BLE001 - an address that is none, say
                 raise LabError(f"send_probes in {self.name!r} raised:\n{type(error).__name__}: {error}") from None
 
-    def connect(
-        self,
-        host: str,
-        port: int,
-        *,
-        udp: bool = False,
-        source: str | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-        groups: Sequence[int] = (),
-        timeout: float = 1.0,
-    ) -> Arrival:
-        """Make one connection from here to the address; return where it arrived. `Probe` documents the options."""
-        probe = Probe(host, port, udp=udp, source=source, uid=uid, gid=gid, groups=tuple(groups), timeout=timeout)
-        return self.probe([probe])[0]
+    def connect(self, host: str, port: int, **options: Any) -> Arrival:
+        """Make one connection from here and return where it arrived; `options` are fields of `Probe`."""
+        return self.probe([Probe(host, port, **options)])[0]
 
-    def serve(
-        self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
-    ) -> Server:
-        """Start a server process with all these listeners, which answers each connection with where it arrived."""
+    def serve(self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None) -> Server:
+        """Start a server process with these listeners and wait until it listens."""
         server = self.start(name, listeners, uid=uid, gid=gid)
         server.wait()
         return server
 
-    def start(
-        self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
-    ) -> Server:
-        """Start a server process without waiting until it listens; call `Server.wait` for that."""
+    def start(self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None) -> Server:
+        """Start a server process without waiting until it listens (`Server.wait`)."""
         return self._stack.enter_context(Server(name, self.descriptor, tuple(listeners), uid, gid))
 
     def listen(
-        self,
-        port: int,
-        family: int = 4,
-        *,
-        kind: str = "tcp",
-        transparent: bool = False,
-        address: str | None = None,
-        name: str | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
+        self, port: int, family: int = 4, *, name: str | None = None, uid: int | None = None, gid: int | None = None, **more: Any
     ) -> Server:
-        """Start a server with one listener, called `name` (by default its port)."""
-        listener = Listener(port, family, kind=kind, transparent=transparent, address=address)
-        return self.serve(name or str(port), [listener], uid=uid, gid=gid)
+        """Start a server with one listener, called `name` (by default its port); `more` are fields of `Listener`."""
+        return self.serve(name or str(port), [Listener(port, family, **more)], uid=uid, gid=gid)

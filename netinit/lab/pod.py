@@ -14,11 +14,9 @@ from netinit.kernel import run
 from netinit.lab import wiring
 from netinit.lab.namespace import NetworkNamespace
 
-__all__ = ["Pod", "find_obstacle"]
-
 OUTSIDE_ADDRESSES = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
 USER_BASE = 200_000  # outside uid of uid 0 in a pod with its own user namespace
-_MOST_INTERFACES = 20
+_MAX_INTERFACES = 20
 # The word in the command is visible in ps.
 _PAUSE = ("sh", "-c", "echo netinit-pause; exec >/dev/null; read -r _")
 # For images without a shell; it starts more slowly.
@@ -31,19 +29,17 @@ _PAUSE_WITHOUT_SHELL = (
 class Pod(NetworkNamespace):
     """A network namespace like a pod's, as a context manager.
 
-    `pid` is its pause process: `nsenter -t PID -n` works as on a node. `eth0` has 10.77.0.2/24 and fd77::2/64 and the
-    default routes through `client`, which has 10.77.0.1, fd77::1 and the `outside` addresses. Each name in `interfaces`
-    is another veth pair (10.78.0.2/24, fd78::2/64, ...) to a namespace of its own, `neighbours[name]`, which reaches
-    everything through the pod, like a virtual machine behind it; the pod then forwards.
+    `pid` is its pause process: `nsenter -t PID -n` works as on a node. `eth0` has 10.77.0.2/24, fd77::2/64 and the
+    default routes through `client`, which has 10.77.0.1, fd77::1 and the `outside` addresses. Each of `interfaces`
+    is a veth pair (10.78.0.2/24, fd78::2/64, ...) to `neighbours[name]`, like a virtual machine behind the pod,
+    which then forwards.
 
-    `ipv4` and `ipv6` say which families have addresses beyond loopback and link-local. With `user_namespace` the pod has
-    its own user namespace (as with hostUsers: false): `first_uid` is the outside id of its uid 0 and gid 0. Ids given to
-    this laboratory are always outside ids.
+    `ipv4`, `ipv6`: whether the family has addresses beyond loopback and link-local. `user_namespace`: the pod has
+    its own, as with hostUsers: false, and `first_uid` is the outside id of its uid and gid 0; all ids given here
+    are outside ids.
 
-    IPv6 is not silent: in its first second a pod sends a few ICMPv6 packets (multicast listener reports, neighbour
-    discovery), which rules without a protocol count.
-
-    Raises LabError if it cannot be created; `find_obstacle` reports that beforehand.
+    With IPv6, a pod sends a few ICMPv6 packets in its first second, which rules without a protocol count. Raises
+    LabError if it cannot be created (see `find_obstacle`).
     """
 
     def __init__(
@@ -56,8 +52,8 @@ class Pod(NetworkNamespace):
         user_namespace: bool = False,
     ) -> None:
         super().__init__("pod")
-        if len(interfaces) > _MOST_INTERFACES:
-            raise LabError(f"a pod here has at most {_MOST_INTERFACES} extra interfaces, not {len(interfaces)}")
+        if len(interfaces) > _MAX_INTERFACES:
+            raise LabError(f"a pod here has at most {_MAX_INTERFACES} extra interfaces, not {len(interfaces)}")
         self.pid = 0
         self.first_uid = USER_BASE if user_namespace else 0
         self.client = NetworkNamespace("client")
@@ -68,7 +64,7 @@ class Pod(NetworkNamespace):
 
     @property
     def address(self) -> str:
-        """The pod's IPv4 address on eth0, or its IPv6 address if it has none."""
+        """The pod's IPv4 address on eth0, or the IPv6 address if it has none."""
         return "10.77.0.2" if 4 in self.versions else self.address6  # noqa: PLR2004 - the IP version
 
     @property
@@ -108,12 +104,12 @@ class Pod(NetworkNamespace):
 
 
 def _pause() -> tuple[str, ...]:
-    """Return a command that reports that it runs, and then waits for the end of its stdin."""
+    """A command that reports that it runs and waits for the end of its stdin."""
     return _PAUSE if shutil.which("sh") else _PAUSE_WITHOUT_SHELL
 
 
 def find_obstacle() -> str | None:
-    """Return why no pod can be created here, in one line with the remedy; None if it can."""
+    """Why no pod can be created here, with the remedy; None if it can."""
     if importlib.util.find_spec("pyroute2") is None:
         return "pyroute2 is not installed: pip install pyroute2"
     if os.geteuid() != 0:

@@ -12,21 +12,21 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from netinit.kernel.switch_user import creating_as
 
-__all__ = ["Arrival", "Probe"]
-
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096
+ANSWER = ("server", "port", "original_destination", "local", "peer")  # fields of a server's answer
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
     """A connection to make, or a datagram to send, to a literal address, which determines the family.
 
-    `source`: the local address. `uid`, `gid`, `groups`: owner of the socket; None and () mean root's. `timeout`: seconds
-    from the start to the answer. `mark`: the firewall mark of its packets.
+    `source`: local address. `uid`, `gid`, `groups`: owner of the socket, root's by default. `timeout`: seconds
+    until the answer. `mark`: firewall mark of its packets.
     """
 
     host: str
@@ -44,13 +44,11 @@ class Probe:
 class Arrival:
     """The result of a probe, as reported by the server that it reached.
 
-    `outcome` is `answered`; `refused` (a reset, or an ICMP error from a closed port); `unreachable` (no route, or the
-    kernel refused to send); `timeout`. `error` names the errno, or what came instead of an answer.
-
-    `server` and `port` identify the server. `original_destination` is the destination before REDIRECT or DNAT as the
-    server reads it with SO_ORIGINAL_DST, None for untracked connections and for UDP, for which the kernel has no such
-    option. `local` and `peer` are the two ends as the server sees them. `source` is the probe's own end. Addresses look
-    like `10.77.0.2:80` and `[fd77::2]:80`.
+    `outcome`: `answered`, `refused` (a reset, or an ICMP error from a closed port), `unreachable` (no route, or the
+    kernel refused to send) or `timeout`. `error`: the errno's name, or what came instead of an answer.
+    `original_destination`: before REDIRECT or DNAT (SO_ORIGINAL_DST), None for untracked connections and UDP.
+    `local`, `peer`: both ends as the server sees them; `source`: the probe's own. Addresses look like
+    `10.77.0.2:80` and `[fd77::2]:80`.
     """
 
     outcome: str
@@ -70,7 +68,7 @@ class Arrival:
 
 
 def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
-    """Send all probes at the same time; return their results in order. Takes no longer than the longest timeout."""
+    """Send all probes at once and return their results in order, within the longest timeout."""
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as sockets:
         tries = [_Try(probe, sockets.enter_context(_open_socket(probe)), selector) for probe in probes]
         for one in tries:
@@ -87,7 +85,7 @@ def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
 
 
 class _Try:
-    """A probe in progress: connecting, then reading, then done when `arrival` is set."""
+    """A probe in progress; finished when `arrival` is set."""
 
     def __init__(self, probe: Probe, opened: socket.socket, selector: selectors.BaseSelector) -> None:
         self.arrival: Arrival | None = None
@@ -142,47 +140,25 @@ class _Try:
     def _read_answer(self) -> None:
         try:
             answer = json.loads(self._data.partition(b"\n")[0])
-            self.finish(
-                "answered",
-                server=answer["name"],
-                port=answer["port"],
-                original_destination=answer["original_destination"],
-                local=answer["local"],
-                peer=answer["peer"],
-            )
+            self.finish("answered", **{name: answer[name] for name in ANSWER})
         except (ValueError, KeyError, TypeError):
             self.finish("refused", error=f"connected, but the answer is not of this laboratory: {self._data!r}")
 
     def _fail(self, error: OSError) -> None:
         name = errno.errorcode.get(error.errno or 0, str(error))
-        if error.errno in _REFUSED:
-            self.finish("refused", error=name)
-        elif error.errno == errno.ETIMEDOUT:
-            self.finish("timeout", error=name)
-        else:
-            self.finish("unreachable", error=name)
+        outcome = "refused" if error.errno in _REFUSED else "timeout" if error.errno == errno.ETIMEDOUT else "unreachable"
+        self.finish(outcome, error=name)
 
-    def finish(
-        self,
-        outcome: str,
-        *,
-        server: str | None = None,
-        port: int | None = None,
-        original_destination: str | None = None,
-        local: str | None = None,
-        peer: str | None = None,
-        error: str | None = None,
-    ) -> None:
-        """End the probe with this outcome and close its socket."""
-        source = render_address(self._socket.getsockname())
-        self.arrival = Arrival(outcome, server, port, original_destination, local, peer, source, error)
+    def finish(self, outcome: str, **more: Any) -> None:
+        """End the probe with an outcome and further fields of its Arrival, and close its socket."""
+        self.arrival = Arrival(outcome, source=render_address(self._socket.getsockname()), **more)
         if self._socket in self._selector.get_map():
             self._selector.unregister(self._socket)
         self._socket.close()
 
 
 def _open_socket(probe: Probe) -> socket.socket:
-    """Open a socket as the probe's user: the owner match reads the ids from its creation."""
+    """Open a socket with the probe's ids: the owner match reads those at its creation."""
     version = ipaddress.ip_address(probe.host).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6  # noqa: PLR2004 - the IP version
     with _in_groups(probe.groups), creating_as(probe.uid, probe.gid):
@@ -194,7 +170,7 @@ def _open_socket(probe: Probe) -> socket.socket:
 
 
 def needs_child(probe: Probe) -> bool:
-    """Whether a probe needs other supplementary groups than this process has; all threads share them."""
+    """Whether a probe needs other supplementary groups than this process, whose threads share them."""
     return set(probe.groups) != set(os.getgroups())
 
 

@@ -1,10 +1,10 @@
 """Servers that answer every connection with where it arrived: one JSON object on one line.
 
-    {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
+    {"server": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
      "peer": "10.77.0.2:40000"}
 
-A TCP connection is answered when it is accepted and again for everything that it sends, until its peer closes it, so
-that a test can watch a long connection. Each datagram is answered from the address that it was sent to.
+A TCP connection is answered when accepted and again for everything it sends; a datagram, from the address it was sent
+to.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, original_destination
 from netinit.kernel.switch_user import become, creating_as
-from netinit.lab.probes import render_address
-
-__all__ = ["Listener", "Server"]
+from netinit.lab.probes import ANSWER, render_address
 
 IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0
@@ -39,7 +37,7 @@ _IPV4, _IPV6 = IPV4.version, IPV6.version
 class Listener:
     """A port to listen on. `family` is 4 or 6, `kind` tcp or udp; `address` defaults to all of the family.
 
-    `transparent` sets IP_TRANSPARENT, which TPROXY needs to deliver connections to the socket.
+    `transparent` sets IP_TRANSPARENT, which TPROXY requires.
     """
 
     port: int
@@ -80,7 +78,7 @@ class Listener:
 
 
 class Server:
-    """A child process inside a namespace with all its listeners; `pid` and `name` identify it."""
+    """A child process in a namespace, with all its listeners."""
 
     def __init__(
         self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None
@@ -96,7 +94,7 @@ class Server:
         self.close()
 
     def wait(self) -> None:
-        """Wait until every listener is open. Raises LabError with the reason if one cannot be opened."""
+        """Wait until every listener is open. Raises LabError if one cannot be opened."""
         try:
             self._child.receive()
         except (NetinitError, OSError) as error:
@@ -104,7 +102,7 @@ class Server:
             raise LabError(str(error)) from None
 
     def close(self) -> None:
-        """Kill the process, and with it its listeners and connections; closing twice has no effect."""
+        """Kill the process, which closes its sockets; closing twice has no effect."""
         self._child.end()
 
 
@@ -120,13 +118,9 @@ def _begin(
 
 
 def _serve_forever(
-    answer: children.Answer,
-    name: str,
-    namespace: int,
-    listeners: tuple[Listener, ...],
-    identity: tuple[int | None, int | None],
+    answer: children.Answer, name: str, namespace: int, listeners: tuple[Listener, ...], identity: tuple[int | None, int | None]
 ) -> None:
-    """Run in the child: open listeners, drop privileges, report, and answer until killed. Only the parent handles Ctrl-C."""
+    """In the child: open listeners, drop privileges, report, and answer until killed. Only the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -183,7 +177,7 @@ class _ServerSocket:
             self._forget(connection)
 
     def answer_datagram(self, listening: socket.socket) -> None:
-        """Answer a datagram from the address that it was sent to: connection tracking needs the mirrored tuple."""
+        """Answer from the address that the datagram was sent to, as connection tracking requires."""
         _, ancillary, _, peer = listening.recvmsg(_READ_SIZE, 256)
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_IP, IP_PKTINFO):
@@ -212,14 +206,8 @@ class _ServerSocket:
             self._forget(connection)
 
     def _text(self, local: str, peer: str, original: str | None) -> bytes:
-        answer = {
-            "name": self._name,
-            "port": self._listener.port,
-            "original_destination": original,
-            "local": local,
-            "peer": peer,
-        }
-        return json.dumps(answer).encode() + b"\n"
+        answer = (self._name, self._listener.port, original, local, peer)
+        return json.dumps(dict(zip(ANSWER, answer, strict=True))).encode() + b"\n"
 
     def _forget(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
@@ -227,7 +215,7 @@ class _ServerSocket:
 
 
 def read_original_destination(connection: socket.socket) -> str | None:
-    """Return the connection's destination before REDIRECT or DNAT, `address:port`; None if it is not tracked."""
+    """The connection's destination before REDIRECT or DNAT; None if it is not tracked."""
     try:
         address = original_destination(connection, IPV4 if connection.family == socket.AF_INET else IPV6)
     except OSError:  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here

@@ -1,4 +1,4 @@
-"""The whole state of a namespace as text, so that "as before" can be asserted and a difference be read."""
+"""The state of a namespace as text, to assert that nothing changed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import LabError
+from netinit.base.snapshot import FAMILY_NAMES
 from netinit.kernel import netlink, route_library
 from netinit.lab.namespace import NetworkNamespace
-
-__all__ = ["drop_empty_tables", "list_rules", "take_snapshot"]
 
 _SAVES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
 _LEGACY_NAMES = {"iptables-legacy-save": "ip_tables_names", "ip6tables-legacy-save": "ip6_tables_names"}
@@ -26,7 +25,6 @@ _COUNTERS = re.compile(r" \[\d+:\d+\]$| packets \d+ bytes \d+", re.MULTILINE)
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::[A-Z]+ ACCEPT\n)*COMMIT\n", re.MULTILINE)
 _VOLATILE = {"event", "header", "IFA_CACHEINFO", "RTA_CACHEINFO"}
-_FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}  # linux/netfilter.h, nft(8)
 _NFT_FAMILIES = {"iptables-nft-save": "ip", "ip6tables-nft-save": "ip6"}
 _NFT_MSG_GETTABLE, _NFTA_TABLE_NAME = 10 << 8 | 1, 1  # linux/netfilter/nf_tables.h
 _HEADER = 12  # bytes that a question for addresses, routes or policy rules has: the family, and zeros
@@ -41,10 +39,9 @@ _REMEMBERED = 1024  # messages, most of which all pods have
 
 
 def take_snapshot(namespace: NetworkNamespace) -> str:
-    """The rules of both variants and families, other nft tables, addresses, routes and policy rules, a line each.
+    """Rules of both iptables variants, other nft tables, addresses, routes and policy rules, one line each.
 
-    Counters and comments are left out, the order of rules is kept, routes and addresses are sorted. A program that is
-    not installed is named as such. Nothing is changed by looking: no table is registered.
+    Without counters and comments; rules in order, addresses and routes sorted. Reading registers no table.
     """
     parts = [f"# {program}\n{list_rules(namespace, program)}" for program in _SAVES]
     parts.append(f"# nft\n{_list_nft(namespace)}")
@@ -53,10 +50,9 @@ def take_snapshot(namespace: NetworkNamespace) -> str:
 
 
 def list_rules(namespace: NetworkNamespace, program: str) -> str:
-    """What `iptables-nft-save` or one of its sisters prints inside, without counters and comments.
+    """The output of `iptables-nft-save` or a similar program inside, without counters and comments.
 
-    A program runs only when the kernel has tables of its variant and family, because reading them is else reading
-    nothing, at the price of a process. Raises LabError when the program fails.
+    The program runs only if the kernel has tables of its variant and family. Raises LabError if it fails.
     """
     path = shutil.which(program, path=_PATH)
     if path is None:
@@ -71,15 +67,12 @@ def list_rules(namespace: NetworkNamespace, program: str) -> str:
 
 
 def drop_empty_tables(text: str) -> str:
-    """The snapshot or listing without built-in tables that hold nothing: the kernel keeps those once they were used.
-
-    A table with a chain of its own, a rule, or a policy other than ACCEPT is kept.
-    """
+    """A snapshot or listing without the empty built-in tables, which the kernel keeps once they were used."""
     return _EMPTY_TABLE.sub("", text)
 
 
 def _read_inside(namespace: NetworkNamespace, name: str) -> str:
-    """The file of /proc/net as this namespace sees it; empty where the kernel does not have it."""
+    """A file of /proc/net as this namespace sees it; empty if the kernel does not have it."""
     with namespace.entered():
         path = Path("/proc/thread-self/net") / name
         return path.read_text() if path.exists() else ""
@@ -99,14 +92,14 @@ def _list_nft(namespace: NetworkNamespace) -> str:
 
 
 def _list_tables(namespace: NetworkNamespace) -> list[str]:
-    """The family and name of each nft table, as `nft list tables` has them."""
+    """Family and name of each nft table, as in `nft list tables`."""
     try:
         with namespace.entered(), netlink.Netlink(netlink.NETLINK_NETFILTER) as link:
             found = link.dump(_NFT_MSG_GETTABLE, bytes(netlink.NETFILTER_SIZE))
     except OSError as error:
         raise LabError(f"the kernel does not list the nft tables of {namespace.name!r}: {error.strerror}") from error
     names = [netlink.read_attributes(body, netlink.NETFILTER_SIZE)[_NFTA_TABLE_NAME] for _, body in found]
-    return [f"{_FAMILIES[body[0]]} {netlink.read_name(name)}" for (_, body), name in zip(found, names, strict=True)]
+    return [f"{FAMILY_NAMES[body[0]]} {netlink.read_name(name)}" for (_, body), name in zip(found, names, strict=True)]
 
 
 def _list_network(namespace: NetworkNamespace) -> str:
@@ -121,7 +114,7 @@ def _list_network(namespace: NetworkNamespace) -> str:
 
 @functools.lru_cache(_REMEMBERED)
 def _render(kind: int, body: bytes) -> str:
-    """A netlink message, as pyroute2 reads it, as `field=value` pairs in a stable order, without what changes by itself."""
+    """A netlink message as sorted `field=value` pairs, decoded by pyroute2, without volatile fields."""
     route_library.load()
     name = _MESSAGES[kind]
     header = struct.pack("=IHHII", netlink.NLMSG_HEADER + len(body), kind, 0, 0, 0)

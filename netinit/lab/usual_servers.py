@@ -1,4 +1,4 @@
-"""The usual players: an app and a proxy in the pod, servers outside."""
+"""The usual servers: an application and a proxy in the pod, and servers outside."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 from netinit.lab.pod import Pod
 from netinit.lab.servers import Listener, Server
-
-__all__ = ["APP_ID", "PROXY_ID", "start_servers"]
 
 APP_ID = 1000
 PROXY_ID = 1337
@@ -24,11 +22,10 @@ def start_servers(
     proxy_dns: int = 15053,
     outside_dns: int = 53,
 ) -> dict[str, Server]:
-    """Running servers `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace), by name.
+    """Start the servers `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace).
 
-    All listen on IPv4 and IPv6, where the kernel has it. The proxy and the outside answer DNS too, over UDP and TCP.
-    `transparent` names those of the proxy's ports that TPROXY hands connections to. In a pod with a user namespace the
-    ids are the pod's own.
+    All listen on IPv4, and on IPv6 if the kernel has it; proxy and outside also answer DNS over UDP and TCP.
+    `transparent`: the proxy's ports for TPROXY. In a pod with a user namespace the ids are the pod's.
     """
     app_id, proxy_id = pod.first_uid + APP_ID, pod.first_uid + PROXY_ID
     servers = {

@@ -1,6 +1,6 @@
-"""Create links, addresses and routes of a pod and its surroundings by netlink.
+"""Creates links, addresses and routes of a pod and its surroundings by netlink.
 
-Encoded requests are cached, because pyroute2 takes far longer to encode one than the kernel to execute it.
+Encoded requests are cached: pyroute2 takes far longer to encode one than the kernel to execute it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from netinit.kernel import route_library
 from netinit.kernel.isolated_namespace import write_sysctl
 from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, RTM_GETADDR, Netlink
 from netinit.lab.namespace import NetworkNamespace
-
-__all__ = ["wire"]
 
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
@@ -53,9 +51,9 @@ def wire(
     versions: Sequence[int],
     outside: Sequence[str],
 ) -> None:
-    """Connect the pod: eth0 to the client and one interface to each neighbour, all up and addressed in these IP versions.
+    """Connect the pod's eth0 to the client and one interface to each neighbour, with addresses of these IP versions.
 
-    Raises LabError with the kernel's reason if it refuses a link, an address or a route.
+    Raises LabError if the kernel refuses a link, an address or a route.
     """
     try:
         forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
@@ -81,7 +79,7 @@ def wire(
 
 @contextlib.contextmanager
 def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Netlink]:
-    """Yield a netlink socket in the namespace, usable from any thread; `lo` is up and the settings are made."""
+    """A netlink socket in the namespace, usable from any thread, with `lo` up and the settings made."""
     with namespace.entered():
         for name, value in settings.items():
             # Some containers have /proc/sys read-only. Addresses are usable at once even then, but the pod sends more packets.
@@ -94,13 +92,13 @@ def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterat
 
 
 def _request(netlink: Netlink, subject: str, verb: str, **fields: str | int) -> None:
-    """Send the request of `ip SUBJECT VERB`, with pyroute2's attribute names. Raises OSError."""
+    """Send the request of `ip SUBJECT VERB` with pyroute2's attribute names. Raises OSError."""
     netlink.request(*_encode(subject, verb, **fields))
 
 
 @functools.cache
 def _encode(subject: str, verb: str, *, peer: str = "", peer_namespace: int = 0, **fields: str | int) -> tuple[int, int, bytes]:
-    """Return kind, flags and body of a request; a veth pair has a `peer` in the namespace of that descriptor."""
+    """Kind, flags and body of a request; a veth pair's `peer` is in the namespace of that descriptor."""
     more = {"peer": {"ifname": peer, "net_ns_fd": peer_namespace}} if peer else {}
     with route_library.load().IPBatch() as batch:
         getattr(batch, subject)(verb, **fields, **more)
@@ -111,7 +109,7 @@ def _encode(subject: str, verb: str, *, peer: str = "", peer_namespace: int = 0,
 
 @dataclass(frozen=True, slots=True)
 class _VethEnd:
-    """One end of a veth pair: the interface `name` of `namespace`, reached over `netlink`."""
+    """One end of a veth pair."""
 
     namespace: NetworkNamespace
     netlink: Netlink
@@ -119,7 +117,7 @@ class _VethEnd:
 
 
 def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]) -> None:
-    """Create a veth pair and bring it up: in net `number`, our addresses end in 2 and theirs in 1."""
+    """Create a veth pair and bring it up; in net `number`, our addresses end in 2 and theirs in 1."""
     peer_namespace = theirs.namespace.descriptor
     _request(ours.netlink, "link", "add", ifname=ours.name, kind="veth", peer=theirs.name, peer_namespace=peer_namespace)
     for end, host in ((theirs, 1), (ours, 2)):
@@ -139,8 +137,8 @@ def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]
 def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
     """Wait until IPv6 works on the interface.
 
-    The kernel handles a new carrier up to a second later, and until then IPv6 neighbours do not answer. Querying the link
-    state as ethtool does makes it catch up first (linkwatch_sync_dev), so no sleep is needed.
+    The kernel handles a new carrier up to a second later; querying the link as ethtool does makes it catch up
+    (linkwatch_sync_dev).
     """
     with namespace.entered():
         asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -153,10 +151,7 @@ def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
 
 
 def _await_addresses(netlink: Netlink) -> None:
-    """Wait until link-local addresses are usable, shortly after the carrier is up.
-
-    If settings cannot be made, duplicate address detection takes a second, which need not be waited for.
-    """
+    """Wait until link-local addresses are usable, but not for duplicate address detection, which takes a second."""
     for _ in range(_LOOKS):
         addresses = netlink.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
         if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for _, address in addresses):
@@ -165,7 +160,7 @@ def _await_addresses(netlink: Netlink) -> None:
 
 
 def _add_routes(netlink: Netlink, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
-    """Add a route through a host of net `number`: to the net `target`, or the default route."""
+    """Add the route to the net `target`, or the default route, through a host of net `number`."""
     for version in versions:
         to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"
         _request(netlink, "route", "add", dst=to, gateway=_address(version, number, host))

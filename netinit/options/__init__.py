@@ -38,38 +38,17 @@ from netinit.options.interception import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
     from netinit.base.net import Family
+    from netinit.options.kinds import Flag
 
 __all__ = [
-    "AMBIENT",
-    "AMBIENT_MARK",
-    "AMBIENT_MASK",
-    "AMBIENT_PRIORITY",
-    "AMBIENT_TABLE",
-    "AUTO",
-    "BACKENDS",
-    "CLASSIC",
-    "CURRENT",
-    "DNS_LISTENER",
-    "DNS_PORT",
-    "DOCKER_RESOLVER",
-    "FLAGS",
-    "INET",
-    "LOOP_MARK",
-    "NODE_PROXY_MARK",
-    "NONE",
-    "OFF",
-    "ON",
-    "REDIRECT",
-    "REJECT",
-    "TPROXY",
-    "Interception",
-    "Options",
-    "Settled",
-]
+    "AMBIENT", "AMBIENT_MARK", "AMBIENT_MASK", "AMBIENT_PRIORITY", "AMBIENT_TABLE", "AUTO", "BACKENDS", "CLASSIC", "CURRENT",
+    "DNS_LISTENER", "DNS_PORT", "DOCKER_RESOLVER", "FLAGS", "INET", "LOOP_MARK", "NODE_PROXY_MARK", "NONE", "OFF", "ON", "REDIRECT",
+    "REJECT", "TPROXY", "Interception", "Options", "Settled",
+]  # fmt: skip
 
 DEFAULT_PROXY_USER = "istio-proxy"
 NF_TABLES, LEGACY_TABLES, TABLES_OF_OUR_OWN = "nf_tables", "legacy", "tables of our own"
@@ -197,23 +176,24 @@ class Options(Interception):
         if "proxy_uids" not in read:
             read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
 
+    def differing(self, always: Sequence[str] = ()) -> Iterator[tuple[Flag, Any]]:
+        """Yield each option, with its value, that `from_argv` would set otherwise; fields in `always` are included."""
+        plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
+        # Derived values follow from these three, whose defaults are those of from_argv in this environment.
+        basic = {"outbound_port": DEFAULT_OUTBOUND_PORT, "proxy_uids": _default_uids({}, self.layout), "layout": CURRENT}
+        for flag in FLAGS:
+            value = getattr(self, flag.field)
+            if flag.field in always or value != basic.get(flag.field, getattr(plain, flag.field)):
+                yield flag, value
+
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the shortest command line from which `from_argv` makes equal options; fields in `always` are included.
 
         Options without a flag are not in it: see `to_environ`.
         """
-        plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
-        # The default users are those of from_argv in this environment: the uid of istio-proxy, if this system has such a user.
-        basic = {
-            "outbound_port": DEFAULT_OUTBOUND_PORT,
-            "proxy_uids": _default_uids({}, self.layout),
-            "layout": CURRENT,
-        }
         arguments: list[str] = []
-        for flag in FLAGS:
-            value = getattr(self, flag.field)
-            default = basic.get(flag.field, getattr(plain, flag.field))
-            if not flag.long or (value == default and flag.field not in always):
+        for flag, value in self.differing(always):
+            if not flag.long:
                 continue
             text = flag.kind.write(value)
             name = f"-{flag.short}" if flag.short else f"--{flag.long}"
@@ -254,11 +234,9 @@ class Options(Interception):
         return self if decided == self.ipv6 else self.replace(ipv6=decided)
 
     def settle(
-        self,
-        kernel_families: tuple[Family, ...],
-        list_addresses: Callable[[], Sequence[str]],
+        self, kernel_families: tuple[Family, ...], list_addresses: Callable[[], Sequence[str]],
         read_servers: Callable[[], Sequence[str]],
-    ) -> Settled:
+    ) -> Settled:  # fmt: skip
         """Decide what depends on the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
 
         Each function is called only if its result matters. With a pid, the servers are not this process's: use
@@ -303,14 +281,10 @@ class Options(Interception):
         if self.run_validation and self.layout == AMBIENT:
             problems.append("--run-validation: --layout ambient captures no connection that a pod can make to itself; leave it out")
         if self.cni_mode and not (self.netns or self.pid or self.dry_run):
-            problems.append(
-                "--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace"
-            )
+            problems.append("--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace")
         variant = self.force_iptables_binary
         if variant and self.backend not in (AUTO, VARIANTS[variant]):
-            problems.append(
-                f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two"
-            )
+            problems.append(f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two")
         if self.native_nftables and (variant or self.backend not in (AUTO, NFTABLES)):
             problems.append("--native-nftables: contradicts the choice of an iptables variant; give one of the two")
         return problems

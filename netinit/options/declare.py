@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record, RecordType
-from netinit.options.kinds import Flag, Kind, quote_value
+from netinit.options.kinds import Flag, Kind, quote_value, suggest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,61 +31,47 @@ ANNOTATIONS = "netinit.io/"  # the domain of our annotations
 NAMESPACE, PROGRAMMING, VALIDATION, LOGGING = "Namespace", "Programming", "Validation", "Logging"  # topics
 
 
-def istio(
-    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = (),
-    annotated: bool = False, topic: str = PROGRAMMING, **facts: Any,
-) -> Any:
+def istio(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), **facts: Any) -> Any:
     """Declare a flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
 
-    `layouts`: those with a rule for it, if not all. `annotated`: netinit's own pod annotation also sets it, if Istio has
-    none. `topic`: the heading in the help, for options that do not affect rules. `facts`: more fields of `Flag`.
+    `facts`, here and below: `help_text`; `annotated`, whether a pod annotation of netinit sets it too; other fields of `Flag`.
     """
-    variables = (_variable_of(names), *also)
-    return Flag(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, layouts=layouts,
-        annotation=_annotation_of(names) if annotated else "", topic=topic, **facts,
-    )  # fmt: skip
+    return _declare(names, kind, OF_ISTIO, (_variable_of(names), *also), default, **facts)
 
 
-def ours(
-    names: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...] = (), annotated: bool = False,
-    topic: str = PROGRAMMING, **facts: Any,
-) -> Any:
-    """Declare a flag that istio-iptables lacks; its variable begins with NETINIT_. `annotated`: a pod annotation also sets it."""
-    variables = (f"NETINIT_{_variable_of(names)}",)
-    return Flag(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS, layouts=layouts,
-        annotation=_annotation_of(names) if annotated else "", topic=topic, **facts,
-    )  # fmt: skip
+def ours(names: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
+    """Declare a flag that istio-iptables lacks; its variable begins with NETINIT_."""
+    return _declare(names, kind, OF_OURS, (f"NETINIT_{_variable_of(names)}",), default, **facts)
 
 
-def without_variable(names: str, kind: Kind, *, default: Any, help_text: str, **facts: Any) -> Any:
+def without_variable(names: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
     """Declare a flag of istio-iptables that no environment variable sets."""
-    return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO, **facts)
+    return _declare(names, kind, OF_ISTIO, (), default, **facts)
 
 
-def variable(name: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...], **facts: Any) -> Any:
+def variable(name: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
     """Declare an option that only an environment variable sets."""
-    return Flag(
-        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, layouts=layouts, **facts
-    )
+    return _declare("", kind, WITHOUT_FLAG, (name,), default, **facts)
 
 
-def plain(
-    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
-) -> Any:
-    """Declare a flag of a command with its own options. `also`: its variables; `repeated`: a tuple, one item for each use."""
+def plain(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), **facts: Any) -> Any:
+    """Declare a flag of a command with its own options. `also`: its variables."""
+    return _declare(names, kind, PLAIN, also, default, **facts)
+
+
+def _declare(
+    names: str, kind: Kind, group: str, variables: tuple[str, ...], default: Any, *, help_text: str, annotated: bool = False,
+    **facts: Any,
+) -> Flag:  # fmt: skip
+    annotation = f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}" if annotated else ""
     return Flag(
-        names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated
-    )
+        names=names, variables=variables, kind=kind, default=default, help=help_text, group=group, annotation=annotation,
+        **{"topic": PROGRAMMING, **facts},
+    )  # fmt: skip
 
 
 def _variable_of(names: str) -> str:
     return names.partition("--")[2].partition(" ")[0].upper().replace("-", "_")
-
-
-def _annotation_of(names: str) -> str:
-    return f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}"
 
 
 class _DeclaredOptionsType(RecordType):
@@ -128,12 +114,9 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def from_texts(
-        cls,
-        texts: Mapping[str, tuple[Text, str]],
-        environ: Mapping[str, str],
-        known_problems: Sequence[str] = (),
+        cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = (),
         file: Mapping[str, tuple[Text, str]] | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Return options from texts of flags (field -> (text, flag as written)), the environment, a file and the defaults.
 
         Raises OptionError with every invalid value and the flag or variable it came from, after `known_problems`.
@@ -221,7 +204,8 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         flags = {flag.field: flag for flag in cls.flags}
         for field, value in given.items():
             if field not in flags:
-                problems.append(_describe_unknown(field, tuple(flags)))
+                hint = suggest(field, flags) or "the fields are those of the flags"
+                problems.append(f"{field}: there is no such option; {hint}")
                 continue
             flag = flags[field]
             if type(value) is type(flag.default) and value == flag.default:
@@ -252,21 +236,12 @@ def _read_value(flag: Flag, value: Any) -> Any:
         return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):
         return flag.kind.read(value)
+    wrong_type = ValueError(f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it")
     try:
         text = flag.kind.write(value)
     except (AttributeError, TypeError):
-        raise ValueError(
-            f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it"
-        ) from None
+        raise wrong_type from None
     read = flag.kind.read(text)
     if not isinstance(read, tuple) and type(read) is not type(value):
-        raise ValueError(f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it")
+        raise wrong_type
     return read
-
-
-def _describe_unknown(field: str, fields: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(field, fields)
-    hint = f"did you mean {' or '.join(close)}?" if close else "the fields are those of the flags"
-    return f"{field}: there is no such option; {hint}"

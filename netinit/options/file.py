@@ -82,15 +82,12 @@ def _form(flag: Flag) -> str:
 
 
 def _describe_unknown(key: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
     for flag in FLAGS:
         if key_of(flag) in known and (key == flag.short or key in flag.variables):
             return f"the keys are the long names of flags: write {key_of(flag)}"
         if flag.field in WITHOUT and key in (flag.long, *flag.aliases, flag.short):
             return f"belongs to the command line, and not into a file: give {flag.label} there"
-    close = get_close_matches(key, known, 1)
-    return f"there is no such option; {f'did you mean {close[0]}?' if close else 'the keys are the long names of flags'}"
+    return f"there is no such option; {kinds.suggest(key, known, 1) or 'the keys are the long names of flags'}"
 
 
 def _describe_value(value: Any) -> str:
@@ -119,14 +116,7 @@ def render_file(options: Options) -> str:
 
 def make_tree(options: Options) -> dict[str, Any]:
     """Return the options that differ from the defaults, by key."""
-    plain = Options(layout=options.layout, outbound_port=options.outbound_port, proxy_uids=options.proxy_uids)
-    basic = {flag.field: flag.default for flag in FLAGS if flag.field in ("layout", "outbound_port", "proxy_uids")}
-    return {
-        key_of(flag): _plain(flag, value)
-        for flag in FLAGS
-        if flag.field not in WITHOUT
-        if (value := getattr(options, flag.field)) != basic.get(flag.field, getattr(plain, flag.field))
-    }
+    return {key_of(flag): _plain(flag, value) for flag, value in options.differing(("proxy_uids",)) if flag.field not in WITHOUT}
 
 
 def _plain(flag: Flag, value: Any) -> Any:
@@ -142,12 +132,10 @@ def _plain(flag: Flag, value: Any) -> Any:
 def make_schema() -> dict[str, Any]:
     """Return the JSON schema of the file, derived from the declarations."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Options of netinit apply",
-        "type": "object",
-        "additionalProperties": False,
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Options of netinit apply",
+        "type": "object", "additionalProperties": False,
         "properties": {"$schema": {"type": "string"}, **{name: _describe(flag) for name, flag in known_flags().items()}},
-    }
+    }  # fmt: skip
 
 
 def _describe(flag: Flag) -> dict[str, Any]:

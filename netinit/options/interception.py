@@ -230,9 +230,7 @@ class Interception(DeclaredOptions):
         if every.get("inbound_mode") == "":
             every["inbound_mode"] = REDIRECT
         if "inbound_port" not in every:
-            every["inbound_port"] = (
-                every.get("outbound_port", DEFAULT_OUTBOUND_PORT) if classic else DEFAULT_INBOUND_PORT
-            )
+            every["inbound_port"] = every.get("outbound_port", DEFAULT_OUTBOUND_PORT) if classic else DEFAULT_INBOUND_PORT
         if "proxy_uids" not in every:
             every["proxy_uids"] = (DEFAULT_PROXY_UID, 0) if classic else (DEFAULT_PROXY_UID,)
         if "proxy_gids" not in every:

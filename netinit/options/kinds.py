@@ -1,8 +1,7 @@
-"""Flags, and how to read, check and write the value of each kind of option: text in, typed value out.
+"""Flags, and kinds of values: how each is read from text, checked and written. Pure.
 
-Every reader raises ValueError with the end of a sentence that begins with the value: the problem and the remedy. Only
-ASCII digits count as numbers: Python's int() would accept digits of other scripts, blanks and underscores, iptables octal
-and hexadecimal.
+A reader raises ValueError with the end of a sentence that begins with the value: the problem and the remedy. Only ASCII
+digits count as numbers; Python's int() accepts other digits, blanks and underscores, iptables octal and hexadecimal.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     Text = str | tuple[str, ...]  # the value of a flag; all values of a repeated flag
@@ -22,9 +21,9 @@ ALL = "*"
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
 MAX_32 = 2**32 - 1
 MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL
-MAX_GROUPS = 64
-MAX_LISTED = 60  # characters of a value shown in an error message
-MOST_LISTED = 10  # items of a list shown in an error message
+MAX_GROUPS = 64  # as in istio-iptables
+MAX_SHOWN = 60  # characters of a value in an error message
+MAX_ITEMS = 10  # items of a list in an error message
 ALL_PORTS = PortRange((1, MAX_PORT))
 TABLES_OF_THE_SYSTEM = {253: "default", 254: "main", 255: "local"}
 NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / and :, the others have a meaning in shells or rules
@@ -93,7 +92,15 @@ class Flag(Record):
 
 def quote_value(text: str) -> str:
     """Return the value for an error message: on one line, control characters escaped, shortened if very long."""
-    return repr(text if len(text) <= MAX_LISTED else text[:MAX_LISTED] + "…")
+    return repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
+
+
+def suggest(word: str, known: Iterable[str], most: int = 3) -> str:
+    """Return `did you mean …?` with at most `most` of the known words that are similar; empty if none is."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), most)
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def split_list(text: str) -> list[str]:
@@ -125,7 +132,7 @@ def read_ports(text: str) -> Ports:
 
 def read_ports_or_all(text: str) -> Ports | str:
     """Read a comma list of ports and ranges, or `*`, which a range of all ports also means."""
-    ports = ALL if text.strip(" \t") == ALL else read_ports(text)
+    ports = _or_all(read_ports)(text)
     return ALL if ports == (ALL_PORTS,) else ports
 
 
@@ -149,22 +156,12 @@ def read_networks(text: str) -> tuple[Network, ...]:
     return _read_items(text, Network.parse)
 
 
-def read_networks_or_all(text: str) -> tuple[Network, ...] | str:
-    """Read a comma list of CIDRs, or `*`."""
-    return ALL if text.strip(" \t") == ALL else read_networks(text)
-
-
 def read_loopback(text: str) -> Network:
     """Read an IPv4 loopback prefix of length 8 to 32."""
     network = Network.parse(text)
     if network.family is not IPV4 or network.first >> 24 != 127 or network.length < 8:  # noqa: PLR2004
         raise ValueError("is not an IPv4 loopback prefix: use one within 127.0.0.0/8")
     return network
-
-
-def read_addresses(text: str) -> tuple[str, ...]:
-    """Read a comma list of IP addresses, normalised to the kernel's format."""
-    return _read_items(text, parse_address)
 
 
 def read_uid(text: str) -> int:
@@ -177,27 +174,12 @@ def read_gid(text: str) -> int:
     return _read_id(text, "group")
 
 
-def read_uids(text: str) -> tuple[int, ...]:
-    """Read a comma list of users; at least one, since capturing the proxy's own traffic would cause a loop."""
-    return _read_items(text, read_uid, least="a user")
-
-
-def read_gids(text: str) -> tuple[int, ...]:
-    """Read a comma list of groups; at least one."""
-    return _read_items(text, read_gid, least="a group")
-
-
 def read_groups(text: str) -> tuple[int, ...]:
     """Read a comma list of at most 64 groups."""
     groups = _read_items(text, read_gid)
     if len(groups) > MAX_GROUPS:
         raise ValueError(f"lists {len(groups)} groups: at most {MAX_GROUPS} are possible")
     return groups
-
-
-def read_groups_or_all(text: str) -> tuple[int, ...] | str:
-    """Read a comma list of groups, or `*`."""
-    return ALL if text.strip(" \t") == ALL else read_groups(text)
 
 
 def read_interface(text: str) -> str:
@@ -209,16 +191,6 @@ def read_interface(text: str) -> str:
     if text in (".", "..") or text[0] == "-" or text[-1] == "+":
         raise ValueError("is not an interface name: it may not be a dot, begin with - or end in +")
     return text
-
-
-def read_interfaces(text: str) -> tuple[str, ...]:
-    """Read a comma list of interface names."""
-    return _read_items(text, read_interface)
-
-
-def read_mark(text: str) -> int:
-    """Read a firewall mark; not 0, which every unmarked packet has."""
-    return read_number(text, 1, MAX_32, "a firewall mark")
 
 
 def read_table(text: str) -> int:
@@ -298,21 +270,6 @@ def read_log_levels(text: str) -> str:
     return text
 
 
-def read_count(text: str) -> int:
-    """Read a count, zero included."""
-    return read_number(text, 0, 10**6, "a count")
-
-
-def read_log_group(text: str) -> int:
-    """Read an NFLOG group; 0 is none."""
-    return read_number(text, 0, MAX_PORT, "a log group")
-
-
-def read_pid(text: str) -> int:
-    """Read a process id."""
-    return read_number(text, 1, 2**22, "a process id")
-
-
 def read_path(text: str) -> str:
     """Read a path or a name, without control characters."""
     if not text.isprintable() or len(text) > 4096:  # noqa: PLR2004 - PATH_MAX
@@ -324,14 +281,14 @@ def read_ports_of_uids(text: str) -> tuple[Any, ...]:
     """Read ports of users, see netinit.options.user_ports."""
     from netinit.options import user_ports  # rarely needed
 
-    return user_ports.read(text, user_ports.Readers(ports=read_ports_or_all, user=read_uid, quote=quote_value))
+    return user_ports.read(text, read_uid)
 
 
 def read_ports_of_gids(text: str) -> tuple[Any, ...]:
     """Read ports of groups, see netinit.options.user_ports."""
     from netinit.options import user_ports
 
-    return user_ports.read(text, user_ports.Readers(ports=read_ports_or_all, user=read_gid, quote=quote_value))
+    return user_ports.read(text, read_gid)
 
 
 def write_joined(items: tuple[object, ...]) -> str:
@@ -380,9 +337,23 @@ def _describe_items(error: str, items: list[str]) -> str:
     shown = [quote_value(item) for item in dict.fromkeys(items)]
     if len(shown) == 1:
         return f"{shown[0]}, which {error}"
-    if len(shown) > MOST_LISTED:
-        shown = [*shown[:MOST_LISTED], f"{len(shown) - MOST_LISTED} more"]
+    if len(shown) > MAX_ITEMS:
+        shown = [*shown[:MAX_ITEMS], f"{len(shown) - MAX_ITEMS} more"]
     return f"{', '.join(shown[:-1])} and {shown[-1]}, each of which {error}"
+
+
+def _or_all(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader that accepts `*` as well."""
+    return lambda text: ALL if text.strip(" \t") == ALL else read(text)
+
+
+def _number(metavar: str, low: int, high: int, what: str) -> Kind:
+    return Kind(metavar=metavar, read=lambda text: read_number(text, low, high, what))
+
+
+def _list(metavar: str, read: Callable[[str], Any], least: str = "") -> Kind:
+    """Return the kind of a comma list; `least` is what an empty one lacks, if it is an error."""
+    return Kind(metavar=metavar, read=lambda text: _read_items(text, read, least), write=write_list)
 
 
 def _read_id(text: str, what: str) -> int:
@@ -408,22 +379,22 @@ PORT = Kind(metavar="PORT", read=read_port)
 PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list)
 PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list)
 NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list)
-NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=read_networks_or_all, write=write_list)
+NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=_or_all(read_networks), write=write_list)
 LOOPBACK = Kind(metavar="CIDR", read=read_loopback)
-ADDRESSES = Kind(metavar="ADDRESSES", read=read_addresses, write=write_list)
-UIDS = Kind(metavar="UIDS", read=read_uids, write=write_list)
-GIDS = Kind(metavar="GIDS", read=read_gids, write=write_list)
+ADDRESSES = _list("ADDRESSES", parse_address)
+UIDS = _list("UIDS", read_uid, "a user")  # without one, the proxy's own traffic would be captured, in a loop
+GIDS = _list("GIDS", read_gid, "a group")
 GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list)
-GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=read_groups_or_all, write=write_list)
+GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=_or_all(read_groups), write=write_list)
 PORTS_OF_UIDS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_ports_of_uids, write=write_joined)
 PORTS_OF_GIDS = Kind(metavar="PROTOCOL:PORTS:GIDS", read=read_ports_of_gids, write=write_joined)
-INTERFACES = Kind(metavar="NAMES", read=read_interfaces, write=write_list)
-MARK = Kind(metavar="MARK", read=read_mark)
-LOG_GROUP = Kind(metavar="GROUP", read=read_log_group)
-COUNT = Kind(metavar="NUMBER", read=read_count)
+INTERFACES = _list("NAMES", read_interface)
+MARK = _number("MARK", 1, MAX_32, "a firewall mark")  # 0 is that of every unmarked packet
+LOG_GROUP = _number("GROUP", 0, MAX_PORT, "a log group")
+COUNT = _number("NUMBER", 0, 10**6, "a count")
 TABLE = Kind(metavar="TABLE", read=read_table)
 SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "false"))
 DURATION = Kind(metavar="DURATION", read=read_duration, write=write_duration)
 LOG_LEVELS = Kind(metavar="SCOPE:LEVEL", read=read_log_levels)
-PID = Kind(metavar="PID", read=read_pid)
+PID = _number("PID", 1, 2**22, "a process id")  # PID_MAX_LIMIT of the kernel
 PATH = Kind(metavar="PATH", read=read_path, is_file=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from netinit.base.net import Ports, bounds_of, join_ranges, merge_ports
 from netinit.base.records import Record
+from netinit.options.kinds import quote_value, read_ports_or_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 ALL = "*"
 PROTOCOLS = ("tcp", "udp")
 FORM = "write protocol:ports:users, such as tcp:22,80:1000-2000; several stand with ; between them"
-MOST_PARTS = 3
+MAX_PARTS = 3
 
 
 class PortsOfUsers(Record):
@@ -50,43 +51,35 @@ def find_same(items: tuple[PortsOfUsers, ...]) -> frozenset[object]:
     return frozenset([(item.protocol, item.first, item.last, tuple(sorted(map(bounds_of, item.ports)))) for item in items])
 
 
-class Readers(Record):
-    """The readers for the parts of an item, and how an error shows a text."""
-
-    ports: Callable[[str], Ports | str]
-    user: Callable[[str], int]
-    quote: Callable[[str], str]
-
-
-def read(text: str, readers: Readers) -> tuple[PortsOfUsers, ...]:
-    """Read a list of items. Raises ValueError, as readers of kinds do, with every invalid item."""
+def read(text: str, read_user: Callable[[str], int]) -> tuple[PortsOfUsers, ...]:
+    """Read a list of items; `read_user` reads a user or group. Raises ValueError with every invalid item."""
     found: dict[tuple[str, int, int], Ports] = {}
     items = [item for part in text.split(";") if (item := part.strip(" \t"))]
     wrong: list[str] = []
     for item in items:
         try:
-            _read_item(item, found, readers)
+            _read_item(item, found, read_user)
         except ValueError as error:
             if len(items) == 1:
                 raise
-            wrong.append(f"{readers.quote(item)}, which {error}")
+            wrong.append(f"{quote_value(item)}, which {error}")
     if wrong:
         raise ValueError(f"holds {'; and '.join(wrong)}")
     return tuple([PortsOfUsers(protocol=key[0], ports=ports, first=key[1], last=key[2]) for key, ports in found.items()])
 
 
-def _read_item(item: str, found: dict[tuple[str, int, int], Ports], readers: Readers) -> None:
+def _read_item(item: str, found: dict[tuple[str, int, int], Ports], read_user: Callable[[str], int]) -> None:
     """Add an item to `found`."""
     parts = [part.strip(" \t") for part in item.split(":")]
-    if len(parts) > MOST_PARTS:
+    if len(parts) > MAX_PARTS:
         raise ValueError(f"has more than three parts: {FORM}")
-    protocol, listed, users = ["", ALL, *parts][-MOST_PARTS:]
+    protocol, listed, users = ["", ALL, *parts][-MAX_PARTS:]
     if protocol not in ("", ALL, *PROTOCOLS):
         raise ValueError(f"begins with neither tcp nor udp nor *: {FORM}")
-    ports = _of_part(readers.ports, listed, item, readers)
+    ports = _of_part(read_ports_or_all, listed, item)
     if not ports:
         raise ValueError(f"names no ports; all are written as *: {FORM}")
-    spans = [_read_span(one.strip(" \t"), item, readers) for one in users.split(",") if one.strip(" \t")]
+    spans = [_read_span(one.strip(" \t"), item, read_user) for one in users.split(",") if one.strip(" \t")]
     if not spans:
         raise ValueError(f"names no user: {FORM}")
     for name in (protocol,) if protocol in PROTOCOLS else PROTOCOLS:
@@ -96,26 +89,26 @@ def _read_item(item: str, found: dict[tuple[str, int, int], Ports], readers: Rea
             found[name, first, last] = () if every else merge_ports((*(before or ()), *ports))
 
 
-def _of_part(read: Callable[[str], Any], part: str, item: str, readers: Readers) -> Any:
+def _of_part(read: Callable[[str], Any], part: str, item: str) -> Any:
     """Read a part of an item, which the error names unless it is the whole item."""
     try:
         return read(part)
     except ValueError as error:
         reason = str(error)
         stands_alone = part == item or reason.startswith("holds ")
-        raise ValueError(reason if stands_alone else f"holds {readers.quote(part)}, which {reason}") from None
+        raise ValueError(reason if stands_alone else f"holds {quote_value(part)}, which {reason}") from None
 
 
-def _read_span(text: str, item: str, readers: Readers) -> tuple[int, int]:
+def _read_span(text: str, item: str, read_user: Callable[[str], int]) -> tuple[int, int]:
     if text == ALL:
         raise ValueError("means every user: exclude the ports themselves with --istio-local-outbound-ports-exclude")
     low, dash, high = text.partition("-")
     if not dash or not (low + high).isdigit():
-        user = _of_part(readers.user, text, item, readers)
+        user = _of_part(read_user, text, item)
         return user, user
     if not (low and high):
-        raise ValueError(f"holds {readers.quote(text)}, which is no range of users: write its first and its last, such as 1000-2000")
-    first, last = (_of_part(readers.user, one, item, readers) for one in (low, high))
+        raise ValueError(f"holds {quote_value(text)}, which is no range of users: write its first and its last, such as 1000-2000")
+    first, last = (_of_part(read_user, one, item) for one in (low, high))
     if first > last:
         raise ValueError(f"names an empty range of users: write {high}-{low}")
     return first, last

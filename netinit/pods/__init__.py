@@ -1,4 +1,4 @@
-"""Operations on live pods: apply, remove, verify, validate, read live rules, probe, trace, and the doctor.
+"""Operations on live pods: apply, remove, verify, validate, probe, trace, doctor.
 
 May import backends, kernel, simulate, rules, options and base; knows nothing of command lines.
 """

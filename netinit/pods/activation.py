@@ -1,4 +1,4 @@
-"""At a pod's start, fix what keeps committed rules from taking effect: dormant tables, and a renamed loopback device."""
+"""Activate dormant tables, in which committed rules have no effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netinit.pods.transaction import Transaction
 
 
 def activate(run: Transaction, machine: Machine, family: int, table: str) -> tuple[str, ...]:
-    """Clear the dormant flag of a table as a step of the transaction; return a warning about it. Raises ApplyError."""
+    """Clear a table's dormant flag as a step of the transaction; return a warning. Raises ApplyError."""
     name = f"nft table {FAMILY_NAMES.get(family, str(family))} {table}"
 
     def change(dormant: bool) -> None:

@@ -1,20 +1,13 @@
-"""Apply the options to a network namespace: read the rules, compare, change only what differs; or remove all of ours.
+"""Make a network namespace match the options, changing only what differs, or remove everything of ours.
 
-Every value is checked before the first change. If a step fails, earlier steps are rolled back before the error is raised.
+Every value is checked before the first change; after an error everything is rolled back.
 """
 
 from __future__ import annotations
 
 from netinit.backends import Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
-from netinit.base.errors import (
-    AS_BEFORE,
-    SIGNALS,
-    ApplyError,
-    BackendUnavailableError,
-    NetinitError,
-    ended_by,
-)
+from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
 from netinit.kernel import detect
@@ -38,9 +31,9 @@ NFT_DIALECT = "nft"
 
 
 class Outcome(Record):
-    """The result of a run: the backend, whether anything changed, and the rules by family as listed.
+    """The result of a run: the backend, whether anything changed, and the rules by family.
 
-    `committed`: the rules were not listed again; they are what the kernel accepted as a whole.
+    `committed`: the rules are what the kernel accepted as a whole; they were not listed again.
     """
 
     backend: str
@@ -55,7 +48,7 @@ class Outcome(Record):
 
 
 def main(options: Options, log: Log) -> int:
-    """Do everything the options ask for: program or remove, then validate. Return 0; raises NetinitError."""
+    """Program or remove, then validate, as the options say. Return 0; raises NetinitError."""
     signals = Signals()
     if options.pid or options.netns:
         return _reach_out(options, log, signals)
@@ -69,7 +62,7 @@ def main(options: Options, log: Log) -> int:
 
 
 def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
-    """Handle a signal that arrived after the rules were committed: only the steps that would follow are skipped."""
+    """Handle a signal that arrived after the commit: only the following steps are skipped."""
     signals.stop()
     number = signals.take()
     if number and options.run_validation and not options.cleanup_only:
@@ -79,7 +72,7 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    """Program or validate a pod from outside: see netinit.kernel.pods."""
+    """Program or validate a pod from outside."""
     from netinit.kernel.pods import OpenPod
 
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
@@ -98,9 +91,9 @@ def _reach_out(options: Options, log: Log, signals: Signals) -> int:
 
 
 def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> None:
-    """Program or remove, and report the result; a report that cannot be written is not an error.
+    """Program or remove, and report it; a report that cannot be written is no error.
 
-    From the first step on `signals` are deferred, and stay so after a success.
+    `signals` are deferred from the first step on, also after a success.
     """
     try:
         if options.cleanup_only:
@@ -124,7 +117,7 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
 
 
 def _retry(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
-    """Return the outcome of `act`; with --retries call it again after errors that may be temporary."""
+    """Return the outcome of `act`; with --retries repeat it after temporary errors."""
     if not options.retries:
         return act(options)
     from netinit.pods.retry import retry
@@ -138,11 +131,7 @@ def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
         return
     for warning in (*outcome.warnings, *_lint(outcome)):
         log.warn(warning)
-    log.info(
-        f"programmed by {outcome.backend}"
-        if outcome.changed
-        else f"rules are as planned ({outcome.backend}): nothing to do"
-    )
+    log.info(f"programmed by {outcome.backend}" if outcome.changed else f"rules are as planned ({outcome.backend}): nothing to do")
     for note in outcome.notes:
         log.info(note)
     for name, rules in outcome.rules.items():
@@ -156,9 +145,9 @@ def apply(
     """Make the rules of this process's network namespace match the options; correct parts stay untouched.
 
     `final`: list the rules afterwards. `locked`: the caller holds the namespace's lock. `signals` stay deferred after a
-    success; by default the previous handlers are restored. Raises ApplyError if other rules of Istio or netinit exist and
-    --reconcile is not set, if the kernel refuses a rule or if no backend works; LockedError; NamespaceError in the
-    machine's own namespace without --host-network.
+    success; without them the previous handlers are restored. Raises ApplyError if other rules of Istio or netinit exist
+    without --reconcile, if the kernel refuses a rule or no backend works; LockedError; NamespaceError in the machine's own
+    namespace without --host-network.
     """
     with _claim(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():
@@ -167,18 +156,13 @@ def apply(
             raise refuse_loopback(loopback)
         settled = machine.settle(options)
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
-        try:
-            survey.prepare()  # programs load their libraries while the plan is computed
-            plan = plan_for(settled.options)
-            task = Task(settled=settled, plan=plan, final=final, machine=machine, signals=signals)
-            outcome = _apply_first_that_works(task, survey)
-        finally:
-            survey.release()
+        task = Task(settled=settled, plan=plan_for(settled.options), final=final, machine=machine, signals=signals)
+        outcome = _apply_first_that_works(task, survey)
         return _look_for_older(outcome, options) if machine is HERE else outcome
 
 
 def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
-    """Add messages about connections that are older than the rules to the outcome; none if no rule is new."""
+    """Add messages about connections older than the rules to the outcome of a run that changed rules."""
     if not (outcome.changed or options.reset_existing) or outcome.options is None:
         return outcome
     from netinit.pods import reset_connections
@@ -189,23 +173,13 @@ def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
     return outcome.replace(warnings=outcome.warnings + found.warnings, notes=found.notes, unended=found.unended)
 
 
-def remove(
-    options: Options, *, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
-) -> Outcome:
-    """Delete every rule, route and address of ours or Istio's, whatever options and backend created them.
+def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None) -> Outcome:
+    """Delete every rule, route and address of ours or Istio's, whatever options and backend made them.
 
-    Errors, `locked` and `signals` as for `apply`.
+    Arguments and errors as for `apply`.
     """
     with _claim(options, machine, locked=locked):
-        settled = machine.settle(options)
-        plan = plan_for(settled.options)
-        survey = Survey(settled.options, settled.kernel_families, machine=machine)
-        if survey.failures:  # unread tables may contain rules of ours
-            from netinit.pods.refusals import nothing_works
-
-            raise nothing_works(survey.failures, machine)
-        holders = survey.holders()
-        steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
+        plan, holders, steps = find_ours(options, machine)
         removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
         with Transaction(signals) as run:
             for backend, _ in removals:
@@ -213,11 +187,23 @@ def remove(
             for backend, change in removals:
                 commit(run, backend, change)
             route(run, steps, machine)  # after the rules: otherwise packets they mark would be misrouted
-        return Outcome(
-            backend=", ".join([holder.backend.name for holder in holders]),
-            changed=bool(steps or holders),
-            rules={},
-        )
+        return Outcome(backend=", ".join([holder.backend.name for holder in holders]), changed=bool(steps or holders), rules={})
+
+
+def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed, ...], tuple[routes.RouteChange, ...]]:
+    """Return the options' plan, the backends that hold rules of ours, and the steps that delete our routes and addresses.
+
+    Raises BackendUnavailableError if tables cannot be read, which may hold rules of ours.
+    """
+    settled = machine.settle(options)
+    plan = plan_for(settled.options)
+    survey = Survey(settled.options, settled.kernel_families, machine=machine)
+    if survey.failures:
+        from netinit.pods.refusals import nothing_works
+
+        raise nothing_works(survey.failures, machine)
+    steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
+    return plan, survey.holders(), steps
 
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
@@ -228,9 +214,10 @@ def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
 
 
 def _lint(outcome: Outcome) -> tuple[str, ...]:
-    """Return warnings about options that contradict each other; the usual options of a sidecar are not checked.
+    """Return warnings about contradicting options.
 
-    The check takes 20 ms, more than programming does, and the usual options cannot contradict each other.
+    The check takes 20 ms, more than programming, so the usual options of a sidecar, which cannot contradict each other, are
+    not checked.
     """
     options = outcome.options
     if options is None or not options.may_contradict():
@@ -242,7 +229,7 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
-    """Try the candidate backends in order, until one can work here."""
+    """Try the candidate backends in order."""
     failures = {}
     for chosen in survey.candidates():
         try:
@@ -260,7 +247,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
-    """Program the plan and check that it is in force; with --reconcile, program rules again that are not."""
+    """Program the plan and check that it is in force; with --reconcile program again what is not."""
     try:
         return _run_steps_once(chosen, others, task)
     except NotInForceError:
@@ -293,22 +280,20 @@ def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) 
 
 
 def _dormant(task: Task) -> list[tuple[int, str]]:
-    """Return the plan's nf_tables tables that another program has made dormant."""
+    """Return the plan's tables that another program has made dormant."""
     return [one for one in task.machine.dormant_tables() if one[1].removeprefix(task.plan.nft_prefix) in TABLES]
 
 
 def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comparison: Comparison) -> None:
-    """Raise ApplyError if there are rules of ours that are not the beginning of this plan."""
+    """Raise ApplyError if rules of ours are not the beginning of this plan."""
     if leftovers or (chosen.state.ours and not comparison.resumable()):
         from netinit.pods.refusals import refuse_to_replace
 
         raise refuse_to_replace(leftovers + (comparison.differences if chosen.state.ours else ()))
 
 
-def _report(
-    chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]
-) -> tuple[Outcome, Comparison | None]:
-    """Return the outcome of a successful run, even if listing the rules fails, and the plan compared with the live rules."""
+def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> tuple[Outcome, Comparison | None]:
+    """Return a successful run's outcome, even if listing fails, and the plan compared with the live rules."""
     backend = chosen.backend
     rules: dict[str, str] = {}
     committed, after = False, None
@@ -327,7 +312,7 @@ def _report(
 
 
 def _check(outcome: Outcome, chosen: Observed, before: Comparison, after: Comparison | None, task: Task) -> Outcome:
-    """Add warnings about foreign rules that affect captured packets. Raises NotInForceError; ApplyError with --require-capture."""
+    """Add warnings about foreign rules. Raises NotInForceError; ApplyError with --require-capture."""
     shadows = after.shadows() if after else ()
     found = self_check.check(task.machine, task.plan, chosen.backend.name, before, shadows, required=task.options.require_capture)
     return outcome.replace(warnings=outcome.warnings + found)

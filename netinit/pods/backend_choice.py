@@ -1,7 +1,7 @@
 """Find existing rules and decide which backends to try in which order.
 
-Choosing has no side effects: nothing is created to test a backend, and programs are started only if the kernel says that
-there is something to list. Applying is the test; if a backend cannot work, the next one is tried.
+Choosing changes nothing and starts a program only if there is something to list. Applying is the test: if a backend cannot
+work, the next one is tried.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ class Observed(Record):
 
 
 class Survey:
-    """The backends that hold rules here, and the candidates to try; each is loaded and read on demand."""
+    """The backends that hold rules here and the candidates to try, each loaded and read on demand."""
 
-    def __init__(
-        self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE
-    ) -> None:
+    def __init__(self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE) -> None:
         self._options = options
         self._families = families
         self._observed: dict[str, Observed] = {}
@@ -40,7 +38,7 @@ class Survey:
         self._excused: set[str] = set()  # backends that could not read what another could
         for name in machine.occupied(options, thorough=thorough):
             # all read the same tables, but a backend without programs could not change them
-            for reader in sorted(readers(name), key=_lacks_programs):
+            for reader in sorted(readers(name), key=is_installed, reverse=True):
                 if self._look(reader):
                     break
                 self._excused.add(reader)
@@ -57,34 +55,20 @@ class Survey:
         first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
         return tuple([observed for observed in first.values() if observed.state.ours])
 
-    def prepare(self) -> None:
-        """Read with the first candidate and prepare it, if the namespace has no rules of ours yet."""
-        first = next(iter(self.candidates()), None)
-        if first is not None and not first.state.ours:
-            try:
-                first.backend.prepare()
-            except BackendUnavailableError:
-                first.backend.release()  # its commit will fail too and report the reason
-
-    def release(self) -> None:
-        """Release what was prepared and not used."""
-        for observed in self._observed.values():
-            observed.backend.release()
-
     def _first_reader(self, name: str) -> str:
         """Return the first backend that reads the same tables."""
         return next(reader for reader in self._observed if reader in readers(name))
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:
-        """Return the backends other than the chosen one that hold rules of ours."""
+        """Return the backends beside the chosen one that hold rules of ours."""
         holders = [observed for observed in self.holders() if observed.state.in_use]
         return tuple([observed for observed in holders if observed.backend.name not in readers(chosen.name)])
 
     def candidates(self) -> Iterator[Observed]:
         """Yield the backends to try, in order.
 
-        The one that the options name; otherwise the one that holds our rules, then one that shares a table with existing
-        foreign rules, then the rest in the order of netinit.options.BACKENDS. Empty tables and chains do not count.
+        The one that the options name, else the one with rules of ours, then one that shares a table with foreign rules,
+        then the rest in the order of netinit.options.BACKENDS. Empty tables and chains do not count.
         """
         wanted = self._options.wanted_backend
         for name in (wanted,) if wanted != AUTO else self._preference():
@@ -109,11 +93,7 @@ class Survey:
         return self._observed[name]
 
 
-def _lacks_programs(name: str) -> bool:
-    return not is_installed(name)
-
-
 def describe_leftover(observed: Observed) -> Difference:
-    """Return a difference for rules of ours in tables that the chosen backend does not read."""
+    """Return a difference for rules of ours that the chosen backend does not read."""
     rule = "rules of an earlier run are active beside the chosen backend's"
     return Difference(kind=LEFTOVER, where=observed.backend.name, rule=rule)

@@ -14,15 +14,15 @@ from netinit.kernel.pods import OpenPod
 from netinit.options import Options
 
 _SETTLE = 0.05  # seconds from a notification to the end of `wait`: programs change several rules in a row
-_MOST_PAUSE = 2.0  # seconds to wait at most, in a pod that changes constantly
+_MAX_PAUSE = 2.0  # seconds to wait at most, in a pod that changes constantly
 _SLICE = 1.0  # seconds between checks that the pod still exists: the sockets keep its namespace alive
 
 
 class Changes:
-    """Watches the namespace that the options name (default: this process's), as a context manager. Raises NamespaceError.
+    """Watches the namespace that the options name (default: this process's), as a context manager.
 
     Call `begin_look` before each read and `wait` after it: any change after `begin_look` ends the wait. `connections`: so
-    does one that is opened or ends.
+    does a connection that opens or ends. Raises NamespaceError.
     """
 
     def __init__(self, options: Options, *, connections: bool = False) -> None:
@@ -50,7 +50,7 @@ class Changes:
         notifications.close(self._sockets)
 
     def begin_look(self) -> None:
-        """Discard the changes so far; the read that follows includes them."""
+        """Discard the changes so far, which the following read includes."""
         notifications.drain(self._sockets)
 
     def wait(self) -> None:
@@ -59,7 +59,7 @@ class Changes:
         for one in self._sockets:
             poller.register(one, select.POLLIN)
         at_once = bool(poller.poll(0))
-        self._pause = min(_MOST_PAUSE, 2 * self._pause) if at_once else _SETTLE
+        self._pause = min(_MAX_PAUSE, 2 * self._pause) if at_once else _SETTLE
         while not poller.poll(_SLICE * 1000):
             if self._path and _identity(self._path) != self._identity:
                 raise NamespaceError(f"{self._path}: the pod is gone")

@@ -1,8 +1,7 @@
-"""Jobs of the node server's children: program a pod from outside, remove its rules, or subscribe to its changes.
+"""Jobs of the node agent's children: program a pod from outside, remove its rules, or subscribe to its changes.
 
-`apply.main` is the command line's counterpart. The namespace is opened once, so the one that was checked is the one that
-is entered. The child enters it itself, and forks again only for a foreign user namespace; that halves the cost of a pod's
-start.
+The namespace is opened once, so the one that was checked is entered. The child enters it itself and forks again only for a
+foreign user namespace, which halves the cost of a pod's start.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from netinit.rules.model import EMPTY_PLAN
 
 
 def program_for_good(options: Options) -> Outcome:
-    """Program the pod that the options name, or with `cleanup_only` remove our rules. Raises the errors of `apply`.
+    """Program the pod that the options name, or with `cleanup_only` remove our rules; this process stays inside it.
 
-    This process stays inside the pod afterwards. Raises NamespaceError for the machine's own namespace and for this
-    process's, whatever the options say. The outcome has no rules and no plan.
+    The outcome has no rules and no plan. Raises the errors of `apply`; NamespaceError for the machine's own namespace and
+    this process's, whatever the options say.
     """
     warnings: list[str] = []
 
@@ -57,9 +56,9 @@ def rehearse() -> None:
 
 
 def subscribe_for_good(options: Options, channel: int, groups: Mapping[int, Sequence[int]]) -> None:
-    """Open sockets that become readable when something of these groups happens in the pod, and send them through this Unix socket.
+    """Send sockets that report changes of the pod through the Unix socket `channel`; this process stays inside the pod.
 
-    This process stays inside the pod afterwards. Raises NamespaceError, also for the machine's own namespace; OSError.
+    `groups`: see netinit.kernel.notifications. Raises NamespaceError, also for the machine's own namespace; OSError.
     """
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         pod.refuse_host()

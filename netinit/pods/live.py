@@ -1,10 +1,8 @@
-"""Read the live rules of a namespace and everything else that affects packets there, for the simulator. Read-only.
-
-The options that created the rules are inferred from the rules; options given explicitly are compared with those.
-"""
+"""Read a namespace's live rules, and everything else that affects packets, for the simulator; changes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from netinit import backends
@@ -27,7 +25,7 @@ from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, Places, load_snapshot
+from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, KernelRules, load_snapshot
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
@@ -37,11 +35,10 @@ MANY_WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """Everything read: the rules by family of each backend whose part of the kernel can hold rules (iptables-nft and so on).
+    """The rules by backend (those whose tables may hold rules) and family, and what else was read.
 
-    `options`: those that created each backend's rules, as far as the rules show them. `given`: those of the caller,
-    settled for this namespace. `listening`: TCP ports that programs listen on, with the user of each; None if the kernel
-    does not list them.
+    `options`: what created each backend's rules, as far as they show it. `given`: the caller's options, settled for this
+    namespace. `listening`: TCP ports with a listener and its user; None if unknown.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -55,18 +52,18 @@ class LiveRules:
 
 
 def read_live(options: Options, *, given: bool = False) -> LiveRules:
-    """Read rules, addresses and routes of the namespace that the options name (default: this process's).
+    """Read the namespace that the options name (default: this process's).
 
-    `given`: the options are also those that the rules should have been created by. Raises NamespaceError,
-    BackendUnavailableError, ParseError.
+    `given`: the rules should have been created by these options. Raises NamespaceError, BackendUnavailableError,
+    ParseError.
     """
     return HERE.inside(options, lambda resolved, warning: _read_here(resolved, warning, given=given))
 
 
 def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
-    """Return the options of a run that would make the live rules, their backend, and what they show; None without any.
+    """Return the options that would make the live rules, their backend, and what they show; None without rules.
 
-    What is no option of rules (the namespace, the backend) is that of `options`. Errors as of `read_live`.
+    Options that make no rules (namespace, backend) are those given. Raises the errors of `read_live`.
     """
     of_rules = {flag.field for flag in Interception.flags}
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
@@ -83,12 +80,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     places, settled = settle_beside(options)
     families = settled.kernel_families
     wanted = plan_for(settled.options) if given else None
-    warnings = [
-        *([warning] if warning else []),
-        *(settled.warnings if given else ()),
-        *(wanted.warnings if wanted else ()),
-    ]
-    snapshot = _read_snapshot()
+    warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
+    snapshot = _read(read_snapshot)
     contents = ipset.read_contents()
     found: dict[str, InferredOptions] = {}
     plans: list[Plan] = []
@@ -99,11 +92,10 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
             found[name] = from_listings(listings, _routing(families), contents)
             plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
-            found[name] = from_chains(chains_of(_load_own_tables(snapshot, families)), _routing(families))
+            own = _load(snapshot).rulesets[backends.NFTABLES]
+            found[name] = from_chains(chains_of({family: own[family] for family in families}), _routing(families))
             plans += _plans(wanted, found[name])
-    held = load_snapshot(snapshot, plans)
-    if held.unreadable:
-        raise ParseError("; ".join(held.unreadable))
+    held = _load(snapshot, plans)
     rulesets = _load_rulesets(held, places or (backends.IPTABLES_NFT,), families, contents)
     empty = not places and not any(held.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
@@ -131,28 +123,28 @@ def _read_listening() -> frozenset[tuple[int, int]] | None:
 
 
 def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
-    """Return the backends whose tables may contain rules, and the options settled for the one that holds ours."""
+    """Return the backends whose tables may hold rules, and the options settled for the one with ours."""
     places, settled = backends.populated(options), HERE.settle(options)
     native = options.wanted_backend == AUTO and backends.NFTABLES in places
     return places, settled.on(backends.NFTABLES) if native else settled
 
 
 def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:
-    """Return the plans that explain live rules: those of the given options, and those that the rules show."""
+    """Return the plans that explain live rules: the given options' and the inferred ones'."""
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 
 
 def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:
-    """Return the plans with address sets where this backend has a set for a list."""
+    """Return the plans with address sets for the lists that are sets in this backend."""
     owner = backends.owner_of_sets(variant)
     sizes = [len(elements) for known, elements in contents.items() if known.startswith(owner)]
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
 
 
 def _load_rulesets(
-    held: Places, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
+    held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
 ) -> dict[str, dict[Family, Ruleset]]:
-    """Return the rulesets of each of these backends, with the contents of address sets."""
+    """Return the rulesets of these backends, with the contents of address sets."""
     marks = {family: _local_marks(family) for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     for name in places:
@@ -170,13 +162,12 @@ def _load_rulesets(
     return rulesets
 
 
-def _load_own_tables(snapshot: Snapshot, families: tuple[Family, ...]) -> dict[Family, Ruleset]:
-    """Return the rules of our nft tables. Raises ParseError."""
-    held = load_snapshot(snapshot)
+def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
+    """Return the rules of a snapshot, explained by these plans. Raises ParseError."""
+    held = load_snapshot(snapshot, plans)
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
-    own = held.rulesets[backends.NFTABLES]
-    return {family: own[family] for family in families}
+    return held
 
 
 def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: bool) -> dict[Family, Listing]:
@@ -191,7 +182,7 @@ def _count(listing: Listing) -> int:
 
 
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Return, by hook, what affects packets but is not simulated: a device named lo, unreadable tables, BPF programs."""
+    """Return by hook what affects packets but is not simulated."""
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
@@ -211,30 +202,19 @@ def _routing(families: tuple[Family, ...]) -> dict[int, int]:
 
 
 def _local_marks(family: Family) -> tuple[LocalMarks, int]:
-    """Return the marks that policy rules route to this host, and the table of one of them."""
+    """Return the marks that policy rules route to this host, and one of their tables."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
-    rules = [
-        rule
-        for rule in netlink.list_mark_rules(family.number)
-        if rule.plain and rule.table in tables
-    ]
+    rules = [rule for rule in netlink.list_mark_rules(family.number) if rule.plain and rule.table in tables]
     return frozenset((rule.mark, rule.mask) for rule in rules), rules[0].table if rules else 0
 
 
 def read_surroundings(family: Family) -> Surroundings:
     """Read addresses, routes and forwarding of this namespace. Raises ParseError."""
+    return surroundings_of(_read(read_host), family)
+
+
+def _read(read: Callable[[], Snapshot]) -> Snapshot:
     try:
-        return surroundings_of(read_host(), family)
+        return read()
     except OSError as error:
-        raise _unread(error) from None
-
-
-def _read_snapshot() -> Snapshot:
-    try:
-        return read_snapshot()
-    except OSError as error:
-        raise _unread(error) from None
-
-
-def _unread(error: OSError) -> ParseError:
-    return ParseError(f"the kernel does not say what decides about packets here: {error.strerror or error}")
+        raise ParseError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None

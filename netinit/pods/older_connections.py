@@ -1,7 +1,7 @@
-"""Find connections that are older than the rules, and warn about them or end them.
+"""Find connections that are older than the rules; warn about them or end them.
 
-A connection counts if its first packet would be captured now but was not: the proxy has no socket for it, and NAT has not
-translated it. Its next packet is simulated too, with its state from connection tracking.
+A connection counts if its first packet would be captured now, but the proxy has no socket for it and NAT has not translated
+it. Its next packet is simulated with its state from connection tracking.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The messages about older connections: `warnings` for those left alone, `notes` for those that were ended.
-
-    `unended`: those that should have been ended but were not; empty if all were.
-    """
+    """Messages: `warnings` about connections left alone, `notes` about ended ones, `unended` about those that should be."""
 
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -42,7 +39,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class OlderConnection:
-    """A connection that the rules would capture; `entry` is its entry in connection tracking.
+    """A connection that the rules would capture, with its conntrack entry.
 
     `passes`: its packets bypass the proxy; otherwise they are dropped.
     """
@@ -58,7 +55,7 @@ class OlderConnection:
 
 
 def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: Options, plan: Plan) -> Findings:
-    """Return messages about the suspects among all sockets of this namespace; first end those that the options say to end."""
+    """Return messages about the suspects; first end those that the options say to end. `sockets`: all of this namespace."""
     with Netlink(NETLINK_NETFILTER) as tracking:
         try:
             found = [*find_older(suspects, sockets, options, plan, tracking)]
@@ -70,7 +67,7 @@ def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: 
 
 
 def not_known(why: str, options: Options) -> Findings:
-    """Return the message that older connections cannot be found; a failure if they should have been ended."""
+    """Return the message that older connections cannot be found; a failure if they should be ended."""
     said = f"whether connections are older than the rules cannot be known: {why}"
     return Findings(unended=said) if options.reset_existing else Findings(warnings=(said,))
 
@@ -97,7 +94,7 @@ def find_older(
 
 
 class _Questions:
-    """Simulates sockets under a plan, each kind of connection once."""
+    """Simulates each kind of connection once."""
 
     def __init__(self, plan: Plan, groups: dict[int, int]) -> None:
         self._groups = groups
@@ -146,9 +143,9 @@ class _Questions:
 
 
 def _groups(suspects: Iterable[TcpSocket], options: Options) -> dict[int, int]:
-    """Return the groups of sockets from their processes, if the rules match groups; a socket itself does not show its group.
+    """Return the groups of sockets, from their processes, if rules match groups: sockets do not show theirs.
 
-    Proxies that run as root, as Istio's in TPROXY mode, are recognised by their group alone.
+    Proxies that run as root (Istio's TPROXY mode) are recognised by their group alone.
     """
     asked = options.exclude_owner_groups or options.owner_groups != "*" or options.exclude_outbound_for_gids
     inodes = frozenset(one.inode for one in suspects if one.inode and (asked or one.uid == 0))
@@ -167,7 +164,7 @@ def _is_ephemeral(port: int) -> bool:
 
 
 def _describe(found: Sequence[OlderConnection]) -> str:
-    """Describe the effect on connections that are left alone, and how to end them."""
+    """Describe what happens to connections that are left alone, and how to end them."""
     passing, cut = ([one for one in found if one.passes is passes] for passes in (True, False))
     parts = []
     if passing:
@@ -188,7 +185,7 @@ def _example(found: Sequence[OlderConnection]) -> str:
 
 
 def _end(found: Sequence[OlderConnection], options: Options, tracking: Netlink) -> Findings:
-    """End the connections, then delete their conntrack entries, which a reused port would match."""
+    """End the connections and delete their conntrack entries, which a reused port would match."""
     ended: list[OlderConnection] = []
     alive: list[OlderConnection] = []
     reasons: dict[str, None] = {}
@@ -215,7 +212,7 @@ def _end(found: Sequence[OlderConnection], options: Options, tracking: Netlink) 
 
 
 def _find_queries(tracking: Netlink) -> list[conntrack.Event]:
-    """Return DNS queries over UDP that NAT has not translated: a resolver that keeps its port would bypass the proxy's."""
+    """Return DNS queries over UDP without NAT: a resolver that keeps its port would bypass the proxy."""
     return [
         entry
         for entry in conntrack.list_entries(tracking)

@@ -1,4 +1,4 @@
-"""Plan a run for commands that only show it; changes nothing."""
+"""Plan a run for commands that only show it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from netinit.options import AUTO, NFTABLES, Options, Settled
 
 
 def settle(options: Options) -> Settled:
-    """The options as `apply` settles them in the namespace they name, which is entered if its addresses matter.
+    """Return the options as `apply` settles them in their namespace, which is entered if its addresses matter.
 
-    Raises NamespaceError if the namespace cannot be read.
+    Raises NamespaceError if it cannot be read.
     """
     if not (options.pid or options.netns):
         return HERE.settle(options)
@@ -27,7 +27,7 @@ def settle(options: Options) -> Settled:
 
 
 def check_tables(options: Options) -> None:
-    """Let the kernel validate the options' native tables without creating them. Raises the errors of that backend."""
+    """Let the kernel validate the options' native tables without creating them. Raises the backend's errors."""
     from netinit.backends.nftables import NftablesBackend
     from netinit.rules.layouts import plan
 

@@ -1,4 +1,4 @@
-"""Errors of `apply` and `remove` when nothing was programmed: what is in the way, and the remedy."""
+"""Errors of `apply` and `remove` when nothing was programmed, with the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_REPORTED = 20  # differences per message
 
 
 def refuse_loopback(name: str) -> ApplyError:
-    """The error that lo names another device, or none."""
+    """Return the error that `lo` is another device, or missing."""
     return ApplyError(
         f"the loopback device is called {quote(name)} and not lo, so rules for traffic inside of the pod would not match:"
         " give it its name back (ip link set dev NAME name lo) and apply again"
@@ -23,31 +23,24 @@ def refuse_loopback(name: str) -> ApplyError:
 
 
 def refuse_to_replace(found: tuple[Difference, ...]) -> ApplyError:
-    """The error that other rules of ours exist and may not be replaced."""
+    """Return the error that other rules of ours exist and may not be replaced."""
     lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
     if len(found) > MAX_REPORTED:
         lines.append(f"  and {len(found) - MAX_REPORTED} more")
     return ApplyError(
-        "\n".join(
-            [
-                "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:",
-                *lines,
-            ]
-        )
+        "\n".join(["other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:", *lines])
     )
 
 
 def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:
-    """The error that no backend works, with each one's reason."""
+    """Return the error that no backend works, with each one's reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
         from netinit.kernel.capabilities import may_gain
         from netinit.kernel.runtime_environment import advise
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
-        return BackendUnavailableError(
-            f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
-        )
+        return BackendUnavailableError(f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}")
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         from netinit.kernel.runtime_environment import advise
 

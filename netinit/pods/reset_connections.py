@@ -1,10 +1,8 @@
-"""Handle connections that are older than the rules: NAT decides at a connection's first packet, which has passed already.
+"""Handle connections older than the rules, which NAT, deciding at the first packet, has not translated.
 
-They occur if a container ran before the init container, next to a native sidecar, or when a pod is repaired. Those in
-connection tracking bypass the proxy until they end; others are redirected to the proxy in mid-connection, which resets
-them.
-
-In a pod without TCP sockets this costs reading two small files of /proc.
+They exist if a container ran before the init container, beside a native sidecar, or when a pod is repaired. Tracked ones
+bypass the proxy until they end; others are redirected in mid-connection, which resets them. In a pod without TCP sockets
+this reads two small files of /proc.
 """
 
 from __future__ import annotations
@@ -19,15 +17,14 @@ if TYPE_CHECKING:
     from netinit.pods.older_connections import Findings, OlderConnection
     from netinit.rules.model import Plan
 
-MOST_JUDGED = 4096  # connections: simulating them takes two seconds if every destination differs
+MAX_JUDGED = 4096  # connections: simulating them takes two seconds if every destination differs
 _LOOPBACK_OF_IPV6 = b"\0" * 15 + b"\1"
 
 
 def look(options: Options, plan: Plan) -> Findings | None:
-    """Count the older connections that the plan would capture, or end them with --reset-existing.
+    """Describe the older connections that the plan would capture, or end them with --reset-existing.
 
-    Works in this process's namespace, after the plan was programmed. None if there is nothing to report; what cannot be
-    determined is reported, not raised.
+    For this process's namespace, after the plan was programmed. None if there is nothing to report; never raises.
     """
     resets_queries = options.reset_existing and options.redirect_dns
     if not (resets_queries or has_sockets()):
@@ -49,10 +46,10 @@ def look(options: Options, plan: Plan) -> Findings | None:
 
 
 def find_bypassing(options: Options, plan: Plan) -> tuple[tuple[OlderConnection, ...], int]:
-    """Return the open TCP connections that the plan captures and that go past the proxy, and how many were not judged.
+    """Return the open TCP connections that bypass the proxy against the plan, and how many were not judged.
 
-    At most MOST_JUDGED are simulated. A socket does not show its group: where the proxy may be root and has its group alone
-    (TPROXY), sockets of root count only if the processes that hold them are visible. Raises OSError.
+    At most MAX_JUDGED are simulated. Limit: where the proxy may be root with its group alone (TPROXY), root's sockets count
+    only if their processes are visible. Raises OSError.
     """
     from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
     from netinit.kernel.processes import find_groups
@@ -61,8 +58,8 @@ def find_bypassing(options: Options, plan: Plan) -> tuple[tuple[OlderConnection,
 
     sockets = list_tcp()
     suspects = [one for one in sockets if may_bypass(one, options)]
-    unjudged = max(len(suspects) - MOST_JUDGED, 0)
-    suspects = suspects[:MOST_JUDGED]
+    unjudged = max(len(suspects) - MAX_JUDGED, 0)
+    suspects = suspects[:MAX_JUDGED]
     if options.inbound_mode == TPROXY:
         known = find_groups(frozenset(one.inode for one in suspects if one.uid == 0))
         suspects = [one for one in suspects if one.uid or one.inode in known]
@@ -71,7 +68,7 @@ def find_bypassing(options: Options, plan: Plan) -> tuple[tuple[OlderConnection,
 
 
 def has_sockets() -> bool:
-    """Whether this network namespace may have TCP sockets: TCP and TCP6 in the sockstat files of proc_net(5)."""
+    """Whether this network namespace may have TCP sockets (sockstat files of proc_net(5))."""
     for file in ("sockstat", "sockstat6"):
         text = read_text(f"/proc/thread-self/net/{file}")
         if "\nTCP: inuse 0 " not in text and "TCP6: inuse 0\n" not in text:
@@ -80,7 +77,7 @@ def has_sockets() -> bool:
 
 
 def may_bypass(one: TcpSocket, options: Options) -> bool:
-    """Whether a connection is worth simulating: it leaves the pod and is not visibly the proxy's."""
+    """Whether to simulate a connection: it leaves the pod and is not visibly the proxy's."""
     host = one.remote[0]
     return (
         one.is_open

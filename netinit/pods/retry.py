@@ -1,4 +1,4 @@
-"""Retry a run, for --retries: if another process holds a lock, or the kernel is busy (EAGAIN, EBUSY)."""
+"""Retry a run (--retries) while another process holds a lock or the kernel is busy (EAGAIN, EBUSY)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def retry(act: Callable[[Options], Result], options: Options, log: Log, ended: Callable[[], bool] = bool) -> Result:
-    """Call `act`, and up to --retries times again after --retry-delay, within --lock-timeout in total; return its result.
+    """Call `act`, and up to --retries times again after --retry-delay, within --lock-timeout in total.
 
-    Each attempt is rolled back before the next, which waits for locks only for the remaining time. A run that was asked
-    to end (`ended`) is not retried.
+    Each attempt is rolled back before the next, which waits for locks for the remaining time. A run that was asked to end
+    (`ended`) is not retried.
     """
     deadline = time.monotonic_ns() + options.lock_timeout
     left = options.retries

@@ -1,11 +1,8 @@
 """Check, before `apply` reports success, that the rules are in force and capture what they should.
 
-Committed rules may have no effect: a table may be dormant, another device may be called lo, and foreign rules may divert
-packets first. Most pods have nothing foreign, which netinit.kernel.plain_namespace proves in about 1 ms. Otherwise a
-snapshot is analysed as in `verify`.
-
-If the check fails the rules stay: they capture what they can, and the error keeps the pod from starting. Without them
-every connection would bypass the proxy.
+A table may be dormant, another device be called lo, foreign rules divert packets first. In most pods
+netinit.kernel.plain_namespace rules that out in 1 ms; otherwise a snapshot is analysed as in `verify`. If the check fails
+the rules stay: they capture what they can, and the error keeps the pod from starting.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     from netinit.rules.model import Difference, Plan
     from netinit.simulate.in_force import Departures
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 STAY = "the rules are programmed and stay"
 NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
 
@@ -36,10 +33,10 @@ class NotInForceError(ApplyError):
 def check(
     machine: Machine, plan: Plan, backend: str, comparison: Comparison, shadows: tuple[Difference, ...], *, required: bool
 ) -> tuple[str, ...]:
-    """Return warnings about what diverts captured packets, or may; `shadows` are foreign rules before ours in a chain.
+    """Return warnings about what diverts captured packets, or may.
 
-    `comparison`: what the rules were computed from; those of a first run are what was committed and are not compared
-    again. Raises NotInForceError; with `required`, ApplyError if captured packets bypass the proxy, or may.
+    `comparison`: what the rules were computed from. `shadows`: foreign rules before ours in a chain. Raises
+    NotInForceError; with `required`, ApplyError if captured packets may bypass the proxy.
     """
     try:
         found = None if _is_plain(machine, plan, backend, comparison, sure=required) else _judge(machine, plan, backend, shadows)
@@ -67,7 +64,7 @@ def _is_plain(machine: Machine, plan: Plan, backend: str, comparison: Comparison
 
 
 def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference, ...]) -> Departures | None:
-    """Return what a snapshot shows beyond the shadows; None for a machine without one. Raises OSError, TooManyPartsError."""
+    """Return what a snapshot shows beyond the shadows; None without a snapshot. Raises OSError, TooManyPartsError."""
     snapshot = machine.read_snapshot()
     if snapshot is None:
         return None
@@ -77,5 +74,5 @@ def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference
 
 
 def _name(what: str, found: Sequence[Difference]) -> str:
-    more = [f"  and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
-    return "\n".join([what, *[f"  {one.describe()}" for one in found[:MOST_NAMED]], *more])
+    more = [f"  and {len(found) - MAX_NAMED} more"] if len(found) > MAX_NAMED else []
+    return "\n".join([what, *[f"  {one.describe()}" for one in found[:MAX_NAMED]], *more])

@@ -1,4 +1,4 @@
-"""The steps of a run from the current state to a plan, each with its inverse: policy routes, rules, other backends' rules."""
+"""The steps of a run from the current state to a plan: policy routes, rules, other backends' rules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_steps(
     run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
     *, comparison: Comparison, steps: tuple[RouteChange, ...],
 ) -> tuple[str, ...]:
-    """Run the steps from the current state to the plan; return warnings. Acquires every lock before the first step."""
+    """Run the steps to the plan; return warnings. Acquires every lock before the first step."""
     backend, plan, leftovers = chosen.backend, task.plan, bool(others)
     differs = leftovers or comparison.differs() or task.options.force_apply
     for one in (chosen, *others) if differs else ():
@@ -69,15 +69,15 @@ def run_steps(
 
 
 def routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
-    """Return the steps from the current policy rules, routes and addresses to the plan's."""
+    """Return the steps to the plan's policy rules, routes and addresses."""
     return routes.steps_towards(plan, task.settled.kernel_families, link=task.machine.link)
 
 
 def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:
-    """Switch TPROXY from other backends: for a moment both capture, each with a mark of its own.
+    """Switch TPROXY from other backends: for a moment both capture, each with its own mark.
 
-    With a shared mark, the second backend to see a packet would take it for the proxy's and save the mark on its
-    connection, whose replies would then be delivered to this pod.
+    With a shared mark the second backend would take packets for the proxy's and save the mark on their connections, whose
+    replies would then be delivered to this pod.
     """
     interim = plan_for(task.options.replace(tproxy_mark=_interim_mark(task.options.tproxy_mark)))
     route(run, [step for step in routes_towards(interim, task) if step.add], task.machine)
@@ -88,7 +88,7 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
 
 
 def _interim_mark(mark: int) -> int:
-    """Return another mark that has no meaning yet."""
+    """Return another mark without a meaning yet."""
     other = mark ^ INTERIM_BIT
     return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
 
@@ -105,6 +105,4 @@ def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> t
 
 
 def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
-    return run.do(
-        step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
-    )
+    return run.do(step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link))

@@ -1,4 +1,4 @@
-"""Follow real packets of a pod through the rules with the kernel's trace, from outside or inside; leaves the pod unchanged."""
+"""Follow real packets of a pod through the rules with the kernel's trace; leaves the pod unchanged."""
 
 from __future__ import annotations
 
@@ -10,24 +10,11 @@ from typing import TypeVar
 
 from netinit import backends
 from netinit.base.net import Family
-from netinit.kernel import namespaces
+from netinit.kernel import namespaces, tracing
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE, Wanted
-from netinit.kernel.tracing import (
-    NF_DROP,
-    NFT_GOTO,
-    NFT_JUMP,
-    Begun,
-    Headers,
-    Met,
-    MetOlder,
-    Tracer,
-    list_handles,
-    list_hooks,
-    require_admin,
-)
 from netinit.options import IPTABLES_LEGACY, Options
 from netinit.rules.nft import model_name, model_table
 from netinit.rules.packet import Packet
@@ -43,8 +30,8 @@ Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and cha
 
 SLICE = 0.1  # seconds until a signal is handled
 QUIET = 0.5  # seconds without an event after which a packet counts as lost
-MOST_AT_ONCE = 64  # packets followed at the same time
-MOST_ENCOUNTERS = 10_000  # events of one packet
+MAX_PACKETS = 64  # followed at the same time: more than the default rate of the trace
+MAX_HITS = 10_000  # events of one packet
 _BESIDE = 120.0  # seconds that the child may take in addition to waiting
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
 _FAMILY_NAMES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
@@ -54,8 +41,8 @@ _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: 
 def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float, holding: tuple[int, ...] = ()) -> Result:
     """Run `work` in the namespace that the options name, with options for that namespace and the signals to handle.
 
-    From outside, a child runs it as the pod's root and handles this process's signals. Raises NamespaceError for the
-    machine's own namespace, unless the options allow it; the errors of `OpenPod`.
+    From outside, a child runs it as the pod's root. Raises the errors of `OpenPod`; NamespaceError for the machine's own
+    namespace, unless the options allow it.
     """
     here = options.replace(pid=0, netns="")
     signals = Signals()
@@ -79,13 +66,13 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
 
 
 def list_rules() -> Handles:
-    """Return the nf_tables rules, except the trace's own, by the handles that trace events use.
+    """Return the nf_tables rules by the handles of trace events, without the trace's own.
 
     Raises OSError, BackendUnavailableError.
     """
-    require_admin()
+    tracing.require_admin()
     families = (INET, IPV4_TABLES, IPV6_TABLES)
-    found = {(number, *place): numbers for number in families for place, numbers in list_handles(number).items()}
+    found = {(number, *place): numbers for number in families for place, numbers in tracing.list_handles(number).items()}
     return {place: numbers for place, numbers in found.items() if place[:2] != (INET, TABLE)}
 
 
@@ -93,14 +80,14 @@ def list_rules() -> Handles:
 class _Followed:
     """A packet that is being followed."""
 
-    begun: Begun
+    begun: tracing.Begun
     inbound: bool
     met: list[ObservedHit] = field(default_factory=list)
     older: list[ObservedHit] = field(default_factory=list)
     held: ObservedHit | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
     hook: str = ""
     fate: str = ""
-    last: Headers | None = None
+    last: tracing.Headers | None = None
     device: int = 0
     heard: float = 0.0
 
@@ -108,21 +95,21 @@ class _Followed:
 class Follower:
     """Follows packets of one connection and returns each at the end of its path."""
 
-    def __init__(self, tracer: Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
+    def __init__(self, tracer: tracing.Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
         self._tracer, self._wanted = tracer, wanted
         self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
         self._handles = handles
-        self._hooks = list_hooks()
+        self._hooks = tracing.list_hooks()
         self._packets: dict[tuple[int, int, int], _Followed] = {}
         self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 
     def read(self, seconds: float) -> list[TracedPacket]:
-        """Return the packets that reach the end of their path within this time."""
+        """Return the packets whose path ends within this time."""
         for event in self._tracer.read(seconds):
-            if isinstance(event, Begun):
-                if len(self._packets) < MOST_AT_ONCE:
+            if isinstance(event, tracing.Begun):
+                if len(self._packets) < MAX_PACKETS:
                     self._packets[event.headers.key] = _Followed(event, self._wanted.inbound, heard=time.monotonic())
-            elif isinstance(event, MetOlder):
+            elif isinstance(event, tracing.MetOlder):
                 if found := self._packets.get(event.headers.key):
                     self._meet_older(found, event)
             else:
@@ -138,7 +125,7 @@ class Follower:
             self._tracer.lost = False
         return ended
 
-    def _meet(self, found: _Followed, event: Met) -> None:
+    def _meet(self, found: _Followed, event: tracing.Met) -> None:
         found.heard = time.monotonic()
         found.last = event.headers or found.last
         found.hook = self._hooks.get((event.family, event.table, event.chain), found.hook)
@@ -150,14 +137,14 @@ class Follower:
                 elif found.device != LOOPBACK_INDEX and event.policy:
                     found.fate = FORWARDED if found.inbound else SENT
             return
-        if event.code == NF_DROP and (event.handle or event.policy):
+        if event.code == tracing.NF_DROP and (event.handle or event.policy):
             found.fate = DROPPED
-        if event.handle and len(found.met) < MOST_ENCOUNTERS:
+        if event.handle and len(found.met) < MAX_HITS:
             self._meet_rule(found, event)
-        elif event.policy and event.code == NF_DROP:
+        elif event.policy and event.code == tracing.NF_DROP:
             found.met.append(ObservedHit(found.hook, *self._name(event), 0, None, "the policy drops it"))
 
-    def _meet_rule(self, found: _Followed, event: Met) -> None:
+    def _meet_rule(self, found: _Followed, event: tracing.Met) -> None:
         source = self._source(event)
         table, chain = self._name(event)
         number = self._handles.get((event.family, event.table, event.chain), {}).get(event.handle, 0)
@@ -167,36 +154,36 @@ class Follower:
             found.met.append(ObservedHit(found.hook, table, chain, number, None, _OUTCOMES.get(event.code, "takes it")))
             return
         if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that nft splits into two
-            if held and event.code in (NFT_JUMP, NFT_GOTO):
+            if held and event.code in (tracing.NFT_JUMP, tracing.NFT_GOTO):
                 found.met.append(held)
             return
         loaded = rules_of(ruleset, table, chain).get(number)
         outcome = "" if loaded else "it was not there when the rules were read"
         one = ObservedHit(found.hook, table, chain, number, loaded, outcome, source)
-        leads = event.code in (NFT_JUMP, NFT_GOTO) and source == backends.NFTABLES
+        leads = event.code in (tracing.NFT_JUMP, tracing.NFT_GOTO) and source == backends.NFTABLES
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
             found.held = one
         else:
             found.met.append(one)
 
-    def _source(self, event: Met) -> str:
+    def _source(self, event: tracing.Met) -> str:
         if event.family == INET:
             return backends.NFTABLES if event.table.startswith(backends.NATIVE_TABLES) else ""
         return backends.IPTABLES_NFT if event.table in TABLES_OF_THE_KERNEL else ""
 
-    def _name(self, event: Met) -> tuple[str, str]:
-        """Return table and chain by the model's names; foreign ones by nft's."""
+    def _name(self, event: tracing.Met) -> tuple[str, str]:
+        """Return table and chain by the model's names, foreign ones by nft's."""
         if self._source(event) == backends.NFTABLES:
             return model_table(event.table), model_name(event.chain)
         if self._source(event):
             return event.table, event.chain
         return f"nft table {_FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
 
-    def _meet_older(self, found: _Followed, event: MetOlder) -> None:
+    def _meet_older(self, found: _Followed, event: tracing.MetOlder) -> None:
         found.heard = time.monotonic()
         ruleset = self._rulesets.get(IPTABLES_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
-        if loaded and len(found.older) < MOST_ENCOUNTERS:
+        if loaded and len(found.older) < MAX_HITS:
             found.older.append(ObservedHit(event.hook, event.table, event.chain, event.number, loaded, source=IPTABLES_LEGACY))
 
     def _finish(self, found: _Followed) -> TracedPacket:
@@ -211,7 +198,7 @@ class Follower:
             _name_device(found.device), whole=not self._tracer.lost,
         )  # fmt: skip
 
-    def _make_packet(self, begun: Begun) -> Packet:
+    def _make_packet(self, begun: tracing.Begun) -> Packet:
         headers = begun.headers
         inbound = self._wanted.inbound
         return Packet(

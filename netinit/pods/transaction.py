@@ -1,7 +1,6 @@
-"""Run steps, each with its inverse, as a transaction: all complete, or everything is rolled back.
+"""Run steps, each with its inverse: all complete, or everything is rolled back.
 
-SIGTERM and SIGINT kill the programs of the current step, which then fails, or are handled before the next step; the run
-is rolled back, whatever signals arrive meanwhile, and the error names the signal.
+SIGTERM and SIGINT kill the current step's programs or are handled before the next step; the error names the signal.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """The steps of one run, as a context manager; an exception that leaves the block undoes them in reverse order.
+    """The steps of one run, as a context manager; an exception undoes them in reverse order.
 
-    `signals` are deferred from the first step on. A caller's own stay deferred after a success until the caller restores
-    them; otherwise the previous handlers get late signals at the end.
+    `signals` are deferred from the first step on, and stay so after a success. Without them the previous handlers get late
+    signals at the end.
     """
 
     def __init__(self, signals: Signals | None = None) -> None:
@@ -34,14 +33,14 @@ class Transaction:
         self._own_signals = signals is None
 
     def hold(self, lock: Lock) -> None:
-        """Acquire a lock, released at the end of the run, after the last step or the rollback. Raises LockedError."""
+        """Acquire a lock until the end of the run. Raises LockedError."""
         lock.__enter__()
         self._locks.append(lock)
 
     def do(self, what: str, step: Callable[[], Result], inverse: Callable[[Result], None]) -> Result:
-        """Run a step that changes all or nothing; return its result, which `inverse` gets to undo it.
+        """Run a step that changes all or nothing; return its result, with which `inverse` undoes it.
 
-        `what` names the step's object in the error if undoing fails.
+        `what` names the step if undoing fails.
         """
         self._listen()
         done = step()
@@ -49,7 +48,7 @@ class Transaction:
         return done
 
     def do_in_parts(self, what: str, step: Callable[[], None], inverse: Callable[[], None]) -> None:
-        """Run a step that may fail half-way; `inverse` also undoes a partial change."""
+        """Run a step that may fail half-way; `inverse` undoes a partial change too."""
         self._listen()
         self._inverses.append((what, inverse))
         step()
@@ -78,7 +77,7 @@ class Transaction:
             self._signals.hand_back()
 
     def _fail(self, error: BaseException, left: str) -> None:
-        """Raise the error that a signal or an incomplete rollback requires; return if the original error is enough."""
+        """Raise the error of a signal or an incomplete rollback; return if the original error is enough."""
         self._signals.stop()
         number = self._signals.take()
         if number and left:
@@ -90,7 +89,7 @@ class Transaction:
             raise raised(f"{str(error) or type(error).__name__}; {left}") from error
 
     def _undo(self) -> str:
-        """Roll back as far as possible; return what could not be restored and why, empty if everything was."""
+        """Roll back as far as possible; return what could not be restored and why."""
         left = []
         for what, inverse in reversed(self._inverses):
             try:

@@ -1,8 +1,8 @@
-"""Validation: sends real connections through the rules before the proxy occupies its ports.
+"""Send real connections through the rules before the proxy occupies its ports.
 
-As in Istio, the proxy's user connects to the passthrough address, which the rules redirect to the inbound port; netinit
-also connects as the application to an address redirected to the outbound port. A connection counts if a random token
-arrives on the right port with the original destination: a successful connect alone proves nothing.
+As in Istio, the proxy's user connects to the passthrough address, which is redirected to the inbound port; netinit also
+connects as the application to an address redirected to the outbound port. A connection counts if a random token arrives on
+the right port with the original destination.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
 from netinit.kernel.sockets import original_destination
+from netinit.kernel.switch_user import become
 from netinit.options import CLASSIC, Options
 from netinit.options.kinds import ALL
 
@@ -31,7 +32,7 @@ UNREACHABLE = "no route"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One connection: its user ID, its destination, and the port at which it must arrive."""
+    """One connection: user ID, destination, and the port at which it must arrive."""
 
     family: Family
     uid: int
@@ -43,8 +44,7 @@ class Proof:
 def validate(options: Options, log: Log) -> None:
     """Prove that connections are captured in every enabled family.
 
-    Raises ValidationFailedError (exit code 126) naming the connection that was not captured, or
-    ValidationImpossibleError.
+    Raises ValidationFailedError (exit code 126), which names what was not captured; ValidationImpossibleError.
     """
     settled = HERE.settle(options).options
     families = [IPV4, IPV6] if settled.captures_ipv6 else [IPV4]
@@ -86,7 +86,7 @@ def _indent(lines: list[str]) -> list[str]:
 
 
 def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
-    """The connections that the options' rules must capture and this process is able to make."""
+    """Return the connections that must be captured and that this process can make."""
     proxy, port = options.proxy_uids[0], options.probe_port
     inbound = options.outbound_port if options.layout == CLASSIC else options.inbound_port
     passthrough = family.passthrough_address if options.layout != CLASSIC or family is IPV4 else _own_address(family)
@@ -94,39 +94,24 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     if passthrough and may_become(proxy) and not (options.layout == CLASSIC and options.keep_local_loopback):
         what = f"uid {proxy} to {passthrough} port {port}"
         found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
-    application = next(
-        (uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None
-    )
+    application = next((uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
     excluded = lists_port(options.exclude_outbound_ports, port) or options.owner_groups != ALL
-    if (
-        application is not None
-        and options.outbound_cidrs == ALL
-        and not excluded
-        and not options.exclude_outbound_cidrs
-    ):
+    if application is not None and options.outbound_cidrs == ALL and not excluded and not options.exclude_outbound_cidrs:
         what = f"uid {application} to {OUTSIDE[family]} port {port}"
         found.append(
-            Proof(
-                family=family,
-                uid=application,
-                destination=(OUTSIDE[family], port),
-                port=options.outbound_port,
-                what=what,
-            )
+            Proof(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port, what=what)
         )
     return tuple(found)
 
 
 def _own_address(family: Family) -> str:
-    """A non-loopback address of this pod: the classic layout has no passthrough address for IPv6."""
+    """Return an address of this pod: the classic layout has no passthrough address for IPv6."""
     addresses = [address.address for address in netlink.list_addresses() if address.family == family.number]
-    return next(
-        (address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), ""
-    )
+    return next((address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), "")
 
 
 def may_become(uid: int) -> bool:
-    """Whether this process may make connections as that user."""
+    """Whether this process may connect as that user."""
     return uid == os.geteuid() or detect.has_capability(detect.CAP_SETUID)
 
 
@@ -168,7 +153,7 @@ def _listen(family: Family, port: int) -> socket.socket:
 def _wait_for(
     listener: socket.socket, family: Family, token: bytes, deadline: float, child: children.Child
 ) -> tuple[str, int] | str:
-    """The original destination of the connection that brought the token, or what happened instead."""
+    """Return the original destination of the connection with the token, or what happened instead."""
     waited: list[socket.socket | children.Child] = [listener, child]
     while (left := deadline - time.monotonic()) > 0:
         readable, _, _ = select.select(waited, [], [], left)
@@ -206,14 +191,10 @@ def _connect(probe: Proof, token: bytes, deadline: float) -> int:
     """In the child: switch to the user and send the token; return 0 or the errno."""
     try:
         if probe.uid != os.geteuid():
-            os.setgroups([])
-            os.setresgid(probe.uid, probe.uid, probe.uid)
-            os.setresuid(probe.uid, probe.uid, probe.uid)
+            become(probe.uid, probe.uid)
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
-            if (
-                probe.destination[0] == IPV6.passthrough_address
-            ):  # otherwise the kernel picks ::6, which is excluded, as source
+            if probe.destination[0] == IPV6.passthrough_address:  # otherwise the kernel picks ::6, which is excluded, as source
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)

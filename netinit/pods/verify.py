@@ -1,4 +1,4 @@
-"""Compare a namespace with its plan and report the differences. Read-only."""
+"""Compare a namespace with its plan; changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from netinit.simulate.in_force import Departures, find_departures
 
 
 class Report(Record):
-    """The backend whose rules were compared, the plan, and every difference; empty if they match."""
+    """The backend whose rules were compared, the plan, and every difference."""
 
     backend: str
     plan: Plan
@@ -34,17 +34,15 @@ class Report(Record):
 def verify(options: Options, machine: Machine = HERE, *, connections: bool = False) -> Report:
     """Compare the namespace that the options name (default: this process's) with their plan.
 
-    Compares rules in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers in the other
-    dialect; then, in a snapshot of the kernel, whether the rules are in force: dormant tables, matches that listings do
-    not show, foreign chains and routes that divert captured packets. With `connections`, open connections that bypass the
-    proxy are differences too. Raises NamespaceError; BackendUnavailableError if
-    rules cannot be read.
+    Compares rules in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers of other
+    backends; then, in a snapshot, whether the rules are in force. `connections`: open connections that bypass the proxy are
+    differences too. Raises NamespaceError; BackendUnavailableError if rules cannot be read.
     """
     return machine.inside(options, lambda resolved, warning: _verify_here(resolved, warning, machine, connections=connections))
 
 
 def find_bypassing(options: Options) -> tuple[str, ...]:
-    """Describe the open connections of a namespace that the options' plan captures and that bypass the proxy.
+    """Describe the open connections of a namespace that bypass the proxy against the options' plan.
 
     Raises NamespaceError; BackendUnavailableError if the kernel does not list connections.
     """
@@ -69,7 +67,7 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
     if unjudged:
         yield Difference(
             kind=BYPASSING, where="IPv4 and IPv6", rule=f"{unjudged} more connections",
-            purpose=f"whether they go past the proxy is unknown: at most {reset_connections.MOST_JUDGED} are judged",
+            purpose=f"whether they go past the proxy is unknown: at most {reset_connections.MAX_JUDGED} are judged",
             origin="open connections",
         )  # fmt: skip
 
@@ -101,7 +99,7 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
 
 
 def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tuple[Difference, ...]) -> Departures:
-    """Return what keeps the rules from being in force, according to the kernel rather than a listing."""
+    """Return what keeps the rules from being in force, according to a snapshot."""
     if not chosen.state.ours:
         return Departures()
     try:
@@ -133,7 +131,7 @@ def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
 
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
-    """Return the backend that holds our rules, unless the options name another; without rules, the preferred one."""
+    """Return the backend with our rules, unless the options name another; without rules the preferred one."""
     if options.wanted_backend == AUTO and survey.holders():
         return survey.holders()[0]
     for chosen in survey.candidates():
@@ -142,7 +140,7 @@ def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
 
 
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
-    """Return the one cause if there is one, otherwise each backend's own."""
+    """Return the one cause, or each backend's own."""
     if not machine.has_capability(CAP_NET_ADMIN):
         return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]

@@ -68,18 +68,18 @@ class DestinationNat(Target):
     port: int
 
     def xt(self, family: Family) -> str:
-        return f"DNAT --to-destination {self._spell()}"
+        return f"DNAT --to-destination {self._format()}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"dnat to {self._spell()}",)
+        return (f"dnat to {self._format()}",)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.send_to(self.address, self.port)
 
     def describe(self) -> str:
-        return f"send it to {self._spell()} instead"
+        return f"send it to {self._format()} instead"
 
-    def _spell(self) -> str:
+    def _format(self) -> str:
         address = f"[{self.address}]" if ":" in self.address and self.port else self.address
         return f"{address}{f':{self.port}' if self.port else ''}"
 
@@ -137,17 +137,14 @@ class Several(Target):
 
     @property
     def calls(self) -> str:  # type: ignore[override] # computed here
-        """The chain that the last action jumps to."""
         return self.targets[-1].calls
 
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
-        """Whether any of the actions does."""
         return any(target.tracks for target in self.targets)
 
     @property
     def only_observes(self) -> bool:  # type: ignore[override] # computed here
-        """Whether all actions do."""
         return all(target.only_observes for target in self.targets)
 
     def xt(self, family: Family) -> str:

@@ -18,7 +18,7 @@ from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import AsWritten, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, write_rule
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import InInterface, OutInterface
+from netinit.rules.matches.packet import InterfaceMatch
 from netinit.rules.model import BUILTIN_CHAINS, Rule
 from netinit.rules.targets import Jump
 from netinit.rules.xtables.tables import decode_table
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from netinit.rules.matches import Match
     from netinit.rules.targets import Target
 
-SET_MATCH, SET_INVERTED, MOST_DIMENSIONS = "set", 1, 6  # struct xt_set_info_match_v1 and later
+SET_MATCH, SET_INVERTED, MAX_DIMENSIONS = "set", 1, 6  # struct xt_set_info_match_v1 and later
 PLAIN_MARKS = frozenset("+-_.:/@")
 OF_TARGET = frozenset("_-")
 
@@ -92,11 +92,11 @@ def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int
     shown = named.replace(matches=tuple([_show_match(one) for one in named.matches]), target=_show_target(named.target))
     texts = write_rule(shown, family, comments=bool(rule.comment))
     if len(texts) > 1:  # nf_tables has lists where iptables has single values
-        texts = [*_join_alternatives(shown, family), ""]
+        return HeldRule(_join_alternatives(shown, family), named, packets)
     return HeldRule(texts[0], named, packets)
 
 
-def _join_alternatives(rule: Rule, family: Family) -> list[str]:
+def _join_alternatives(rule: Rule, family: Family) -> str:
     words: list[str] = []
     for match in rule.matches:
         written = match.xt()
@@ -104,7 +104,7 @@ def _join_alternatives(rule: Rule, family: Family) -> list[str]:
         words += [protocol] if written.protocol and protocol not in words else []
         words.append(" | ".join(written.alternatives))
     target = rule.target.xt(family)
-    return [" ".join([*[word for word in words if word], *([f"{rule.target.option} {target}"] if target else [])])]
+    return " ".join([word for word in (*words, f"{rule.target.option} {target}" if target else "") if word])
 
 
 def name_sets(rule: Rule, sets: Mapping[int, str]) -> Rule:
@@ -121,24 +121,20 @@ def _name_set(match: Match, sets: Mapping[int, str]) -> Match:
     if module != SET_MATCH or not revision or len(info) < 4:  # noqa: PLR2004 - struct xt_set_info
         return match
     number, dimensions, flags = unpack_from("=HBB", info)
-    if number not in sets or not 0 < dimensions <= MOST_DIMENSIONS or info[4:].strip(b"\0"):
+    if number not in sets or not 0 < dimensions <= MAX_DIMENSIONS or info[4:].strip(b"\0"):
         return match
     sides = ",".join(["src" if flags >> one & 1 else "dst" for one in range(1, dimensions + 1)])
     negation = "! " if flags & SET_INVERTED else ""
     return UnknownMatch(text=f"-m set {negation}--match-set {_quote_name(sets[number])} {sides}")
 
 
-def _asks_set(match: UnknownMatch) -> bool:
-    return not match.kept and match.text.startswith("-m set ")
-
-
 def _show_match(match: Match) -> Match:
     if isinstance(match, UnknownMatch):
-        if _asks_set(match):
+        if not match.kept and match.text.startswith("-m set "):
             return match
         kept = isinstance(match.kept, tuple)
         return UnknownMatch(text=f"{_bare(match.text)} [...]" if kept else f"[{_bare(match.text)}]")
-    if isinstance(match, InInterface | OutInterface):
+    if isinstance(match, InterfaceMatch):
         names = tuple([_quote_name(one) for one in match.names])
         return match if names == match.names else match.replace(names=names)
     return match

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family
 from netinit.base.records import Record
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.matches import Match
 from netinit.rules.targets import Target
 
@@ -42,23 +42,10 @@ ISTIO_PRERT = "ISTIO_PRERT"
 ISTIO_QUIC = "ISTIO_QUIC"
 ISTIO_LOG = "ISTIO_LOG"
 ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT = "ISTIO_REFUSE_IN", "ISTIO_REFUSE_OUT"
-OWNED_CHAINS = frozenset(
-    (
-        ISTIO_INBOUND,
-        ISTIO_OUTPUT,
-        ISTIO_REDIRECT,
-        ISTIO_IN_REDIRECT,
-        ISTIO_OUTPUT_DNS,
-        ISTIO_DIVERT,
-        ISTIO_TPROXY,
-        ISTIO_DROP,
-        ISTIO_PRERT,
-        ISTIO_QUIC,
-        ISTIO_LOG,
-        ISTIO_REFUSE_IN,
-        ISTIO_REFUSE_OUT,
-    ),
-)
+OWNED_CHAINS = frozenset((
+    ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_REDIRECT, ISTIO_IN_REDIRECT, ISTIO_OUTPUT_DNS, ISTIO_DIVERT, ISTIO_TPROXY, ISTIO_DROP,
+    ISTIO_PRERT, ISTIO_QUIC, ISTIO_LOG, ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT,
+))  # fmt: skip
 
 MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
 INACTIVE, ESCAPING = "inactive", "escaping"  # shown by a snapshot of the kernel
@@ -192,16 +179,11 @@ class Difference(Record):
 
     def describe(self) -> str:
         """Return the difference as one line."""
-        place = " ".join(
-            [
-                word
-                for word in (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "")
-                if word
-            ]
-        )
+        words = (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "")
+        place = " ".join([word for word in words if word])
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
-        return escape(f"{self.kind}: {place}: {self._spell() if self.rule else 'the chain itself'}{why}")
+        return escape(f"{self.kind}: {place}: {self._format() if self.rule else 'the chain itself'}{why}")
 
-    def _spell(self) -> str:
-        rule = shorten(self.rule, MOST_OF_A_RULE)
+    def _format(self) -> str:
+        rule = shorten(self.rule, MAX_RULE_LENGTH)
         return f"`{rule}` with comment {quote(self.comment)}" if self.comment else rule

@@ -10,7 +10,7 @@ from netinit.base.net import Network
 class Chosen(Protocol):
     """The subset for which a condition is true: the packets for which it certainly is, and those for which it is unknown."""
 
-    def turned(self, negated: bool) -> Chosen:
+    def negated_if(self, negated: bool) -> Chosen:
         """Return the complement if `negated`; unknown stays unknown."""
 
     def __and__(self, other: Chosen) -> Chosen:
@@ -26,20 +26,14 @@ class PacketSet(Protocol):
     def of_protocol(self, name: str) -> Chosen:
         """Packets of a transport protocol."""
 
-    def from_networks(self, networks: tuple[Network, ...]) -> Chosen:
-        """Packets whose source is in one of the networks."""
-
-    def to_networks(self, networks: tuple[Network, ...]) -> Chosen:
-        """Packets whose destination is in one of the networks."""
+    def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Chosen:
+        """Packets whose destination (or source) is in one of the networks."""
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Chosen:
         """Packets whose destination (or source) port is in one of the ranges."""
 
-    def coming_through(self, names: tuple[str, ...]) -> Chosen:
-        """Packets received on one of the interfaces; a name that ends in `+` is a prefix."""
-
-    def leaving_through(self, names: tuple[str, ...]) -> Chosen:
-        """Packets sent through one of the interfaces; a name that ends in `+` is a prefix."""
+    def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Chosen:
+        """Packets received on (or sent through) one of the interfaces; a name that ends in `+` is a prefix."""
 
     def owned_by(self, kind: str, low: int, high: int) -> Chosen:
         """Packets sent by a socket of one of these users (uid) or groups (gid)."""
@@ -56,7 +50,7 @@ class PacketSet(Protocol):
     def with_translated_destination(self) -> Chosen:
         """Packets of connections whose destination NAT has replaced (conntrack status DNAT)."""
 
-    def in_answers(self) -> Chosen:
+    def in_reply_direction(self) -> Chosen:
         """Packets in the reply direction of their connection."""
 
     def to_socket(self) -> Chosen:
@@ -65,5 +59,5 @@ class PacketSet(Protocol):
     def local(self, *, source: bool) -> Chosen:
         """Packets whose source or destination is an address of this host."""
 
-    def nobody_knows(self) -> Chosen:
+    def unknown(self) -> Chosen:
         """No packet for certain, and all of them possibly."""

@@ -65,7 +65,9 @@ def make_forms() -> Forms:
                 rules[form] = None
                 if EXCLUDED in form.holes:
                     behind.setdefault((table, chain), set()).add(target_of(texts[number + 1]) if number + 1 < len(texts) else "")
-    return Forms(rules=tuple(rules), runs=tuple(runs), signs=tuple(signs), anchors=_find_anchors(behind))
+    anchors = [Anchor(table=place[0], chain=place[1], chains=frozenset(targets)) for place, targets in behind.items()]
+    known = tuple([one for one in anchors if one.chains <= OWNED_CHAINS])
+    return Forms(rules=tuple(rules), runs=tuple(runs), signs=tuple(signs), anchors=known)
 
 
 def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
@@ -79,14 +81,6 @@ def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
     for plan in plans:
         for family in FAMILIES:
             yield from write_plan(plan, family).items()
-
-
-def _find_anchors(behind: dict[tuple[str, str], set[str]]) -> tuple[Anchor, ...]:
-    return tuple([
-        Anchor(table=table, chain=chain, chains=frozenset(targets))
-        for (table, chain), targets in behind.items()
-        if targets <= OWNED_CHAINS
-    ])  # fmt: skip
 
 
 def _find_signs(table: str, chain: str, text: str) -> Iterator[Sign]:

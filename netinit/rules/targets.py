@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.base.net import FULL_MASK, Family
+from netinit.base.net import FULL_MASK, IPV4, Family
 from netinit.base.records import Record
 from netinit.base.sanitize import quote_words
 
@@ -62,16 +62,20 @@ class Target(Record):
         return self.calls or (self.name or self.describe().partition(" (")[0]) + port
 
 
-class Return(Target):
+class _Verdict(Target):
+    """Base of targets that only decide."""
+
+    def xt(self, family: Family) -> str:
+        return self.name
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (self.name.lower(),)
+
+
+class Return(_Verdict):
     """Returns to the calling chain; in a built-in chain the policy decides."""
 
     name = "RETURN"
-
-    def xt(self, family: Family) -> str:
-        return "RETURN"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("return",)
 
     def act(self, packet: Traversal) -> Verdict:
         return BACK
@@ -88,12 +92,10 @@ class Jump(Target):
 
     @property
     def option(self) -> str:  # type: ignore[override] # computed here
-        """`-g` for a goto, else `-j`."""
         return "-g" if self.goto else "-j"
 
     @property
     def calls(self) -> str:  # type: ignore[override] # computed here
-        """The chain's name."""
         return self.chain
 
     def xt(self, family: Family) -> str:
@@ -117,7 +119,6 @@ class Capture(Target):
 
     @property
     def captures_at(self) -> int:  # type: ignore[override] # computed here
-        """The local port."""
         return self.port
 
 
@@ -140,16 +141,10 @@ class Redirect(Capture):
         return f"redirect it to port {self.port}"
 
 
-class Accept(Target):
+class Accept(_Verdict):
     """Accepts the packet in this table, unchanged."""
 
     name = "ACCEPT"
-
-    def xt(self, family: Family) -> str:
-        return "ACCEPT"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("accept",)
 
     def act(self, packet: Traversal) -> Verdict:
         return ACCEPTED
@@ -158,16 +153,10 @@ class Accept(Target):
         return "accept it"
 
 
-class Drop(Target):
+class Drop(_Verdict):
     """Drops the packet without an answer."""
 
     name = "DROP"
-
-    def xt(self, family: Family) -> str:
-        return "DROP"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("drop",)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.drop()
@@ -184,18 +173,17 @@ class Reject(Target):
 
     @property
     def nft_spells_family(self) -> bool:  # type: ignore[override]
-        """True: error messages differ by family, and nft lists the family before them."""
         return not self.message or self.message.startswith("icmp")
 
     def xt(self, family: Family) -> str:
-        usual = "icmp-port-unreachable" if family.version == 4 else "icmp6-port-unreachable"  # noqa: PLR2004
+        usual = f"icmp{'' if family is IPV4 else '6'}-port-unreachable"
         return f"REJECT --reject-with {self.message or usual}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
         if self.message == "tcp-reset":
             return ("reject with tcp reset",)
         kind, _, name = self.message.partition("-")
-        usual = "icmp" if family.version == 4 else "icmpv6"  # noqa: PLR2004
+        usual = "icmp" if family is IPV4 else "icmpv6"
         return (f"reject with {kind or usual} type {name or 'port-unreachable'}",)
 
     def act(self, packet: Traversal) -> Verdict:
@@ -262,17 +250,23 @@ class SetMark(Target):
 
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
-        """True for connection marks only."""
         return self.connection
 
 
-class SaveMark(Target):
-    """Copies the packet's mark to its connection (section CONNMARK)."""
+class _CopyMark(Target):
+    """Base of targets that copy all bits of a mark."""
 
     tracks = True
+    verb = ""
 
     def xt(self, family: Family) -> str:
-        return f"CONNMARK --save-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+        return f"CONNMARK --{self.verb}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+
+
+class SaveMark(_CopyMark):
+    """Copies the packet's mark to its connection (section CONNMARK)."""
+
+    verb = "save"
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return ("ct mark set meta mark",)
@@ -284,13 +278,10 @@ class SaveMark(Target):
         return "copy its mark to the connection"
 
 
-class RestoreMark(Target):
+class RestoreMark(_CopyMark):
     """Copies the connection's mark to the packet (section CONNMARK)."""
 
-    tracks = True
-
-    def xt(self, family: Family) -> str:
-        return f"CONNMARK --restore-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+    verb = "restore"
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return ("meta mark set ct mark",)

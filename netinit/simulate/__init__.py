@@ -1,1 +1,1 @@
-"""Simulates what the kernel does with packets under given rules; undecidable outcomes are UNKNOWN. Pure."""
+"""Simulates what the kernel does with packets under given rules; what cannot be decided is UNKNOWN. Pure."""

@@ -1,4 +1,4 @@
-"""Alternative option values that may change a packet's verdict, derived from each option's type."""
+"""Other option values that may change a packet's verdict, derived from each option's type."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _switch(flag: Flag, options: Interception) -> Alternative:
 
 
 def _take_out_or_add(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
-    """Remove the entries that contain an item from a list, or add the item if no entry contains it."""
+    """Remove the entries that contain an item, or add the item if none does."""
     if not found:
         return f"add {item} to {flag.label}", {flag.field: (*listed, item)}
     left = tuple([one for one in listed if one not in found])

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol as Shape
 from typing import TypeVar
 
 from netinit.rules.foreign_targets import DestinationNat
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import InInterface, Owner, Port
-from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
+from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.simulate.loaded_rules import RuleHit
+from netinit.simulate.trace import TraceStep
 
-
-class Hit(Shape):
-    """A rule that matched, and its position."""
-
-    @property
-    def hook(self) -> str:
-        """The hook at which it matched."""
-
-    @property
-    def table(self) -> str:
-        """The rule's table."""
-
-    @property
-    def chain(self) -> str:
-        """The rule's chain."""
-
-    @property
-    def met(self) -> Rule:
-        """The rule itself."""
-
-
-AnyHit = TypeVar("AnyHit", bound=Hit)
+AnyHit = TypeVar("AnyHit", bound=RuleHit | TraceStep)
 
 
 def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, translated: bool) -> AnyHit | None:
-    """Find the rule that redirected, diverted or excluded the packet; None if no rule did."""
+    """The rule that redirected, diverted or excluded a packet; None if no rule did."""
     if captured:
         kind = Tproxy if transparent else Redirect
         places = [index for index, hit in enumerate(hits) if isinstance(hit.met.target, kind)]
@@ -48,17 +28,14 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
     return excluding[-1] if excluding else None
 
 
-def _excludes(hit: Hit) -> bool:
+def _excludes(hit: RuleHit | TraceStep) -> bool:
     """Whether a rule's position is used for exclusions from capture or from rejection."""
     captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
     return captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)
 
 
 def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:
-    """The jump that led to the chain of a hit, if the hit itself matches everything.
-
-    A redirecting rule in a chain of its own is not the reason; the jump to that chain is.
-    """
+    """The rule itself, or the jump to its chain if the rule matches everything that comes there."""
     hit = hits[place]
     if any(isinstance(match, Port | Owner | Mark | InInterface) for match in hit.met.matches):
         return hit

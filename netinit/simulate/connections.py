@@ -1,4 +1,4 @@
-"""A model of connection tracking: entries, their states and their NAT mappings."""
+"""A model of connection tracking: entries, states and NAT mappings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netinit.rules.packet import Packet
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One direction of a connection; an address or port is None if it cannot be known."""
+    """One direction of a connection; unknown addresses and ports are None."""
 
     protocol: str
     source: int | None
@@ -26,7 +26,7 @@ class Flow:
 
 @dataclass(slots=True)
 class Connection:
-    """A conntrack entry: its original direction, its translation, and the NAT decisions already made."""
+    """A conntrack entry: original direction, translation, and the NAT decisions made."""
 
     original: Flow
     zone: int
@@ -44,7 +44,7 @@ class Connection:
         self.to = self.original
 
     def copy(self) -> Connection:
-        """A copy that later changes do not affect."""
+        """An independent copy."""
         other = replace(self, decided=set(self.decided), finished=set(self.finished))
         other.to = self.to
         return other
@@ -53,17 +53,17 @@ class Connection:
     def translated(self) -> bool | None:
         """Whether NAT replaced the destination (IPS_DST_NAT); None if unknown.
 
-        A destination translated to itself does not set the status (nf_nat_setup_info).
+        Translation to itself does not set the status (nf_nat_setup_info).
         """
         if self.to == self.original:
             return self.translated_before
         return None if self.to == replace(self.original, destination=None) else True
 
     def take(self, flags: tuple[str, ...] | None, *, is_answer: bool) -> str:
-        """Process one more packet: return its conntrack state, or "" if it ends this entry and opens another.
+        """Process one more packet: return its conntrack state, or "" if it replaces this entry.
 
-        A SYN replaces a closed entry if its own direction sent the FIN or RST. On an entry that the other direction
-        reset, or that is still open, a SYN is ESTABLISHED, or INVALID in the reply direction
+        A SYN replaces a closed entry if its direction sent the FIN or RST. On an entry that is open, or that
+        the other direction reset, it is ESTABLISHED, or INVALID in the reply direction
         (nf_conntrack_proto_tcp.c).
         """
         if flags == BARE_SYN.flags and (self.answered or self.reset is not None):
@@ -93,14 +93,14 @@ class ConnectionTable:
         self._directions: dict[tuple[int, Flow], tuple[Connection, bool]] = {}
 
     def copy(self) -> ConnectionTable:
-        """A copy that later changes do not affect."""
+        """An independent copy."""
         copies = {id(one): one.copy() for one, _ in self._directions.values()}
         other = ConnectionTable()
         other._directions = {place: (copies[id(one)], answers) for place, (one, answers) in self._directions.items()}
         return other
 
     def find(self, zone: int, packet: Packet) -> tuple[Connection, bool] | None:
-        """The entry a packet belongs to, and whether the packet travels in the reply direction."""
+        """The entry of a packet, and whether the packet is a reply."""
         return self._directions.get((zone, flow_of(packet)))
 
     def forget(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Traffic rates per verdict, computed from successive readings of rule counters."""
+"""Traffic rates per verdict, from successive readings of rule counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True)
 class FateRate:
-    """Packets or connections of one fate since the last and since the first reading; None if a rule has no counter."""
+    """Packets or connections of one fate since the last and the first reading; None if a rule has no counter."""
 
     fate: Fate
     added: int | None
@@ -28,10 +28,9 @@ class FateRate:
 
 @dataclass(frozen=True, slots=True)
 class CounterSnapshot:
-    """One evaluation of the counters.
+    """An evaluation of the counters: seconds since the first (`elapsed`) and the last reading, and rates.
 
-    `elapsed` and `seconds` count from the first and from the last reading; `replaced`: rules or counters were reset in
-    between.
+    `replaced`: rules or counters were reset in between.
     """
 
     elapsed: float
@@ -43,8 +42,7 @@ class CounterSnapshot:
 class RateCounter:
     """Turns counter readings into rates. Totals keep what deleted rules counted; new rules start at 0.
 
-    A rule that was replaced between two readings and already counts as much as before is indistinguishable from an
-    unchanged one.
+    A rule replaced between two readings is not noticed if it already counts as much as the old one.
     """
 
     def __init__(self, first: CounterReading) -> None:
@@ -70,9 +68,9 @@ class RateCounter:
 
 
 def _before(last: Counters, now: Counters) -> tuple[Counters, bool]:
-    """Each rule's count at the last reading (0 if new), and whether any rule was added, deleted or reset.
+    """Each rule's count at the last reading (0 if new), and whether rules were added, deleted or reset.
 
-    Rules are matched by their text, regardless of their position in the chain.
+    Rules are identified by their text, not their position.
     """
     known: dict[tuple[str, ...], list[int | None]] = {}
     for place, (text, count) in last.items():

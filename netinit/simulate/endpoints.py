@@ -38,7 +38,7 @@ def format_packet(packet: Packet, *, source_port: int | None = None) -> str:
 
 
 def format_example(packet: Packet, around: Surroundings) -> str:
-    """Format a packet in one line, adding its outgoing interface and source port if they are unusual."""
+    """Format a packet in one line, with outgoing interface and source port if they are unusual."""
     port = packet.source_port if packet.source_port != EPHEMERAL_PORT else None
     way = "" if packet.in_interface else around.leaving_interface(packet.destination, packet.mark)
     usual = way in ("", LOOPBACK_DEVICE, around.default_interface)
@@ -90,7 +90,7 @@ def make_outbound(
     mark: int = 0,
     source_port: int = EPHEMERAL_PORT,
 ) -> Packet:
-    """The first packet of a connection from a socket of this user; the kernel chooses an empty `source`."""
+    """The first packet of a connection from a socket of this user; without `source`, the kernel chooses."""
     family = surroundings.family
     target = number_of(destination)
     if source:
@@ -116,7 +116,7 @@ def make_inbound(
     interface: str = "",
     source_port: int = EPHEMERAL_PORT,
 ) -> Packet:
-    """The first packet of a connection from `source`; an empty `destination` is the interface's own address."""
+    """The first packet of a connection from `source`, by default to the interface's own address."""
     interface = interface or (
         LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface
     )

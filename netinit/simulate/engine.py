@@ -1,9 +1,8 @@
-"""Simulates the path of a single packet through the kernel's hooks.
+"""Simulates the path of one packet through the kernel's hooks.
 
-Base chains run in order of priority; NAT decides once per connection for its destination and once for its source; a
-packet to this host itself leaves through lo and re-enters with its conntrack entry. If it is uncertain whether a rule
-matches, both cases are followed, and the verdict is UNKNOWN if they differ. The same applies to the order of chains
-with equal priority, which the kernel does not expose.
+Chains run in order of priority. NAT decides a connection's destination and source once each. A packet to this host
+itself leaves through lo and re-enters with its conntrack entry. Where a match, or the order of chains of equal
+priority, is uncertain, all cases are followed; if they end differently, the verdict is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.tables import PacketState
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
-MOST_WAYS = 32  # paths followed for one packet when it is uncertain whether rules match
+MAX_PATHS = 32  # paths followed for one packet when it is uncertain whether rules match
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _FLAGS = {"": ("SYN",), "ESTABLISHED": ("ACK",)}
 _DESTINATION, _SOURCE = "destination", "source"
 
 
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
-    """Simulate one packet. Without an incoming interface it is sent by this host."""
+    """Simulate one packet; without an incoming interface, this host sends it."""
     return Host(ruleset, surroundings).process(packet)
 
 
 def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> list[Trace]:
-    """Simulate a SYN that matches an untranslated conntrack entry left by another connection; nat is skipped for it.
+    """Simulate a SYN on another connection's untranslated conntrack entry, for which nat is skipped.
 
-    One trace per possible state (nf_conntrack_proto_tcp.c): NEW on an unanswered entry, ESTABLISHED on one that was
-    reset or is open, INVALID in the reply direction.
+    One trace per state (nf_conntrack_proto_tcp.c): NEW on an unanswered entry, ESTABLISHED on one that is open or
+    was reset, INVALID in the reply direction.
     """
     if packet.protocol != "tcp":
         return []
@@ -45,7 +44,7 @@ def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surr
 
 
 class Host:
-    """A host with rules and a conntrack table that persists from packet to packet."""
+    """A host with rules, and a conntrack table that lasts from packet to packet."""
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings) -> None:
         self.ruleset = ruleset
@@ -53,38 +52,38 @@ class Host:
         self.connections = ConnectionTable()
 
     def process(self, packet: Packet) -> Trace:
-        """Simulate one packet; unknown if the outcome depends on rules whose match is uncertain."""
+        """Simulate one packet; UNKNOWN if the end depends on uncertain matches."""
         known = self.connections
         waiting: list[tuple[bool, ...]] = [()]
         ways: list[tuple[_PacketPath, ConnectionTable]] = []
-        while waiting and len(ways) < MOST_WAYS:
+        while waiting and len(ways) < MAX_PATHS:
             assumed = waiting.pop()
             self.connections = known.copy()
-            journey = _PacketPath(self, packet, assumed)
+            attempt = _PacketPath(self, packet, assumed)
             if packet.in_interface:
-                journey.come_in()
+                attempt.receive()
             else:
-                journey.go_out()
-            ways.append((journey, self.connections))
-            chosen = tuple([one for one, _, _ in journey.doubts])
+                attempt.send_out()
+            ways.append((attempt, self.connections))
+            chosen = tuple([one for one, _, _ in attempt.doubts])
             waiting += [(*chosen[:at], True) for at in range(len(assumed), len(chosen))]
         first, self.connections = ways[0]
         trace = first.trace()
-        ends = {journey.trace().end for journey, _ in ways}
+        ends = {attempt.trace().end for attempt, _ in ways}
         if len(ends) == 1 and not waiting:
             return trace
-        _, step, reason = min(first.doubts, key=_only_lets_go)
+        _, step, reason = min(first.doubts, key=_only_accepts)
         at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
         return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
 
 
-def _only_lets_go(doubt: tuple[bool, TraceStep | None, str]) -> bool:
+def _only_accepts(doubt: tuple[bool, TraceStep | None, str]) -> bool:
     step = doubt[1]
     return step is not None and isinstance(step.met.target, Accept | Return)
 
 
 class _PacketPath(PacketState):
-    """One packet traversing the hooks. TCP without flags means a SYN, or an ACK on a known connection."""
+    """One packet traversing the hooks. TCP without flags is a SYN, or an ACK on a known connection."""
 
     def __init__(self, host: Host, packet: Packet, assumed: tuple[bool, ...]) -> None:
         super().__init__(host.ruleset, host.surroundings, packet, assumed)
@@ -92,7 +91,7 @@ class _PacketPath(PacketState):
             self._packet = packet.replace(flags=_FLAGS[packet.state])
         self._connections = host.connections
 
-    def go_out(self) -> None:
+    def send_out(self) -> None:
         """Send a packet from a socket (or the kernel) of this host."""
         self._route_out()
         if self._around.is_doubtful(self._packet.destination):
@@ -111,9 +110,9 @@ class _PacketPath(PacketState):
         self._packet = self._packet.replace(
             in_interface=LOOPBACK_DEVICE, out_interface="", has_socket=False, uid=None, gid=None
         )
-        self.come_in(looped=True)
+        self.receive(looped=True)
 
-    def come_in(self, *, looped: bool = False) -> None:
+    def receive(self, *, looped: bool = False) -> None:
         """Receive a packet from an interface."""
         if not self._pass(PREROUTING):
             return
@@ -207,7 +206,7 @@ class _PacketPath(PacketState):
         self._note(f"its connection is {state}" + (f" (zone {self._zone})" if self._zone else ""), TRACKING)
 
     def _find_state(self, packet: Packet) -> str:
-        """Determine the conntrack state, attaching the packet to a known connection if it belongs to one."""
+        """The conntrack state; a packet of a known connection is attached to it."""
         found = self._connections.find(self._zone, packet)
         if found:
             connection, is_answer = found

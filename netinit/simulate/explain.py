@@ -1,4 +1,4 @@
-"""Explains what happens to a connection and why: a sentence, the path, and option changes that alter the verdict."""
+"""Explains what happens to a connection and why, and which options would change it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from netinit.options import DNS_LISTENER, Interception
 from netinit.rules.layouts import plan
-from netinit.rules.model import ALWAYS, OWNED_CHAINS, Rule
+from netinit.rules.model import OWNED_CHAINS, Rule
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.alternatives import find_alternatives
 from netinit.simulate.cause import cause_of
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
+from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
@@ -33,9 +34,9 @@ CONVERT = "configure the mesh that made these rules, or replace them with netini
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer. `sentence` begins with the verdict; `because` is the deciding step, if a rule decided.
+    """The answer: `sentence` begins with the verdict, `because` is the deciding step if a rule decided.
 
-    `changes` pairs options, as they would be written, with the verdict they would bring.
+    `changes` pairs options, as written, with the verdict they would bring.
     """
 
     trace: Trace
@@ -46,12 +47,12 @@ class Explanation:
     passes_on_old_entries: bool = False  # captured otherwise
 
     def unknown_because(self, reason: str) -> Explanation:
-        """A copy with the verdict unknown, for a reason that the path does not show."""
+        """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
         trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
         return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
-        """The answer, or unknown if `other`, for a pod whose first address is IPv4, differs."""
+        """The answer, or UNKNOWN if `other`, for a pod whose first address is IPv4, differs."""
         if (self.verdict, self.trace.redirect_port) == (other.verdict, other.trace.redirect_port):
             return self
         ways = f"{self.verdict} where the first is IPv6, {other.verdict} where it is IPv4"
@@ -69,13 +70,13 @@ class Explanation:
         return format_endpoint(first.family, first.destination, first.destination_port)
 
     def origin_of(self, step: TraceStep) -> str:
-        """The option, variable or annotation that produced a step's rule; empty for foreign rules."""
+        """The option, variable or annotation behind a step's rule; empty for foreign rules."""
         made = step.rule.origin if step.rule else None
         return self.origins.get(made.option, made.label) if made else ""
 
     def option_of(self, step: TraceStep) -> str:
-        """The option behind a step's rule; empty for foreign rules and for rules that every plan contains."""
-        return "" if step.rule is None or step.rule.origin == ALWAYS else self.origin_of(step)
+        """The option behind a step's rule; empty for foreign rules and those of every plan."""
+        return label_of(step.rule.origin if step.rule else None, self.origins)
 
 
 def explain(
@@ -87,10 +88,10 @@ def explain(
     wanted: Interception | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Explanation:
-    """Explain the verdict for the first packet of a connection.
+    """Explain the verdict for a connection's first packet.
 
-    `options` are those that produced the rules; changes to them that alter the verdict are found by simulation, with
-    foreign rules kept. `wanted` are the options that should apply, if different.
+    `options` made the rules; changes to them are tried by simulation, with foreign rules kept. `wanted` should
+    apply, if different.
     """
     trace = simulate(packet, ruleset, surroundings)
     because = find_cause(trace)
@@ -106,7 +107,7 @@ def explain(
 
 
 def find_cause(trace: Trace) -> TraceStep | None:
-    """The step of the deciding rule: the one that led to the redirection, excluded the packet or ended its path."""
+    """The step of the rule that redirected or excluded the packet, or ended its path."""
     if trace.fate in (DROPPED, REFUSED, UNKNOWN):
         return trace.decider
     captured = trace.verdict == CAPTURED
@@ -123,10 +124,8 @@ def _sentence(made: Explanation) -> str:
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
-        return (
-            f"captured: goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
-            + _describe_cause(made)
-        )
+        where = f"goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
+        return f"captured: {where}{_describe_cause(made)}"
     return _explain_direct(made)
 
 
@@ -137,9 +136,7 @@ def _explain_direct(made: Explanation) -> str:
         where = f"a rule that is not netinit's sends it to {target} instead"
     elif trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
-        where = (
-            f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
-        )
+        where = f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
     elif trace.fate == FORWARDED:
         where = f"is forwarded to {target} through {last.out_interface}"
     else:
@@ -156,12 +153,8 @@ def _describe_cause(made: Explanation) -> str:
     if step.rule.purpose:
         origin = made.option_of(step)
         return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
-    if step.chain in OWNED_CHAINS:
-        return (
-            f", because of a rule in netinit's chain that no option makes: {step.rule.quotation}"
-            f" ({step.table} {step.chain}, rule {step.rule.number})"
-        )
-    return f", because of a rule that is not netinit's: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
+    whose = "in netinit's chain that no option makes" if step.chain in OWNED_CHAINS else "that is not netinit's"
+    return f", because of a rule {whose}: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 
 
 def _describe_purpose(made: Explanation) -> str:
@@ -178,9 +171,9 @@ def find_changes(
     options: Interception | None,
     wanted: Interception | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Find option changes that alter the verdict, each verified by simulation: (option as written, new verdict).
+    """Find option changes that alter the verdict by simulating each: (option as written, new verdict).
 
-    If the live rules differ from what the options plan, reapplying the same options comes first.
+    First comes reapplying the options, if the live rules differ from their plan.
     """
     target = wanted or options
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Addresses and routes of a snapshot's host, as far as the path of packets depends on them."""
+"""Addresses and routes of a snapshot's host, as far as packets' paths depend on them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from collections.abc import Iterator
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
 from netinit.base.snapshot import AttachedProgram, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.routing import BROADCAST, DELIVERED_HERE, LOOK_UP, UNICAST
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
-UNICAST, DELIVERED_HERE, BROADCAST = 1, 2, 3  # RTN_UNICAST, RTN_LOCAL, RTN_BROADCAST
-LOOK_UP = 1  # FR_ACT_TO_TBL
 LOOPBACK_INDEX = 1
 LOST = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
 NO_DEFAULT = 0xFFFFFFFF  # as a metric
 
 
 def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
-    """The host with the routes of its main table, lowest metric first. See `is_simple` for what this ignores."""
+    """The host with its main table's routes, lowest metric first; `is_simple` says whether that is exact."""
     names = {link.index: link.name for link in snapshot.links}
     addresses = [(names.get(one.index, ""), number_of(one.address)) for one in snapshot.addresses if one.family == family.number]
     routes: dict[Network, str] = {}
-    for route in sorted(_main_routes(snapshot, family), key=_metric_of):
+    for route in sorted(_main_routes(snapshot, family), key=lambda route: route.metric):
         if route.hops:
             routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
     delivered = [*_delivered_here(snapshot, family)]
@@ -34,7 +33,9 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         family=family, addresses=tuple(addresses), routes=tuple(routes.items()), default_interface=default or first,
         forwards=snapshot.setting(forwarding) == "1",
         picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
-        broadcasts=_broadcasts(snapshot, family),
+        broadcasts=tuple(sorted({
+            one.destination[0] for one in snapshot.routes if (one.family, one.kind) == (family.number, BROADCAST)
+        })),
         local_networks=tuple(network for network, table in delivered if table == LOCAL or family is not IPV4),
         doubtful=_doubtful(snapshot, family),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
@@ -42,18 +43,12 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
 
 
 def describe_node_program(program: AttachedProgram) -> str:
-    """The warning about a BPF program attached by the node, such as Cilium's for services."""
+    """The warning about a BPF program of the node, such as Cilium's for services."""
     return f"BPF {program} acts on every process of the node: it may redirect connections before any rule sees them"
 
 
-def _broadcasts(snapshot: Snapshot, family: Family) -> tuple[int, ...]:
-    """Broadcast addresses of the networks that devices belong to."""
-    found = {one.destination[0] for one in snapshot.routes if (one.family, one.kind) == (family.number, BROADCAST)}
-    return tuple(sorted(found))
-
-
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:
-    """Routes to this host or to lo for addresses that are not its own, if packets without a mark can take them."""
+    """Routes to this host or lo for addresses that are not its own, which unmarked packets can take."""
     reached = {rule.table for rule in snapshot.routing_rules if rule.family == family.number and not rule.mark}
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
     loopback = Network.parse("127.0.0.0/8" if family is IPV4 else "::1/128")
@@ -71,7 +66,7 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
 def _doubtful(snapshot: Snapshot, family: Family) -> tuple[Network, ...]:
     """Networks that policy rules may deliver here, and networks that are dropped.
 
-    What the usual tables deliver here is listed among the routes instead.
+    What the usual tables deliver here is among the routes instead.
     """
     kept = [one.destination for one in routes_that_stay(snapshot, family) if one.table not in (MAIN, LOCAL)]
     kept += [one.destination for one in dropping_routes(snapshot, family)]
@@ -85,7 +80,7 @@ def dropping_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
 
 
 def dropping_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
-    """Routes that drop packets, in tables that are looked up; without IPv6's own "no default route" entry."""
+    """Routes that drop packets, in tables that are looked up, without IPv6's own "no default route"."""
     tables = {*[one.table for one in snapshot.routing_rules if one.family == family.number], MAIN, LOCAL}
     found = [one for one in snapshot.routes if one.family == family.number and one.kind in LOST and one.table in tables]
     return [one for one in found if not (one.destination[1] == 0 and one.metric == NO_DEFAULT)]
@@ -94,7 +89,7 @@ def dropping_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
 def is_simple(snapshot: Snapshot, family: Family) -> bool:
     """Whether the destination alone determines the route of a family's packets.
 
-    There is one route to each network, and the only policy rules are those that deliver marked packets to this host.
+    True if each network has one route and policy rules only deliver marked packets to this host.
     """
     rules = [rule for rule in snapshot.routing_rules if rule.family == family.number]
     routes = _main_routes(snapshot, family)
@@ -106,28 +101,28 @@ def is_simple(snapshot: Snapshot, family: Family) -> bool:
 
 
 def _is_usual(rule: RoutingRule) -> bool:
-    """Whether the rule is one of the three default rules of a network namespace."""
+    """Whether it is one of a network namespace's three default rules."""
     return rule.table in (DEFAULT, MAIN, LOCAL) and rule == _bare(rule)
 
 
-def _asks_a_mark_alone(rule: RoutingRule) -> bool:
+def _matches_a_mark_alone(rule: RoutingRule) -> bool:
     return bool(rule.mark) and rule == _bare(rule).replace(mark=rule.mark, mask=rule.mask)
 
 
 def _rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
-    """Policy rules that deliver packets with a mark to this host, whatever their destination."""
+    """Policy rules that deliver all packets with a mark to this host."""
     tables = {
         one.table for one in snapshot.routes if (one.family, one.kind, one.destination) == (family.number, DELIVERED_HERE, (0, 0))
     }
     return [
         rule
         for rule in snapshot.routing_rules
-        if rule.family == family.number and rule.table in tables and _asks_a_mark_alone(rule)
+        if rule.family == family.number and rule.table in tables and _matches_a_mark_alone(rule)
     ]
 
 
 def _bare(rule: RoutingRule) -> RoutingRule:
-    """The policy rule reduced to table and priority, so that it matches every packet."""
+    """The policy rule reduced to table and priority."""
     return RoutingRule(family=rule.family, priority=rule.priority, action=LOOK_UP, table=rule.table, protocol=rule.protocol)
 
 
@@ -135,14 +130,10 @@ def _main_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
     return [one for one in snapshot.routes if (one.family, one.table, one.kind) == (family.number, MAIN, UNICAST)]
 
 
-def _metric_of(route: TableRoute) -> int:
-    return route.metric
-
-
 def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[tuple[Network, int]]:
-    """Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`), and the table of each.
+    """Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`), with their tables.
 
-    The kernel calls such an address LOCAL: of IPv4 if the table local has it, of IPv6 if any table has it.
+    The kernel calls them LOCAL: for IPv4 if the table local has them, for IPv6 if any table does.
     """
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
     for route in snapshot.routes:

@@ -24,7 +24,7 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import POSTROUTING
 from netinit.simulate.host import surroundings_of
 from netinit.simulate.ruleset import Ruleset, resolve_sets
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES, Places, load_snapshot
+from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES, KernelRules, load_snapshot
 from netinit.simulate.trace import Trace
 
 PROBE_SETS = {IPV4: "istio-inpod-probes-v4", IPV6: "istio-inpod-probes-v6"}
@@ -53,7 +53,7 @@ def judge_probes(
     resolved = {
         name: {family: resolve_sets(rules, contents) for family, rules in found.items()} for name, found in held.rulesets.items()
     }
-    held = Places(rulesets=resolved, foreign=held.foreign)
+    held = KernelRules(rulesets=resolved, foreign=held.foreign)
     members = dict(_list_members(snapshot, contents))
     found = []
     for family in FAMILIES:

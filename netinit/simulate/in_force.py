@@ -1,7 +1,7 @@
-"""Decides from a kernel snapshot whether planned rules are in force, beyond comparing the rules themselves.
+"""Decides from a snapshot whether planned rules are in force, beyond comparing the rules themselves.
 
-Checks in this order: tables and chains are active and hooked in at the right place; the device called lo is the
-loopback; no foreign rule diverts packets that the plan captures.
+Tables and chains must be active and at the right hooks, lo must be the loopback device, and no foreign rule may divert
+packets that the plan captures.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netinit.base.net import FULL_MASK, Family, Network
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
@@ -24,7 +24,6 @@ from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.host import (
-    DELIVERED_HERE,
     LOOPBACK_INDEX,
     LOST,
     describe_node_program,
@@ -34,30 +33,14 @@ from netinit.simulate.host import (
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import BaseChain, HookedChain, LoadedChain, LoadedRule, each_of
-from netinit.simulate.routing import find_ways_of_sockets, sample_destinations
-from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.snapshot_rules import (
-    IPTABLES_NFT,
-    NFTABLES,
-    NUMBERS,
-    SOURCES,
-    load_snapshot,
-)
-from netinit.simulate.symbolic.chain_walk import RuleHit
+from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, list_reachable, map_chains
+from netinit.simulate.routing import DELIVERED_HERE, find_devices_of_sockets, sample_destinations
+from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
+from netinit.simulate.snapshot_rules import IPTABLES_NFT, NFTABLES, NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import (
-    CONNECTION_MARK,
-    DESTINATION,
-    MARK,
-    NEW,
-    OUTBOUND,
-    SOURCE,
-    Space,
-    intervals_of,
-)
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
@@ -75,33 +58,33 @@ class Departures:
 
 
 def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Departures:
-    """How the kernel's behaviour differs from the plan, other than differences already in `listed` (from the rules of `backend`)."""
+    """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
     if source is None or not plan.families:
         return Departures()
-    return _Judge(snapshot, plan, source, listed).judge()
+    return _ForceCheck(snapshot, plan, source, listed).check()
 
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
-    """What devices and routes divert or drop, which the rules alone do not show."""
-    judge = _Judge(snapshot, plan, SOURCES[backend], ())
-    found = [one.describe() for one in judge.judge().differences if one.where == DEVICES or one.table == ROUTING]
-    return (*found, *judge.losses())
+    """What devices and routes divert or drop, which the rules do not show."""
+    checks = _ForceCheck(snapshot, plan, SOURCES[backend], ())
+    found = [one.describe() for one in checks.check().differences if one.where == DEVICES or one.table == ROUTING]
+    return (*found, *checks.losses())
 
 
-class _Judge:
+class _ForceCheck:
     def __init__(self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference]) -> None:
         self._snapshot = snapshot
         self._plan = plan
         self._source = source
-        self._places = load_snapshot(snapshot, (plan,))
+        self._kernel = load_snapshot(snapshot, (plan,))
         self._planned = {family: load_plan(plan, family) for family in plan.families}
         self._listed = {(one.where, one.table, one.chain) for one in listed}
         self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
         self._warnings: list[str] = []
         self._has_differences = False  # other than what foreign rules do
 
-    def judge(self) -> Departures:
+    def check(self) -> Departures:
         """Run all checks."""
         found = [*self._devices(), *self._excluded(), *self._dormant(), *self._bases()]
         self._has_differences = bool(found or self._listed)
@@ -114,7 +97,7 @@ class _Judge:
     # ---- our rules ---------------------------------------------------------------------------------------------------
 
     def _devices(self) -> Iterator[Difference]:
-        """Rules name lo and mean the loopback device, the first device of every network namespace."""
+        """Rules that name lo mean the loopback device, which every network namespace has first."""
         for link in self._snapshot.links:
             if link.index == 1 and (link.name != LOOPBACK_DEVICE or not link.flags & IFF_LOOPBACK):
                 yield Difference(
@@ -128,10 +111,10 @@ class _Judge:
                 )  # fmt: skip
 
     def _excluded(self) -> Iterator[Difference]:
-        """The plan excludes interfaces by name; a process that may rename devices can exploit that."""
+        """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
-            ways = {way for one in sample_destinations(family) for way in find_ways_of_sockets(self._snapshot, family, one)}
+            ways = {way for one in sample_destinations(family) for way in find_devices_of_sockets(self._snapshot, family, one)}
             if taken := sorted(ways & excluded):
                 what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
                 yield Difference(
@@ -156,7 +139,7 @@ class _Judge:
         return self._source == NFTABLES and family == INET and name in own
 
     def _bases(self) -> Iterator[Difference]:
-        """Check that iptables-nft's built-in chains have the right hook and priority; the name alone proves nothing."""
+        """iptables-nft's built-in chains must have the right hook and priority."""
         if self._source != IPTABLES_NFT:
             return
         live = {(chain.family, chain.table, chain.name): chain for chain in self._snapshot.chains}
@@ -173,7 +156,7 @@ class _Judge:
                         )  # fmt: skip
 
     def _unfollowed(self) -> Iterator[Difference]:
-        """Constructs that may divert packets but cannot be simulated; with them the plan is not provably in force."""
+        """What may divert packets but cannot be simulated."""
         snapshot = self._snapshot
         for program in snapshot.programs:
             if program.is_of_node:
@@ -187,7 +170,7 @@ class _Judge:
             yield _unseen("tc", f"filters on {snapshot.name_of(index)}", "they may redirect or rewrite packets")
         if snapshot.transforms:
             yield _unseen("IPsec", f"{snapshot.transforms} policies (ip xfrm policy)", "they may drop packets, or send them elsewhere")
-        for place in self._places.unreadable:
+        for place in self._kernel.unreadable:
             yield _unseen("kernel", place, "it cannot be read, and may decide otherwise")
         for one in snapshot.unknown:
             if one.is_forbidden:
@@ -212,7 +195,7 @@ class _Judge:
     # ---- foreign rules -----------------------------------------------------------------------------------------------
 
     def _foreign(self, family: Family) -> Iterator[Difference]:
-        """Connections the plan captures that are not captured with everything that is in the kernel."""
+        """Connections that the plan captures, but the kernel with everything in it does not."""
         around = surroundings_of(self._snapshot, family)
         # Routes to lo that do not serve the host's own addresses are judged below.
         around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
@@ -223,9 +206,9 @@ class _Judge:
             return  # packets meet exactly the planned rules: nothing to prove
         free = not is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
-            likely = in_states(space, (NEW,))  # an ordinary socket sends from an address of its host
+            likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
-                likely &= local(space, SOURCE if space.direction == OUTBOUND else DESTINATION)
+                likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
             likely &= _unmarked(space, around, (link.kind for link in self._snapshot.links))
             wanted: dict[tuple[int, bool], Region] = {}
             for part in divide(space, planned, likely).parts:
@@ -234,11 +217,11 @@ class _Judge:
                     wanted[key] = wanted.get(key, nothing(space)) | part.region & likely
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._judge_parts(family, divide(space, live, captured).parts, wanted, captured)
+                yield from self._check_parts(family, divide(space, live, captured).parts, wanted, captured)
             if space.direction == OUTBOUND:
                 yield from self._diverted(family, captured, staying)
 
-    def _judge_parts(
+    def _check_parts(
         self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], captured: Region
     ) -> Iterator[Difference]:
         found: dict[tuple[str, RuleHit | None, str], Region] = {}
@@ -248,15 +231,15 @@ class _Judge:
             if part.verdict == CAPTURED and (ended.redirect_port, ended.transparent) in wanted:
                 region -= wanted[ended.redirect_port, ended.transparent]
             if region:
-                culprit = self._find_culprit(part)
+                responsible = self._find_responsible(part)
                 verdict = DROPPED if part.outcome.at_worst_dropped else part.verdict
-                key = (verdict, culprit, "" if culprit else part.outcome.reason)
+                key = (verdict, responsible, "" if responsible else part.outcome.reason)
                 found[key] = found.get(key, nothing(region.space)) | region
-        for (verdict, culprit, reason), region in found.items():
-            yield from self._describe(family, verdict, culprit, reason, region)
+        for (verdict, responsible, reason), region in found.items():
+            yield from self._describe(family, verdict, responsible, reason, region)
 
-    def _find_culprit(self, part: Part) -> RuleHit | None:
-        """The foreign rule that ended the packets, or the last one that modified them."""
+    def _find_responsible(self, part: Part) -> RuleHit | None:
+        """The foreign rule that ended the packets, or the last that modified them."""
         foreign = [one for one in part.path if self._is_foreign(one)]
         if part.outcome.by_rule and part.path[-1:] == tuple(foreign[-1:]):
             return part.path[-1]
@@ -266,72 +249,63 @@ class _Judge:
 
     def _is_foreign(self, passage: RuleHit) -> bool:
         native = self._source == NFTABLES and passage.source in ("", NFTABLES) and passage.table in TABLES_OF_THE_KERNEL
-        return not (native or _is_ours(passage.rules[0]))
+        return not (native or is_ours(passage.rules[0]))
 
-    def _describe(self, family: Family, verdict: str, culprit: RuleHit | None, reason: str, region: Region) -> Iterator[Difference]:
+    def _describe(
+        self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region
+    ) -> Iterator[Difference]:
         packet, _ = example_of(region)
         example = f"for example {format_packet(packet)}"
-        if culprit is None:
+        if responsible is None:
             if verdict == DROPPED:
                 self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
             elif reason or not self._has_differences:
                 purpose = f"{reason or 'no rule captures these packets'}, {example}"
                 yield Difference(kind=ESCAPING, where=family.name, rule="", purpose=purpose, origin=FOREIGN)
             return
-        rule = culprit.rules[0]
-        chain = culprit.chain
-        source = culprit.source or self._source
-        base = next((one for one in self._places.foreign[family] if one.place == culprit.table), None)
-        if base is None:
-            if (family.name, culprit.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
+        rule = responsible.rules[0]
+        chain = responsible.chain
+        place = responsible.table
+        if all(one.place != place for one in self._kernel.foreign[family]):
+            if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
                 return
-            if chain in OWNED_CHAINS and (family.name, culprit.table, chain) in self._listed:
+            if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:
                 return
-            handles = {(chain, rule.number): self._places.handles.get((source, family, culprit.table, chain, rule.number), 0)}
-            base = BaseChain(f"{source} table {culprit.table}", chain, "", culprit.hook, 0, {}, handles)
-        where, text = base.describe_rule(chain, rule.number), escape(shorten(rule.text, MOST_OF_A_RULE))
+            place = f"{responsible.source or self._source} table {place}"
+        where = f"{place}, chain {chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
+        text = escape(shorten(rule.text, MAX_RULE_LENGTH))
         if verdict == DROPPED:
             what = f"`{text}` drops" if text else "drops"
             self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
             return
         doubt = "it may take away packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
         yield Difference(
-            kind=ESCAPING, where=family.name, table=base.place, chain=chain, number=rule.number, rule=rule.text,
+            kind=ESCAPING, where=family.name, table=place, chain=chain, number=rule.number, rule=rule.text,
             purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:
-        """All rules that packets of a family meet.
-
-        Chains of ours that match address sets count as planned if their listing matches.
-        """
-        own = self._places.rulesets.get(self._source, {}).get(family)
+        """All rules that a family's packets meet; chains with address sets count as planned if their listing matches."""
+        own = self._kernel.rulesets.get(self._source, {}).get(family)
         if own is None:
-            return self._places.join(family, self._source)
+            return self._kernel.join(family, self._source)
         planned = self._planned[family].tables
-        tables = {
-            table: {
-                name: planned[table][name] if self._is_listed_as_planned(family, table, chain, planned) else chain
-                for name, chain in chains.items()
-            }
-            for table, chains in own.tables.items()
-        }
-        rulesets = self._places.rulesets
-        known = {**rulesets, self._source: {**rulesets[self._source], family: replace(own, tables=tables)}}
-        return replace(self._places, rulesets=known).join(family, self._source)
 
-    def _is_listed_as_planned(
-        self, family: Family, table: str, chain: LoadedChain, planned: Mapping[str, Mapping[str, LoadedChain]]
-    ) -> bool:
-        asks_a_set = any(_asks_a_set(one) for one in chain.rules)
-        return asks_a_set and chain.name in planned.get(table, {}) and (family.name, table, chain.name) not in self._listed
+        def trust_listing(table: str, chain: LoadedChain) -> LoadedChain:
+            is_listed = (family.name, table, chain.name) not in self._listed and any(map(_matches_a_set, chain.rules))
+            return planned.get(table, {}).get(chain.name, chain) if is_listed else chain
+
+        rulesets = self._kernel.rulesets
+        known = replace(own, tables=map_chains(own.tables, trust_listing))
+        known_rulesets = {**rulesets, self._source: {**rulesets[self._source], family: known}}
+        return replace(self._kernel, rulesets=known_rulesets).join(family, self._source)
 
     # ---- routes ------------------------------------------------------------------------------------------------------
 
     def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute]) -> Iterator[Difference]:
         for route in routes:
             network = Network((family.version, *route.destination))
-            taken = captured & within(captured.space, DESTINATION, intervals_of([network]))
+            taken = captured & within(captured.space, Dim.DESTINATION, intervals_of([network]))
             if taken:
                 packet, _ = example_of(taken)
                 word = "local " if route.kind == DELIVERED_HERE else ""
@@ -343,18 +317,18 @@ class _Judge:
 
 
 def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Region:
-    """Packets without connection mark and, if inbound, without packet mark, as new connections are.
+    """Packets without connection mark and, if inbound, without mark, as connections begin.
 
-    The kernel clears packet marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
+    The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
     """
-    found = marked(space, CONNECTION_MARK, 0, FULL_MASK)
+    found = marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK)
     if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
         return found
-    return found & marked(space, MARK, 0, FULL_MASK)
+    return found & marked(space, Dim.MARK, 0, FULL_MASK)
 
 
 def _pass_alike(one: Ruleset, other: Ruleset) -> bool:
-    """Whether packets meet the same rules in the same order, with no foreign rule in between."""
+    """Whether packets meet the same rules in the same order."""
     return all(_met_at(one, hook) == _met_at(other, hook) for hook in one.stages)
 
 
@@ -367,26 +341,14 @@ def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
 
 
 def _rules_from(hooked: HookedChain) -> dict[str, object]:
-    """The policy and rules of a base chain and of every chain it may call, by name."""
-    found: dict[str, object] = {}
-    waiting = [hooked.chain]
-    while waiting:
-        chain = waiting.pop()
-        if chain.name not in found:
-            found[chain.name] = (chain.policy, [normalise_rule(loaded.rule) for loaded in chain.rules])
-            called = [target.chain for loaded in chain.rules for target in each_of(loaded.rule.target) if isinstance(target, Jump)]
-            waiting += [hooked.chains[name] for name in called if name in hooked.chains]
-    return found
+    """Policy and rules of a base chain and the chains it may call, by name."""
+    chains = [hooked.chains[name] for name in list_reachable(hooked.chains, (hooked.chain.name,))]
+    return {one.name: (one.policy, [normalise_rule(loaded.rule) for loaded in one.rules]) for one in chains}
 
 
 def _unseen(where: str, what: str, purpose: str) -> Difference:
     return Difference(kind=ESCAPING, where=where, rule=what, purpose=f"netinit does not follow it: {purpose}", origin=FOREIGN)
 
 
-def _is_ours(loaded: LoadedRule) -> bool:
-    target = loaded.rule.target
-    return bool(loaded.origin) or (isinstance(target, Jump) and target.chain in OWNED_CHAINS)
-
-
-def _asks_a_set(loaded: LoadedRule) -> bool:
+def _matches_a_set(loaded: LoadedRule) -> bool:
     return any(isinstance(match, UnknownMatch) and match.text.startswith("-m set") for match in loaded.rule.matches)

@@ -1,18 +1,18 @@
-"""Rules, chains and base chains in a form to simulate, and the stages of a hook. Pure."""
+"""Rules, chains and base chains in a form to simulate, and the stages of hooks. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.model import Origin, Rule
-from netinit.rules.targets import Accept, Drop, Jump, Reject, Return, Target
+from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 ACCEPT = "ACCEPT"
 EARLY, LATE = "early", "late"
@@ -20,9 +20,10 @@ EARLY, LATE = "early", "late"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """A rule in the kernel: `number` counts from 1; purpose and origin come from the plan and are empty for foreign rules.
+    """A rule in the kernel: `number` from 1; `purpose` and `origin` from the plan, empty for foreign rules.
 
-    `comment` is the live rule's own comment if it is not its purpose; it is written by the rule's owner and untrusted.
+    `comment` is the rule's own if it is not its purpose, and untrusted. `packets` is its counter, `handle` its
+    handle in nf_tables.
     """
 
     number: int
@@ -32,16 +33,44 @@ class LoadedRule:
     origin: Origin | None = None
     packets: int | None = None  # the live counter
     comment: str = ""
+    handle: int = 0
 
     @property
     def bare_text(self) -> str:
         """The rule without its comment, on one line and truncated."""
-        return escape(shorten(part_comment(self.text)[0], MOST_OF_A_RULE))
+        return escape(shorten(part_comment(self.text)[0], MAX_RULE_LENGTH))
 
     @property
     def quotation(self) -> str:
         """The rule as quoted in sentences."""
         return quote_rule(self.text) if self.comment else f"`{self.bare_text}`"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleHit:
+    """A rule that took packets, or several equivalent neighbours of which each packet met one.
+
+    Compared by identity, because there may be thousands; a rule has one object per hook.
+    """
+
+    hook: str
+    table: str
+    chain: str
+    rules: tuple[LoadedRule, ...]
+    source: str = ""  # backend of the table, if several have rules
+    doubtful: bool = False  # unknown whether they took the packets
+
+    @property
+    def met(self) -> Rule:
+        """The first of the rules."""
+        return self.rules[0].rule
+
+    def __str__(self) -> str:
+        first, last = self.rules[0].number, self.rules[-1].number
+        table = f"{self.source}'s {self.table}" if self.source else self.table
+        if first == last:
+            return f"rule {first} of {table} {self.chain}, {self.rules[0].quotation}"
+        return f"rules {first} to {last} of {table} {self.chain}, the first of which is {self.rules[0].quotation}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +82,12 @@ class LoadedChain:
     policy: str = ""
 
 
+Tables = dict[str, dict[str, LoadedChain]]  # by the names of table and chain
+
+
 @dataclass(frozen=True, slots=True)
 class BaseChain:
-    """A base chain of a foreign nf_tables table, with the chains it may jump to, for one address family.
-
-    `handles` maps (chain, number) to the kernel's rule handle.
-    """
+    """A base chain of a foreign nf_tables table, with the chains it may call, for one family."""
 
     place: str  # the table, as sentences name it
     name: str
@@ -66,21 +95,14 @@ class BaseChain:
     hook: str
     priority: int
     chains: dict[str, LoadedChain]
-    handles: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    def describe_rule(self, chain: str, number: int) -> str:
-        """Name a rule of the chain, or of one it calls, in a sentence."""
-        handle = self.handles.get((chain, number))
-        return f"{self.place}, chain {chain}, rule {number}" + (f" (handle {handle})" if handle else "")
 
 
 @dataclass(frozen=True, slots=True)
 class HookedChain:
-    """A base chain as packets meet it at a hook, with the `chains` it may call.
+    """A base chain at a hook, with the `chains` it may call; `effect` is the iptables table whose targets it may use.
 
-    `effect` is the iptables table whose targets its rules may use. A foreign chain with exactly the priority of
-    connection tracking or NAT may run before or after it, which the kernel does not expose; it is listed twice,
-    distinguished by `turn`.
+    The kernel does not expose whether a foreign chain with the priority of connection tracking or NAT runs before
+    or after it: such a chain is listed twice, distinguished by `turn`.
     """
 
     table: str
@@ -97,7 +119,7 @@ class HookedChain:
 
     @property
     def name(self) -> str:
-        """The table's name in sentences, qualified by its place if there are several."""
+        """The table's name in sentences, with its backend if there are several."""
         return f"{self.source}'s {self.table}" if self.source else self.table
 
     @property
@@ -108,7 +130,7 @@ class HookedChain:
             for name, chain in self.chains.items()
             if name == self.chain.name or not chain.policy
             for loaded in chain.rules
-            for target in each_of(loaded.rule.target)
+            for target in (loaded.rule.target.targets if isinstance(loaded.rule.target, Several) else (loaded.rule.target,))
         )
 
 
@@ -116,13 +138,30 @@ class HookedChain:
 class HookStage:
     """What runs at one priority of a hook: connection tracking, NAT or an iptables table (`name`).
 
-    Each of `rounds` holds the chains of one priority; NAT's chains all run within its own stage.
+    Each of `rounds` has chains of one priority; all of NAT's run in its stage.
     """
 
     name: str
     rounds: tuple[tuple[HookedChain, ...], ...] = ()
 
 
-def each_of(target: Target) -> tuple[Target, ...]:
-    """The single targets of a rule that has several."""
-    return target.targets if isinstance(target, Several) else (target,)
+def map_chains(tables: Tables, change: Callable[[str, LoadedChain], LoadedChain]) -> Tables:
+    """The tables with every chain changed; `change` gets the table's name and the chain."""
+    return {table: {name: change(table, chain) for name, chain in chains.items()} for table, chains in tables.items()}
+
+
+def list_reachable(chains: Mapping[str, LoadedChain], roots: Iterable[str]) -> list[str]:
+    """The chains of a table that `roots` may call, directly or not, with themselves; depth first."""
+    found: dict[str, None] = {}
+    waiting = [*roots][::-1]
+    while waiting:
+        name = waiting.pop()
+        if name in chains and name not in found:
+            found[name] = None
+            waiting += [loaded.rule.target.calls for loaded in reversed(chains[name].rules)]
+    return list(found)
+
+
+def label_of(origin: Origin | None, origins: Mapping[str, str]) -> str:
+    """The option behind a rule, as the user set it (`origins`); empty for rules that no option makes."""
+    return origins.get(origin.option, origin.label) if origin and origin.option else ""

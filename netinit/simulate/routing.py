@@ -1,7 +1,7 @@
-"""Looks up routes for a packet that this host sends: policy rules in order, tables, longest prefix, lowest metric.
+"""Looks up routes for a packet of this host: policy rules in order, longest prefix, lowest metric.
 
-Unknown inputs (a packet field that is None, a VRF, an attribute that is not supported) are followed both ways, so a
-lookup can return several routes (net/core/fib_rules.c, net/ipv4/fib_rules.c).
+Where a packet's field, a VRF or an attribute is unknown, both cases are followed, so that there may be several routes
+(net/core/fib_rules.c, net/ipv4/fib_rules.c).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from netinit.base.net import IPV4, Family, Network, number_of
 from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet
 
-LOOK_UP, GO_TO = 1, 2  # FR_ACT_*: all others but NOP (3) drop
-NOP = 3
-UNICAST, LOCAL, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*
+LOOK_UP, GO_TO, NOP = 1, 2, 3  # FR_ACT_*; all others drop
+UNICAST, DELIVERED_HERE, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*; RTN_LOCAL is delivered here
 NUMBERS = {"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
 LOST = ""  # leads nowhere: blackhole, unreachable, prohibit, no route
 SAMPLES = {  # public addresses from every eighth of IPv4 and every IPv6 registry
@@ -23,23 +22,23 @@ SAMPLES = {  # public addresses from every eighth of IPv4 and every IPv6 registr
 }
 
 
-def find_ways(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
+def find_devices(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
     """The devices through which the packet may leave: lo if it stays here, LOST if it is dropped."""
     rules = [one for one in snapshot.routing_rules if one.family == packet.family.number]
     return frozenset(_follow(snapshot, packet, rules, 0))
 
 
-def find_ways_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
+def find_devices_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
     """The devices for TCP from unbound sockets of any user to a destination.
 
-    The kernel looks up the route twice: to choose the source address, and then with it.
+    The kernel looks up the route once to choose the source address, and again with it.
     """
     packet = Packet(family=family, protocol="tcp", source=0, destination=destination, mark=0)
     found: set[str] = set()
-    for device in find_ways(snapshot, packet):
+    for device in find_devices(snapshot, packet):
         own = [one for one in snapshot.addresses if one.family == family.number and snapshot.name_of(one.index) == device]
         source = number_of(own[0].address) if own else 0
-        found |= find_ways(snapshot, packet.replace(source=source)) if source else {device}
+        found |= find_devices(snapshot, packet.replace(source=source)) if source else {device}
     return frozenset(found)
 
 
@@ -96,7 +95,7 @@ def _is_between(value: int | None, limits: tuple[int, int] | None) -> bool | Non
 
 
 def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] | None:
-    """The devices of a table's best route; None if it has none, so that the next rule applies."""
+    """The devices of a table's best route; None if it has none and the next rule applies."""
     fitting = [
         one
         for one in snapshot.routes
@@ -113,12 +112,12 @@ def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] 
     for route in [one for one in best if one.metric == lowest]:
         if route.kind == THROW:
             return None
-        found |= _ways_of(snapshot, route)
+        found |= _devices_of(snapshot, route)
     return found
 
 
-def _ways_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
-    if route.kind in (LOCAL, ANYCAST):
+def _devices_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
+    if route.kind in (DELIVERED_HERE, ANYCAST):
         return {LOOPBACK_DEVICE}
     if route.kind in (UNICAST, BROADCAST, MULTICAST):
         return {snapshot.name_of(hop.index) for hop in route.hops} or {LOST}

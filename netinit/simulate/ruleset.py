@@ -1,4 +1,4 @@
-"""One family's rules in a form to simulate, loaded from a plan or from a listing."""
+"""One family's rules in a form to simulate, from a plan or a listing."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from netinit.simulate.loaded_rules import (
     HookStage,
     LoadedChain,
     LoadedRule,
+    Tables,
+    map_chains,
 )
 
 if TYPE_CHECKING:
@@ -31,35 +33,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ruleset:
-    """The tables of one family, and the marks that a policy rule routes to this host.
+    """The tables of one family, and the marks that policy rules route to this host.
 
-    `tracked`: something else enables connection tracking; `unread` names, by hook, what decides there and cannot be
-    read.
-
-    `beside` are the rules of the same kernel's other places, which run at the same hooks; `source` then names the place
-    (iptables-nft and so on). Both are empty for a place on its own. `foreign` are the base chains of foreign nf_tables
-    tables.
+    `tracked`: something else enables connection tracking. `unread`: by hook, what decides there and cannot be read.
+    `others`: the rules of the kernel's other backends, which run at the same hooks; `source` then names this one.
+    `foreign`: base chains of foreign nf_tables tables.
     """
 
     family: Family
-    tables: dict[str, dict[str, LoadedChain]] = field(default_factory=dict)
+    tables: Tables = field(default_factory=dict)
     local_marks: LocalMarks = frozenset()
     routing_table: int = 0  # that routes those marks
     tracked: bool = False
     unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
-    beside: tuple[Ruleset, ...] = ()
+    others: tuple[Ruleset, ...] = ()
     foreign: tuple[BaseChain, ...] = ()
 
     @property
-    def places(self) -> tuple[Ruleset, ...]:
-        """The place itself and the other places."""
-        return (self, *self.beside)
+    def backends(self) -> tuple[Ruleset, ...]:
+        """These rules and those of the other backends."""
+        return (self, *self.others)
 
     @cached_property
     def is_foreign(self) -> bool:
         """Whether no rule is netinit's or Istio's."""
-        chains = [chain for place in self.places for found in place.tables.values() for chain in found.values() if chain.rules]
+        chains = [chain for backend in self.backends for found in backend.tables.values() for chain in found.values() if chain.rules]
         return not any(chain.name in OWNED_CHAINS or any(rule.origin for rule in chain.rules) for chain in chains)
 
     @cached_property
@@ -72,11 +71,11 @@ class Ruleset:
         nat: dict[int, list[HookedChain]] = {}
         fixed = {priority_at(hook, stage): stage for stage in STAGES[hook]}
         for priority, table in fixed.items():
-            for place in self.places:
-                chain = place.tables.get(table, {}).get(hook)
+            for backend in self.backends:
+                chain = backend.tables.get(table, {}).get(hook)
                 if chain and chain.policy and (chain.rules or chain.policy != ACCEPT):  # a chain without a policy has no hook
                     found = nat if table == NAT else by_priority
-                    found.setdefault(priority, []).append(HookedChain(table, chain, place.tables[table], table, place.source))
+                    found.setdefault(priority, []).append(HookedChain(table, chain, backend.tables[table], table, backend.source))
         for base in self.foreign:
             if base.hook == hook and (base.chains[base.name].rules or base.chains[base.name].policy != ACCEPT):
                 is_nat = base.kind == "nat"
@@ -96,19 +95,19 @@ class Ruleset:
     @property
     def translates(self) -> bool:
         """Whether a NAT table exists."""
-        return any(NAT in place.tables for place in self.places)
+        return any(NAT in backend.tables for backend in self.backends)
 
     def list_chains(self) -> Iterator[LoadedChain]:
-        """Every chain of all places and foreign tables."""
-        for place in self.places:
-            for chains in place.tables.values():
+        """Every chain of all backends and foreign tables."""
+        for backend in self.backends:
+            for chains in backend.tables.values():
                 yield from chains.values()
         for table in {id(base.chains): base.chains for base in self.foreign}.values():
             yield from table.values()
 
     @cached_property
     def proxy_ports(self) -> frozenset[int]:
-        """Ports that planned rules capture to; empty if no rule is known to be planned, so any port may be a proxy's."""
+        """Ports that planned rules capture to; empty if no rule is known to be planned, when any port may be."""
         captures = {
             loaded.rule.target.captures_at for chain in self.list_chains() for loaded in chain.rules if loaded.origin or loaded.purpose
         }
@@ -120,7 +119,7 @@ class Ruleset:
 
     @cached_property
     def tracks(self) -> bool:
-        """Whether the kernel tracks connections, which some rule must request (nf_ct_netns_get); a nat table does not."""
+        """Whether the kernel tracks connections, which only some rules request (nf_ct_netns_get)."""
         return self.tracked or any(
             loaded.rule.target.tracks or any(match.tracks for match in loaded.rule.matches)
             for chain in self.list_chains()
@@ -128,19 +127,16 @@ class Ruleset:
         )
 
 
-def combine_places(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
-    """Combine the rules of a kernel's places, by name, into one ruleset; a single place stays as it is.
-
-    `first` is the place of our rules, if known.
-    """
-    rest = {name: ruleset for name, ruleset in places.items() if _decides(ruleset)} or dict(places)
+def combine_backends(backends: Mapping[str, Ruleset], first: str = "") -> Ruleset:
+    """Combine the rules of a kernel's backends into one ruleset; `first` is the backend of our rules, if known."""
+    rest = {name: ruleset for name, ruleset in backends.items() if _decides(ruleset)} or dict(backends)
     chosen = first if first in rest else next(iter(rest))
     main = rest.pop(chosen)
     if not rest:
         return main
     marks = main.local_marks.union(*[one.local_marks for one in rest.values()])
     return replace(
-        main, source=chosen, beside=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks
+        main, source=chosen, others=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks
     )
 
 
@@ -153,10 +149,10 @@ def _decides(ruleset: Ruleset) -> bool:
 def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None) -> Ruleset:
     """The rules of one family after the plan is applied.
 
-    `parsed` caches parsed rules by their text across plans of the same family, which share most of them.
+    `parsed` caches rules by text across plans of the family.
     """
     parsed = {} if parsed is None else parsed
-    tables: dict[str, dict[str, LoadedChain]] = {}
+    tables: Tables = {}
     for table, chains in write_plan(plan, family).items():
         tables[table] = {}
         for name, chain in chains.items():
@@ -179,8 +175,8 @@ def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None)
 
 
 def load_listing(listing: Listing, family: Family) -> Ruleset:
-    """Load the rules of a listing, with counters if it has them. Raises ParseError for an invalid rule."""
-    tables: dict[str, dict[str, LoadedChain]] = {}
+    """Load the rules of a listing, with counters if it has them. Raises ParseError."""
+    tables: Tables = {}
     for table, listed in listing.items():
         tables[table] = {}
         for name, specs in listed.rules.items():
@@ -208,14 +204,14 @@ def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, s
 
 
 def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """Replace all rules of ours by those of a plan; foreign rules keep their positions. `parsed` as in `load_plan`."""
-    if ruleset.beside:
-        others = tuple(_without_ours(place) for place in ruleset.beside)
-        return replace(with_plan(replace(ruleset, beside=()), plan, parsed), beside=others)
+    """Replace all rules of ours by a plan's; foreign rules keep their places. `parsed` as in `load_plan`."""
+    if ruleset.others:
+        others = tuple(_without_ours(backend) for backend in ruleset.others)
+        return replace(with_plan(replace(ruleset, others=()), plan, parsed), others=others)
     family = ruleset.family
     planned = load_plan(plan, family, parsed)
     written = write_plan(plan, family)
-    tables: dict[str, dict[str, LoadedChain]] = {}
+    tables: Tables = {}
     for table in dict.fromkeys([*ruleset.tables, *planned.tables]):
         live, wanted = ruleset.tables.get(table, {}), planned.tables.get(table, {})
         tables[table] = {name: chain for name, chain in live.items() if name not in OWNED_CHAINS} | wanted
@@ -224,7 +220,7 @@ def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = Non
                 continue
             own = wanted[name].rules if name in wanted else ()
             first = written[table][name].inserted if name in wanted else 0
-            foreign = [rule for rule in chain.rules if not _is_ours(rule)]
+            foreign = [rule for rule in chain.rules if not is_ours(rule)]
             rules = tuple(replace(rule, number=at) for at, rule in enumerate([*own[:first], *foreign, *own[first:]], 1))
             tables[table][name] = LoadedChain(name, rules, chain.policy)
     return replace(
@@ -233,10 +229,10 @@ def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = Non
 
 
 def _without_ours(ruleset: Ruleset) -> Ruleset:
-    """Only the foreign rules of a place."""
+    """Only the foreign rules of a backend."""
     tables = {
         table: {
-            name: replace(chain, rules=tuple(rule for rule in chain.rules if name not in BUILTIN_CHAINS or not _is_ours(rule)))
+            name: replace(chain, rules=tuple(rule for rule in chain.rules if name not in BUILTIN_CHAINS or not is_ours(rule)))
             for name, chain in chains.items()
             if name not in OWNED_CHAINS
         }
@@ -245,22 +241,21 @@ def _without_ours(ruleset: Ruleset) -> Ruleset:
     return replace(ruleset, tables=tables)
 
 
-def _is_ours(loaded: LoadedRule) -> bool:
-    """Whether a rule in a built-in chain is planned by us or jumps into our chains."""
+def is_ours(loaded: LoadedRule) -> bool:
+    """Whether a rule in a built-in chain is planned, or jumps into our chains."""
     target = loaded.rule.target
     return bool(loaded.origin) or (isinstance(target, Jump) and target.chain in OWNED_CHAINS)
 
 
 def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
     """Replace references to address sets by their networks, if known."""
-    tables = {
-        table: {
-            name: replace(chain, rules=tuple(replace(each, rule=resolve(each.rule, contents)) for each in chain.rules))
-            for name, chain in chains.items()
-        }
-        for table, chains in ruleset.tables.items()
-    }
-    return replace(ruleset, tables=tables) if contents else ruleset
+    if not contents:
+        return ruleset
+
+    def resolve_chain(_: str, chain: LoadedChain) -> LoadedChain:
+        return replace(chain, rules=tuple(replace(each, rule=resolve(each.rule, contents)) for each in chain.rules))
+
+    return replace(ruleset, tables=map_chains(ruleset.tables, resolve_chain))
 
 
 def split_counter(spec: str) -> tuple[int | None, str]:

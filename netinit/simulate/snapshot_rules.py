@@ -1,27 +1,17 @@
-"""Loads a snapshot's rules in a form to simulate: each backend's rules, plus foreign base chains.
+"""Loads a snapshot's rules in a form to simulate: by backend, plus foreign base chains.
 
-A backend's rules are the iptables tables in nf_tables and in the legacy interface, and our own nft tables. Any other
-base chain of nf_tables that an address family's packets meet is foreign, whatever its table.
+Backends' rules are the iptables tables, in nf_tables or legacy, and our own nft tables; any other base chain that a
+family's packets meet is foreign.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.base.snapshot import (
-    DORMANT,
-    INET,
-    IP,
-    IP6,
-    NETDEV,
-    HeldChain,
-    NftRule,
-    NftTable,
-    Snapshot,
-)
+from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftRule, NftTable, Snapshot
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.reading import References, decode_rule
@@ -37,8 +27,8 @@ from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule
-from netinit.simulate.ruleset import Ruleset, combine_places, load_plan
+from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
+from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
 SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
@@ -47,33 +37,29 @@ HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family net
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 NUMBERS = {IPV4: IP, IPV6: IP6}
 POLICIES = {0: "DROP", 1: "ACCEPT"}
-Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]  # by table, chain and canonical rule
-Tables = dict[str, dict[str, LoadedChain]]
+Planned = tuple[str, Origin | None]  # purpose and origin of a rule
+Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
+UNPLANNED: Planned = ("", None)
 Writer = Callable[[Rule, Family, Mapping[int, str]], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class KernelRules:
     """The rules of each backend and the foreign base chains, both by family."""
 
     rulesets: dict[str, dict[Family, Ruleset]]
     foreign: dict[Family, tuple[BaseChain, ...]]
-    handles: dict[tuple[str, Family, str, str, int], int] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
-        """All rules that packets of a family meet; `source` is the place of our rules."""
+        """All rules that a family's packets meet; `source` is the backend of ours."""
         held = {name: found[family] for name, found in self.rulesets.items() if family in found}
-        return replace(combine_places(held, source), foreign=self.foreign[family])
+        return replace(combine_backends(held, source), foreign=self.foreign[family])
 
 
-def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
-    """Load a snapshot's rules; those that one of `plans` contains get its purpose and origin."""
+def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
+    """Load a snapshot's rules, with purpose and origin if one of `plans` contains them."""
     return _Loader(snapshot, plans).load()
-
-
-def _write_native(rule: Rule, _: Family, __: Mapping[int, str]) -> str:
-    return format_rule(rule)
 
 
 class _Loader:
@@ -89,10 +75,9 @@ class _Loader:
         for chain in snapshot.chains:
             self._chains.setdefault((chain.family, chain.table), []).append(chain)
         self._known = {family: _purposes(plans, family) for family in FAMILIES}
-        self._handles: dict[tuple[str, Family, str, str, int], int] = {}
         self._unreadable: list[str] = []
 
-    def load(self) -> Places:
+    def load(self) -> KernelRules:
         rulesets: dict[str, dict[Family, Ruleset]] = {}
         for source, tables in (
             (IPTABLES_NFT, {family: self._iptables(family) for family in FAMILIES}),
@@ -102,47 +87,35 @@ class _Loader:
             if any(tables.values()) or source != IPTABLES_LEGACY:  # legacy table names may be hidden
                 rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
         foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
-        return Places(rulesets, foreign, self._handles, tuple(self._unreadable))
+        return KernelRules(rulesets, foreign, tuple(self._unreadable))
 
     def _active(self, table: NftTable) -> bool:
         return not table.flags & DORMANT
 
-    def _iptables(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+    def _iptables(self, family: Family) -> Tables:
         found = {}
         for table in self._snapshot.tables:
             if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
                 chains = [
                     one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or is_of_iptables(one)
                 ]
-                found[table.name] = {chain.name: self._load(IPTABLES_NFT, table.name, chain, family) for chain in chains}
+                found[table.name] = {chain.name: self._load(chain, family, self._known[family]) for chain in chains}
         return found
 
-    def _load(self, source: str, table: str, chain: HeldChain, family: Family) -> LoadedChain:
-        rules, handles = self._load_rules(chain, family, known=(self._known[family], table))
-        for number, handle in handles.items():
-            self._handles[source, family, table, chain.name, number] = handle
-        return LoadedChain(chain.name, tuple(rules), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
-
-    def _load_rules(
-        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None, write: Writer = write_live
-    ) -> tuple[list[LoadedRule], dict[int, int]]:
-        """A chain's rules for packets of a family, numbered as in the kernel, and their handles."""
+    def _load(self, chain: HeldChain, family: Family, purposes: Purposes, write: Writer = write_live) -> LoadedChain:
+        """A chain with its rules for a family, numbered as in the kernel."""
         loaded: list[LoadedRule] = []
-        handles: dict[int, int] = {}
         for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
             decoded = decode_rule(one, self._references)
-            handles[number] = one.handle
             for rule in [name_sets(rule, self._sets) for rule in decoded.rules]:
                 if family in rule.families:
-                    purposes, table = known or ({}, "")
-                    purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), ("", None))
-                    comment = rule.comment if rule.comment != purpose else ""
+                    made = purposes.get((chain.table, chain.name, normalise_rule(rule)), UNPLANNED)
                     text = str(write(rule, family, self._sets))
-                    loaded.append(LoadedRule(number, text, rule, purpose, origin, decoded.packets, comment))
-        return loaded, handles
+                    loaded.append(_load_rule(number, rule, made, text, decoded.packets, handle=one.handle))
+        return LoadedChain(chain.name, tuple(loaded), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
 
-    def _legacy(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
-        found: dict[str, dict[str, LoadedChain]] = {}
+    def _legacy(self, family: Family) -> Tables:
+        found: Tables = {}
         for table in self._snapshot.legacy:
             if table.version != family.version:
                 continue
@@ -156,16 +129,14 @@ class _Loader:
                 rules = []
                 for number, entry in enumerate(chain.rules, 1):
                     rule = name_sets(entry.rule, self._sets)
-                    purpose, origin = self._known[family].get((table.name, chain.name, normalise_rule(rule)), ("", None))
-                    comment = rule.comment if rule.comment != purpose else ""
-                    text = str(write_live(rule, family, self._sets))
-                    rules.append(LoadedRule(number, text, rule, purpose, origin, entry.packets, comment))
+                    made = self._known[family].get((table.name, chain.name, normalise_rule(rule)), UNPLANNED)
+                    rules.append(_load_rule(number, rule, made, str(write_live(rule, family, self._sets)), entry.packets))
                 found[table.name][chain.name] = LoadedChain(chain.name, tuple(rules), chain.policy)
         return found
 
-    def _native(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
-        """Our own nft tables under the model's chain names, restricted to what the family's packets can reach."""
-        found: dict[str, dict[str, LoadedChain]] = {}
+    def _native(self, family: Family) -> Tables:
+        """Our nft tables under the model's chain names."""
+        found: Tables = {}
         for table in self._snapshot.tables:
             if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
                 continue
@@ -173,27 +144,23 @@ class _Loader:
                 why = "rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
                 self._unreadable.append(f"table {table.name}: {why}")
                 continue
-            chains = {}
-            for chain in self._chains.get((table.family, table.name), ()):
-                if not chain.is_base or _is_own_base(chain):
-                    rules, handles = self._load_rules(chain, family, known=(self._planned, table.name), write=_write_native)
-                    chains[chain.name] = (chain, rules, handles)
-            sockets = {name: rules for name, (_, rules, _) in chains.items() if _is_socket_chain(rules)}
-            loaded = {}
-            for name, (chain, rules, handles) in chains.items():
-                if name in sockets:
-                    continue
-                renamed = tuple(_in_model(one, sockets) for one in rules)
-                policy = POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else ""
-                loaded[model_name(name)] = LoadedChain(model_name(name), renamed, policy)
-                for number, handle in handles.items():
-                    self._handles[NFTABLES, family, model_table(table.name), model_name(name), number] = handle
-            found[model_table(table.name)] = loaded
+            chains = [
+                self._load(chain, family, self._planned, lambda rule, *_: format_rule(rule))
+                for chain in self._chains.get((table.family, table.name), ())
+                if not chain.is_base or _is_own_base(chain)
+            ]
+            sockets = {one.name: one.rules for one in chains if _is_socket_chain(one.rules)}
+            renamed = [
+                LoadedChain(model_name(one.name), tuple(_in_model(rule, sockets) for rule in one.rules), one.policy)
+                for one in chains
+                if one.name not in sockets
+            ]
+            found[model_table(table.name)] = {one.name: one for one in renamed}
         return found
 
     @cached_property
     def _planned(self) -> Purposes:
-        """Purposes of planned rules in nft tables, by the tables' and chains' own names."""
+        """Planned rules in nft tables, by the tables' and chains' own names."""
         found: Purposes = {}
         for plan in reversed(self._plans):
             for name, table in encode_plan(plan).items():
@@ -201,7 +168,7 @@ class _Loader:
                 for chain, rules in table.chains.items():
                     for one in rules:
                         held = NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions)
-                        purpose = (one.rule.comment, one.rule.origin) if one.rule else ("", None)
+                        purpose = (one.rule.comment, one.rule.origin) if one.rule else UNPLANNED
                         found |= {(name, chain, normalise_rule(rule)): purpose for rule in decode_rule(held, around).rules}
         return found
 
@@ -217,12 +184,7 @@ class _Loader:
             hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
             if table is None or not self._active(table) or chain.hook >= len(hooks):
                 continue
-            chains, handles = {}, {}
-            for one in self._chains[chain.family, chain.table]:
-                rules, numbers = self._load_rules(one, family)
-                policy = POLICIES.get(one.policy, str(one.policy)) if one.is_base else ""
-                chains[one.name] = LoadedChain(one.name, tuple(rules), policy)
-                handles.update({(one.name, number): handle for number, handle in numbers.items()})
+            chains = {one.name: self._load(one, family, {}) for one in self._chains[chain.family, chain.table]}
             before_all = chain.family == NETDEV or chain.hook == len(HOOKS_OF_IPTABLES)
             priority = chain.priority
             if before_all:
@@ -232,7 +194,7 @@ class _Loader:
                 passing = LoadedRule(0, "", Rule(matches=(other,), target=Accept(), comment="", origin=None))
                 own = chains[chain.name]
                 chains[chain.name] = replace(own, rules=(passing, *own.rules))
-            yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains, handles)
+            yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains)
 
 
 def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
@@ -245,6 +207,11 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
     return found
 
 
+def _load_rule(number: int, rule: Rule, planned: Planned, text: str, packets: int | None, *, handle: int = 0) -> LoadedRule:
+    comment = rule.comment if rule.comment != planned[0] else ""
+    return LoadedRule(number, text, rule, *planned, packets, comment, handle)
+
+
 def _is_own_base(chain: HeldChain) -> bool:
     """Whether a base chain of our table has the planned hook and priority; otherwise it is foreign."""
     place = (model_table(chain.table), model_name(chain.name))
@@ -252,43 +219,27 @@ def _is_own_base(chain: HeldChain) -> bool:
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:
-    """Restrict our shared nft tables to the chains that each family's packets reach.
+    """Restrict our nft tables, which both families share, to the chains that each family's packets reach.
 
     A chain that no packet reaches goes to the families that reach any non-base chain.
     """
-    reached = {family: {(table, name) for table in own for name in _reach(own[table])} for family, own in tables.items()}
+    reached = {
+        family: {(table, name) for table, chains in own.items() for name in list_reachable(chains, BUILTIN_CHAINS)}
+        for family, own in tables.items()
+    }
     anywhere = set().union(*reached.values())
     captured = [family for family, places in reached.items() if any(name not in BUILTIN_CHAINS for _, name in places)] or FAMILIES
 
-    def belongs(family: Family, place: tuple[str, str]) -> bool:
-        return place in reached[family] or (place not in anywhere and family in captured)
+    def restrict(family: Family, table: str, chain: LoadedChain) -> LoadedChain:
+        place = (table, chain.name)
+        belongs = place in reached[family] or (place not in anywhere and family in captured)
+        return chain if belongs else replace(chain, rules=())
 
-    return {
-        family: {
-            table: {name: chain if belongs(family, (table, name)) else replace(chain, rules=()) for name, chain in chains.items()}
-            for table, chains in own.items()
-        }
-        for family, own in tables.items()
-    }
-
-
-def _reach(chains: dict[str, LoadedChain]) -> set[str]:
-    """The chains reachable from the hooks."""
-    waiting = [name for name in chains if name in BUILTIN_CHAINS]
-    found: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in found and name in chains:
-            found.add(name)
-            for loaded in chains[name].rules:
-                target = loaded.rule.target
-                targets = target.targets if isinstance(target, Several) else (target,)
-                waiting += [one.chain for one in targets if isinstance(one, Jump)]
-    return found
+    return {family: map_chains(own, partial(restrict, family)) for family, own in tables.items()}
 
 
 def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
-    """Whether a chain is the second half of a rule with a Socket match, as netinit.rules.nft writes it."""
+    """Whether a chain is the second half of a rule with a Socket match (see netinit.rules.nft)."""
     if len(rules) != 2:  # noqa: PLR2004 - the negated and the positive match
         return False
     unless, last = (one.rule for one in rules)
@@ -300,15 +251,15 @@ def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
     )
 
 
-def _in_model(loaded: LoadedRule, sockets: dict[str, list[LoadedRule]]) -> LoadedRule:
-    """The rule under the model's chain names, with the match that its helper chain holds."""
+def _in_model(loaded: LoadedRule, sockets: Mapping[str, Sequence[LoadedRule]]) -> LoadedRule:
+    """The rule under the model's chain names, with the Socket match of its helper chain."""
     target = loaded.rule.target
     if isinstance(target, Jump) and target.chain in sockets:
         last = sockets[target.chain][-1].rule
         rule = loaded.rule.replace(matches=(*loaded.rule.matches, Socket()), target=_rename(last.target))
     else:
         rule = loaded.rule.replace(target=_rename(target))
-    return LoadedRule(loaded.number, loaded.text, rule, loaded.purpose, loaded.origin, loaded.packets, loaded.comment)
+    return replace(loaded, rule=rule)
 
 
 def _rename(target: Target) -> Target:

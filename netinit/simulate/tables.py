@@ -1,7 +1,4 @@
-"""Moves one packet through the chains of a hook: which rules match, and what their targets do.
-
-The kernel does not expose the order of chains with equal priority; a verdict that depends on it is UNKNOWN.
-"""
+"""Moves one packet through the chains of a hook: which rules match, and what their targets do."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from netinit.base.net import Network, number_of
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.foreign_targets import is_of_other_family
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import Packet, Surroundings
@@ -27,8 +24,8 @@ if TYPE_CHECKING:
 
     from netinit.rules.traversal import Verdict
 
-MOST_ENDS = 16  # outcomes of one packet per order
-MOST_ORDERS = 4  # chains of one priority that are tried in every order
+MAX_OUTCOMES = 16  # outcomes of one packet per order
+MAX_ORDERED_CHAINS = 4  # chains of one priority that are tried in every order
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,10 @@ class _Place:
 
 
 class PacketState:
-    """One packet on its path: its current headers, the rules it met, and where it ended."""
+    """One packet on its path: its headers, the rules it met, and where it ended.
+
+    Implements rules.traversal.Traversal.
+    """
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings, packet: Packet, assumed: Sequence[bool] = ()) -> None:
         self._ruleset = ruleset
@@ -91,8 +91,8 @@ class PacketState:
     def _ask_round(self, hooked_chains: Sequence[HookedChain]) -> None:
         """Traverse chains of one priority."""
         several = len(hooked_chains) > 1 and any(one.changes_packets for one in hooked_chains)
-        if several and len(hooked_chains) > MOST_ORDERS:
-            self._end(UNKNOWN, f"more than {MOST_ORDERS} chains of one priority change packets at {self._hook}")
+        if several and len(hooked_chains) > MAX_ORDERED_CHAINS:
+            self._end(UNKNOWN, f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {self._hook}")
             return
         first, *others = [self._try_all(order) for order in permutations(hooked_chains)] if several else [set()]
         self._ask_each(hooked_chains)
@@ -106,7 +106,7 @@ class PacketState:
         found: set[tuple[object, ...]] = set()
         before = tuple([one for one, _, _ in self.doubts])
         waiting: list[tuple[bool, ...]] = [before]
-        while waiting and len(found) < MOST_ENDS:
+        while waiting and len(found) < MAX_OUTCOMES:
             assumed = waiting.pop()
             other = copy(self)
             found.add(other.try_order(order, assumed))
@@ -189,19 +189,15 @@ class PacketState:
     # Target effects (rules.traversal.Traversal); `_at` is the rule whose target acts.
 
     def drop(self) -> Verdict:
-        """Drop silently."""
         return self._end_by_rule(DROPPED, str(self._at))
 
     def refuse(self) -> Verdict:
-        """Drop and notify the sender."""
         return self._end_by_rule(REFUSED, str(self._at))
 
     def give_up(self) -> Verdict:
-        """End with an unknown outcome."""
         return self._end_by_rule(UNKNOWN, f"{self._at}: netinit does not know the target")
 
     def call(self, chain: str) -> Verdict:
-        """Enter another chain."""
         at = self._at
         called = at.hooked.chains.get(chain)
         if called is None or called.policy:
@@ -211,7 +207,7 @@ class PacketState:
         return self._walk(at.hooked, called, (*at.above, at.chain.name))
 
     def track(self, zone: int | None) -> Verdict:
-        """Set the conntrack zone, or None for no tracking; the first such rule wins, a tracked packet keeps its own (xt_CT)."""
+        """The first such rule wins, and a tracked packet keeps its zone (xt_CT)."""
         if self._at.hooked.effect != RAW:
             return self.give_up()
         if self._connection is None and not self._zone:
@@ -222,13 +218,11 @@ class PacketState:
         return GO_ON
 
     def hand_over(self, port: int, mark: int) -> Verdict:
-        """Assign a transparent socket and set the mark (TPROXY)."""
         self._packet = self._packet.replace(mark=mark)
         self._port, self._transparent = (port if self._ruleset.is_proxy(port) else 0), True
         return ACCEPTED
 
     def redirect(self, port: int) -> Verdict:
-        """Redirect the connection to a port of this host."""
         if self._at.hooked.effect != NAT:
             return self.give_up()
         connection = self._connection
@@ -247,7 +241,6 @@ class PacketState:
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:
-        """Translate the destination; an empty address or port 0 stays as it is."""
         connection = self._connection
         if is_of_other_family(address, self._packet.family):
             return GO_ON
@@ -259,7 +252,7 @@ class PacketState:
         return ACCEPTED
 
     def write_destination(self, address: str, port: int) -> Verdict:
-        """Rewrite the destination without NAT; unknown after connection tracking, where NAT may overwrite it."""
+        """Unknown after connection tracking, where NAT may overwrite it."""
         packet = self._packet
         if self._hook not in TRANSLATES_DESTINATION or self._connection is not None or self._port:
             return self.give_up()
@@ -268,14 +261,12 @@ class PacketState:
         return GO_ON
 
     def replace_source(self, address: str) -> Verdict:
-        """Translate the source; empty: to an address that only the kernel knows."""
         if self._at.hooked.effect != NAT:
             return self.give_up()
         self._packet = self._packet.replace(source=number_of(address) if address else None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-        """Clear the bits of `mask` in the packet or connection mark, then xor `value`."""
         packet = self._packet
         if connection:
             return self._mark_connection((packet.connection_mark & ~mask) ^ value)
@@ -283,11 +274,9 @@ class PacketState:
         return GO_ON
 
     def save_mark(self) -> Verdict:
-        """Copy the packet mark to the connection."""
         return self._mark_connection(self._packet.mark)
 
     def restore_mark(self) -> Verdict:
-        """Copy the connection mark, if there is a connection, to the packet."""
         if self._connection is not None:
             self._packet = self._packet.replace(mark=self._packet.connection_mark)
         return GO_ON
@@ -299,7 +288,7 @@ class PacketState:
         return GO_ON
 
     def _test(self, loaded: LoadedRule) -> bool | None:
-        """Whether all matches hold: False as soon as one fails, even if others are uncertain (None)."""
+        """Whether all matches hold: False as soon as one fails, None if some are uncertain."""
         unknown = False
         shown = self._visible()
         for match in loaded.rule.matches:
@@ -310,7 +299,7 @@ class PacketState:
         return None if unknown else True
 
     def _visible(self) -> Packet:
-        """The packet as rules of this hook see it, with its incoming or outgoing interface or both."""
+        """The packet as rules of this hook see it, with the interfaces known there."""
         if self._hook in (PREROUTING, INPUT):
             return self._packet.replace(out_interface="") if self._packet.out_interface else self._packet
         if self._hook == FORWARD or not self._packet.in_interface:
@@ -320,7 +309,7 @@ class PacketState:
     def _unknown_part(self, loaded: LoadedRule) -> str:
         shown = self._visible()
         parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
-        return f"it cannot be known here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
+        return f"it cannot be known here whether {shorten(' and '.join(parts), MAX_RULE_LENGTH)}"
 
     def _end_by_rule(self, fate: str, reason: str) -> Verdict:
         """End the packet, with the current rule as the decider."""

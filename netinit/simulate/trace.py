@@ -23,15 +23,15 @@ ROUTED_OTHERWISE = "routing may deliver it to this host, or drop it: see ip rule
 CAPTURED = "captured"
 DIRECT = "direct"
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
     """One step of the path, in the kernel's order.
 
-    `rule` is None for steps without one: policies, tracking, translation, routing. `holds`: whether the rule's matches
-    hold; None if unknown or without a rule.
+    `rule` is None for policies, tracking, translation and routing. `holds`: whether the rule matches; None if
+    unknown or without a rule.
     """
 
     hook: str
@@ -40,7 +40,7 @@ class TraceStep:
     chain: str = ""
     rule: LoadedRule | None = None
     holds: bool | None = None
-    source: str = ""  # place of the table, if several have rules
+    source: str = ""  # backend of the table, if several have rules
 
     @property
     def met(self) -> Rule:
@@ -52,10 +52,10 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The path of one packet. `reason` explains why it was dropped, refused or is unknown.
+    """The path of one packet; `reason` says why it was dropped, refused or is unknown.
 
-    `redirect_port` is REDIRECT's or TPROXY's port, `zone` the conntrack zone. `unread` names foreign tables that saw
-    the packet; their effect is unknown and not part of its fate.
+    `redirect_port` is REDIRECT's or TPROXY's, `zone` the conntrack zone. `unread` names foreign tables that saw the
+    packet and may have changed its fate.
     """
 
     first: Packet  # as sent or received
@@ -70,20 +70,16 @@ class Trace:
     zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it or made its end unknown
     unread: tuple[str, ...] = ()
-    disputed: tuple[str, ...] = ()  # places whose relative order decides but is not exposed
+    disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
 
     @property
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""
-        if self.fate in (DROPPED, REFUSED):
-            return DROPPED
-        if self.fate == UNKNOWN:
-            return UNKNOWN
-        return CAPTURED if self.redirect_port else DIRECT
+        return verdict_of(self.fate, self.redirect_port)
 
     @property
     def end(self) -> tuple[object, ...]:
-        """Everything that makes two ends equal, except marks and the source of captured packets."""
+        """What makes two ends equal, except marks and the source of captured packets."""
         if self.verdict == DROPPED:
             return (DROPPED,)
         last = self.last
@@ -94,16 +90,23 @@ class Trace:
 
     @property
     def hits(self) -> tuple[TraceStep, ...]:
-        """Steps at rules that match: those whose counters increase."""
+        """Steps at rules that match, whose counters increase."""
         return tuple(step for step in self.steps if step.rule is not None and step.holds)
 
 
+def verdict_of(fate: str, port: int) -> str:
+    """The verdict on packets with this fate and proxy port (0: not redirected)."""
+    if fate in (DROPPED, REFUSED):
+        return DROPPED
+    return UNKNOWN if fate == UNKNOWN else CAPTURED if port else DIRECT
+
+
 def explain_dispute(places: Sequence[str]) -> str:
-    """The reason for an unknown verdict when several places treat a packet differently."""
+    """Why a verdict is UNKNOWN if backends treat a packet differently."""
     return f"{' and '.join(places)} both have rules for this connection, and the kernel does not show which it runs first"
 
 
 def list_unread(tables: Sequence[str]) -> str:
-    """The reason for an unknown verdict when unreadable tables take part in it."""
-    named = ", ".join([shorten(one) for one in tables[:MOST_NAMED]]) + (" and more" if len(tables) > MOST_NAMED else "")
+    """Why a verdict is UNKNOWN if unreadable tables take part in it."""
+    named = ", ".join([shorten(one) for one in tables[:MAX_NAMED]]) + (" and more" if len(tables) > MAX_NAMED else "")
     return f"foreign rules that netinit cannot read look at it, and may drop it or send it elsewhere ({named})"

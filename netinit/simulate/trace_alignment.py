@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from netinit.rules.model import NAT
@@ -12,18 +12,7 @@ from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import LoadedRule
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import (
-    CAPTURED,
-    DELIVERED,
-    DIRECT,
-    DROPPED,
-    FORWARDED,
-    REFUSED,
-    SENT,
-    UNKNOWN,
-    Trace,
-    TraceStep,
-)
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace, TraceStep, verdict_of
 
 VANISHED = "vanished"  # its path was not seen to end, by a rule or otherwise
 BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"
@@ -33,9 +22,9 @@ _SAME = {REFUSED: DROPPED}
 
 @dataclass(frozen=True, slots=True)
 class ObservedHit:
-    """A rule that a packet met. `loaded` is None for a rule of a table that netinit cannot read.
+    """A rule on a packet's path. `loaded` is None in a table that netinit cannot read; `outcome` is then the kernel's report.
 
-    `outcome` is the kernel's report for such a rule.
+    `kind`: BOTH, KERNEL_ONLY, PREDICTED_ONLY or FOREIGN, after comparison with the prediction.
     """
 
     hook: str
@@ -44,7 +33,8 @@ class ObservedHit:
     number: int
     loaded: LoadedRule | None = None
     outcome: str = ""
-    source: str = ""  # whose table it is (iptables-nft and so on)
+    source: str = ""  # backend of the table
+    kind: str = ""
 
     @property
     def place(self) -> tuple[str, str, str, int]:
@@ -54,7 +44,7 @@ class ObservedHit:
 
 @dataclass(frozen=True, slots=True)
 class TracedPacket:
-    """An observed packet: initial headers, rules met, end, and final destination. `whole`: no event was lost."""
+    """An observed packet: initial headers, rules met, and end. `whole`: no event was lost."""
 
     first: Packet
     met: tuple[ObservedHit, ...]
@@ -73,11 +63,7 @@ class TracedPacket:
     @property
     def verdict(self) -> str:
         """captured, direct or dropped; unknown if the packet vanished."""
-        if self.fate == DROPPED:
-            return DROPPED
-        if self.fate == VANISHED:
-            return UNKNOWN
-        return CAPTURED if self.captured_at else DIRECT
+        return UNKNOWN if self.fate == VANISHED else verdict_of(self.fate, self.captured_at)
 
     def describe(self) -> str:
         """Describe the packet's end in words."""
@@ -96,26 +82,13 @@ class TracedPacket:
 
 
 @dataclass(frozen=True, slots=True)
-class PathLine:
-    """A rule on the path: observed, predicted or both, or one that cannot be read."""
-
-    kind: str
-    hook: str
-    table: str
-    chain: str
-    number: int
-    loaded: LoadedRule | None
-    outcome: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class AlignedTrace:
-    """Both paths merged. `agrees` is None if they cannot be compared: unknown prediction, or lost events.
+    """Both paths merged. `agrees` is None if the prediction is unknown or events were lost.
 
     `differences` list the disagreements; `notes` add context.
     """
 
-    lines: tuple[PathLine, ...]
+    lines: tuple[ObservedHit, ...]
     agrees: bool | None
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -163,7 +136,7 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
 
 
 def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
-    """Classify each rule met ("met", index) and each expected one. Rules whose match is uncertain may be missing.
+    """Classify each rule met ("met", index) and expected; a rule that may match need not be met.
 
     Places are aligned separately, because the kernel reports legacy iptables by another mechanism.
     """
@@ -190,13 +163,13 @@ def _align_place(
             yield ("expected", index), PREDICTED_ONLY if missing else BOTH
 
 
-def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
-    """Observed rules in order, each preceded by the predicted rules that come before it."""
+def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[ObservedHit]:
+    """Observed rules in order, each after the predicted rules that come before it."""
     waiting = [(index, step) for index, step in enumerate(expected)]
     index = 0
     for one in observed.met:
         if one.loaded is None:
-            yield PathLine(FOREIGN, one.hook, one.table, one.chain, one.number, None, one.outcome)
+            yield replace(one, kind=FOREIGN)
             continue
         kind = kinds["met", index]
         index += 1
@@ -204,17 +177,17 @@ def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[
             while waiting and _place(waiting[0][1]) != one.place:
                 yield from _missing(*waiting.pop(0), kinds)
             waiting = waiting[1:]
-        yield PathLine(kind, one.hook, one.table, one.chain, one.number, one.loaded)
+        yield replace(one, kind=kind, outcome="")
     for number, step in waiting:
         yield from _missing(number, step, kinds)
 
 
-def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
+def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[ObservedHit]:
     if kinds["expected", index] == PREDICTED_ONLY and step.rule:
-        yield PathLine(PREDICTED_ONLY, step.hook, step.table, step.chain, step.rule.number, step.rule)
+        yield ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY)
 
 
-def _describe(line: PathLine) -> str:
+def _describe(line: ObservedHit) -> str:
     rule = f"rule {line.number} of {line.table} {line.chain} ({line.hook})"
     if line.kind == KERNEL_ONLY:
         return f"{rule} was met, and not predicted"

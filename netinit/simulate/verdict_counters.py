@@ -1,8 +1,8 @@
 """Derives verdicts and their packet counts from the counters of live rules.
 
-A rule decides if it captures, drops, diverts, or ends the path to a rule that would capture. nat sees only the first
-packet of a connection, so its rules count connections; other tables count packets. The rest that enters a capturing
-chain and leaves it by no rule is direct. Packets that meet no rule are not counted.
+A rule decides if it captures, drops, diverts, or ends the path to a capturing rule. nat sees connections' first
+packets, other tables all. What enters a capturing chain and leaves it by no rule is direct; packets that meet no rule
+are not counted.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from netinit.base.net import Family
 from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Port, Protocol
-from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.cause import cause_of
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
+from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, label_of
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, TraceStep
 
@@ -49,7 +49,7 @@ Counters = Mapping[Place, tuple[str, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """A verdict with its cause: `because` (a purpose, or a quoted foreign rule) and the `option` behind it, if any.
+    """A verdict with its cause: `because` (a purpose, or a quoted foreign rule) and the `option` behind it.
 
     The count is the sum of the rules at `places` minus those at `less`.
     """
@@ -65,7 +65,7 @@ class Fate:
     less: tuple[Place, ...] = ()
 
     def count(self, counters: Counters) -> int | None:
-        """The number of packets or connections in one reading; None if a rule has no counter."""
+        """Packets or connections in one reading; None if a rule has no counter."""
         found = [counters[place][1] for place in self.places]
         other = [counters[place][1] for place in self.less]
         if None in found or None in other:
@@ -74,7 +74,7 @@ class Fate:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Key under which fates are one to the reader, whichever rules count them."""
+        """Key of what the reader sees as one fate, whichever rules count it."""
         return (self.direction, self.verdict, self.port, self.unit, self.because, self.option, self.foreign)
 
 
@@ -108,10 +108,7 @@ class _PathRule:
 
 
 def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple[str, int | None]]:
-    """Every rule's text and packet counter (None if it has none), by place.
-
-    `shared` are backends whose families share their rules.
-    """
+    """Every rule's text and packet counter (None if it has none). `shared`: backends whose families share their rules."""
     return {
         Place(source, "" if source in shared else family.name, table, name, loaded.number): (loaded.text, loaded.packets)
         for source, families in rulesets.items()
@@ -123,7 +120,7 @@ def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple
 
 
 def find_fates(rulesets: Rulesets, shared: frozenset[str], origins: Mapping[str, str] | None = None) -> tuple[Fate, ...]:
-    """The fates that rules decide: captured first, then direct, dropped and unknown."""
+    """The fates that rules decide: captured, direct, dropped, unknown."""
     found: dict[tuple[object, ...], tuple[Fate, dict[Place, None], dict[Place, None]]] = {}
     for source, families in rulesets.items():
         for family, ruleset in families.items():
@@ -205,9 +202,7 @@ class _Finder:
             step = cause_of(hits, captured=True, transparent=at.table != NAT, translated=False)
         loaded = step.rule if step and step.rule else at.rule
         place = f"{at.table} {step.chain if step else at.chain.name}, rule {loaded.number}"
-        made = loaded.origin
-        option = "" if made is None or made == ALWAYS else self._origins.get(made.option, made.label)
-        return loaded.purpose or f"{loaded.quotation} ({place})", option, not loaded.purpose
+        return loaded.purpose or f"{loaded.quotation} ({place})", label_of(loaded.origin, self._origins), not loaded.purpose
 
     def _list_ways(self) -> Iterator[_PathRule]:
         for hook in _DIRECTIONS:
@@ -272,7 +267,7 @@ def _unit(table: str) -> str:
 def _part(
     paths: list[_PathRule], jumps: Mapping[Spot, set[tuple[Spot, ...]]]
 ) -> list[tuple[_PathRule, list[_PathRule], list[_PathRule]]]:
-    """Split the paths to one rule so that each can be counted: (counting rule, paths, rules to subtract)."""
+    """Split the paths to one rule into countable groups: (counting rule, paths, rules to subtract)."""
     alone = [at for at in paths if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(paths) > 1 else []
     others = [at for at in paths if at not in alone]
     found: list[tuple[_PathRule, list[_PathRule], list[_PathRule]]] = [(at.above[-1], [at], []) for at in alone]
@@ -290,7 +285,7 @@ def _is_implied(at: _PathRule) -> bool:
 
 
 def _drops_datagrams(at: _PathRule) -> bool:
-    """Whether a filter rule drops UDP in every conntrack state: no entry is ever confirmed, so nat counts every packet."""
+    """Whether a filter rule drops UDP in every state: no entry is confirmed, so nat counts every packet."""
     matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
     udp = any(isinstance(match, Port) and match.protocol == "udp" for match in matches)
     return at.table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)

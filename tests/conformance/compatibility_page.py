@@ -67,8 +67,7 @@ CAUSES = (
 INTRODUCTION = """\
 # Compatibility with Istio's releases
 
-netinit programs the rules of the newest Istio release. What does that mean for pods of an older one? Find the release below, and add the options that
-its row names.
+netinit programs the rules of the newest Istio release. For pods of an older one, add the options that its row names.
 
 - **rules**: the release's own cases: golden files or Go tests of its `istio-iptables`, up to 1.4 its shell script. Istio's rules and those of netinit
   with `--istio-exact` are loaded into the kernel. `equal`: the same listing, in order. `proved`: [`netinit diff`](commands/diff.md) proves that no
@@ -76,8 +75,8 @@ its row names.
 - **options**: what [gives the older rules](#options-for-older-releases).
 - **native**: golden files of Istio's native nft rules, with `--backend nftables`.
 
-`make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes this page from the last patch of each minor release;
-[compatibility.json](compatibility.json) has every case, and the oldest Kubernetes of each release.
+`make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes this page and
+[compatibility.json](compatibility.json), which has every case.
 
 {templates}
 

@@ -31,7 +31,7 @@ def quoted_yaml(value, indent=""):
     return "\n".join(lines) + ("" if indent else "\n")
 
 
-FUNCTIONS = istio_functions.functions(proto_changes=lambda proxy: json.loads(proxy.fields["JSON"]))
+FUNCTIONS = istio_functions.FUNCTIONS
 
 
 def port(tree):
@@ -66,9 +66,10 @@ def proxy_config(tree):
         "HoldApplicationUntilProxyStarts": Struct(
             "*wrapperspb.BoolValue", {"Value": holds}, {"GetValue": lambda: holds}, nil=hold is None
         ),
-        "JSON": tree["JSON"],
     }
-    return Struct("*v1alpha1.ProxyConfig", fields, {"GetTracing": lambda: tracing})
+    proxy = Struct("*v1alpha1.ProxyConfig", fields, {"GetTracing": lambda: tracing})
+    proxy.changed = json.loads(tree["JSON"])
+    return proxy
 
 
 def template_data(row):
@@ -93,7 +94,7 @@ def template_data(row):
             },
         ),
         "ProxyConfig": proxy_config(data["ProxyConfig"]),
-        "MeshConfig": Struct("*v1alpha1.MeshConfig", mesh),
+        "MeshConfig": Struct("*v1alpha1.MeshConfig", {**mesh, "ExtensionProviders": []}),
         "ProxyUID": Int64(data["ProxyUID"]),
         "ProxyGID": Int64(data["ProxyGID"]),
         "Values": values,

@@ -28,7 +28,7 @@ from netinit.inject import istio_functions  # noqa: E402
 
 PATIENCE = 10.0
 LIMITS = Limits(depth=50, output=100_000, steps=20_000)
-ALL_FUNCTIONS = {**istio_functions.functions(environment={"HOME": "/"}, proto_changes=lambda _value: {"a": 1}), **FUNCTIONS}
+ALL_FUNCTIONS = {**istio_functions.FUNCTIONS, **FUNCTIONS}
 NAMES = tuple(ALL_FUNCTIONS)
 DATA = rich_data()
 PIECES = (

@@ -37,22 +37,7 @@ from netinit.rules.packet import Packet
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.partition import divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, everything, marked, within
-from netinit.simulate.symbolic.space import (
-    CONNECTION_MARK,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
-    INBOUND,
-    INTERFACE,
-    MARK,
-    PROTOCOL,
-    SENDER,
-    SOCKET,
-    SOURCE,
-    SOURCE_PORT,
-    STATE,
-    UID,
-)  # fmt: skip
+from netinit.simulate.symbolic.space import INBOUND, Dim
 from rules_data import read_cases, read_options
 from strategies import made_options
 
@@ -85,20 +70,20 @@ def attempts_of(family):
 def region_of(space, packet: Packet) -> Region:
     """The packets that differ from one only in what a test may choose: the port, the user, the port of the sender."""
     found = everything(space)
-    values = {PROTOCOL: packet.protocol, STATE: "NEW"}
+    values = {Dim.PROTOCOL: packet.protocol, Dim.STATE: "NEW"}
     if space.direction == INBOUND:
-        values[INTERFACE] = packet.in_interface
+        values[Dim.INTERFACE] = packet.in_interface
     for name, value in values.items():
         at = space.dimension(name).values.index(value)
         found &= within(space, name, [(at, at)])
-    numbers = {DESTINATION: packet.destination, SOURCE: packet.source, SOCKET: 0}
+    numbers = {Dim.DESTINATION: packet.destination, Dim.SOURCE: packet.source, Dim.SOCKET: 0}
     if space.direction != INBOUND:
-        numbers[SENDER] = 1
-        found &= within(space, UID, [(0, NOBODY - 1)]) & within(space, GID, [(0, NOBODY - 1)])
+        numbers[Dim.SENDER] = 1
+        found &= within(space, Dim.UID, [(0, NOBODY - 1)]) & within(space, Dim.GID, [(0, NOBODY - 1)])
     for name, number in numbers.items():
         found &= within(space, name, [(number, number)])
-    found &= within(space, DESTINATION_PORT, [(1, 65535)]) & within(space, SOURCE_PORT, [(32768, 60999)])
-    return found & marked(space, MARK, 0, 2**32 - 1) & marked(space, CONNECTION_MARK, 0, 2**32 - 1)
+    found &= within(space, Dim.DESTINATION_PORT, [(1, 65535)]) & within(space, Dim.SOURCE_PORT, [(32768, 60999)])
+    return found & marked(space, Dim.MARK, 0, 2**32 - 1) & marked(space, Dim.CONNECTION_MARK, 0, 2**32 - 1)
 
 
 def connections_out_of(wanted, random, counted):
@@ -120,10 +105,10 @@ def connections_out_of(wanted, random, counted):
                 continue
             one, region = random.choice(possible)
             ports = random.sample(PORTS, len(PORTS))
-            point = region.pick({DESTINATION_PORT: tuple(ports), UID: (APP, 0), GID: (APP, 0), SOURCE_PORT: (40000,)})
+            point = region.pick({Dim.DESTINATION_PORT: tuple(ports), Dim.UID: (APP, 0), Dim.GID: (APP, 0), Dim.SOURCE_PORT: (40000,)})
             compare(space, part, point, rulesets[space.family])
-            uid, gid = point.get(UID, 0), point.get(GID, 0)
-            yield Attempt(one.start, one.family, one.protocol, one.host, point[DESTINATION_PORT], uid, gid, one.source)
+            uid, gid = point.get(Dim.UID, 0), point.get(Dim.GID, 0)
+            yield Attempt(one.start, one.family, one.protocol, one.host, point[Dim.DESTINATION_PORT], uid, gid, one.source)
 
 
 def check(pod, dialect, options, counted):

@@ -22,6 +22,7 @@ from netinit.rules.nft import TABLE_NAMES, render_tables
 from netinit.rules.nft import write_plan as write_native
 from netinit.rules.xtables import building
 from programming import needs
+from rule_encodings import form_of
 
 pytestmark = pytest.mark.netns
 
@@ -83,7 +84,7 @@ def test_the_bytes_of_goldens_are_those_that_iptables_programs(variant, require_
                 done = namespace.run([f"{family.program}-{variant}-restore", "-n"], stdin=text)
                 assert done.returncode == 0, f"{behaviour}: {done.stderr}"
             snapshot = namespace.call(read_snapshot)
-            form = compat.form_of(version_of(namespace, f"iptables-{variant}"))
+            form = form_of(version_of(namespace, f"iptables-{variant}"))
         for family in FAMILIES:
             if variant == "nft":
                 planned = compat.encode_plan(made, family, comments=comments, form=form)

@@ -24,7 +24,7 @@ from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.host import is_simple, surroundings_of
 from netinit.simulate.in_force import find_departures
-from netinit.simulate.routing import LOST, find_ways
+from netinit.simulate.routing import LOST, find_devices
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.snapshot_rules import load_snapshot
 from netinit.simulate.trace import CAPTURED
@@ -224,7 +224,7 @@ def predict(snapshot, packet, joint, around):
     """The verdicts that are possible, as explain has them: one for each way that the packet may take."""
     if packet.in_interface or is_simple(snapshot, packet.family):
         return {simulate(packet, joint, around).verdict}
-    ways = find_ways(snapshot, packet)
+    ways = find_devices(snapshot, packet)
     if LOST in ways:
         return {simulate(packet, joint, around).verdict}
     host = Network((packet.family.version, packet.destination, packet.family.bits))

@@ -35,7 +35,7 @@ from netinit.base.net import FAMILIES
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import TABLES
-from netinit.simulate.ruleset import combine_places, load_plan
+from netinit.simulate.ruleset import combine_backends, load_plan
 from netinit.simulate.trace import UNKNOWN
 from programming import needs
 from strategies import made_options
@@ -70,7 +70,7 @@ def disagree(pod, places, wanted, theirs, attempts, counted):
         empty = "".join(f"*{table}\nCOMMIT\n" for table in TABLES)
         pod.run([f"{other.replace('iptables', family.program)}-restore", "-w"], stdin=empty + foreign, check=True)
         found = {ours: load_plan(wanted, family), other: read_counters(pod, other, family)}
-        rulesets[family] = combine_places(found, ours)
+        rulesets[family] = combine_backends(found, ours)
     talks = predict(rulesets, wanted, attempts)
     known = [number for number, talk in enumerate(talks) if talk.outcome != UNKNOWN]
     forget_connections(pod)

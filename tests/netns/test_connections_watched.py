@@ -55,7 +55,7 @@ def verify(pod, *words):
 
 
 def test_connections_beyond_those_that_are_judged_are_unknown_and_not_fine(programmed, monkeypatch):
-    monkeypatch.setattr(reset_connections, "MOST_JUDGED", 1)
+    monkeypatch.setattr(reset_connections, "MAX_JUDGED", 1)
     with contextlib.ExitStack() as stack:
         for port in (PORT, PORT + 1):
             with passing(stack, programmed, port=port) as made:

@@ -18,7 +18,7 @@ from netinit.kernel.netlink import list_nft_chains
 from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
-from netinit.rules.iptables.sets import MOST_ELEMENTS
+from netinit.rules.iptables.sets import MAX_ELEMENTS
 from programming import FOLDERS, TOOL, needs, run_tool, variant_of
 from sweeps import choose, pairs
 
@@ -324,7 +324,7 @@ def fill(namespace, name, count, options=""):
 def test_a_set_of_our_name_that_is_too_long_or_has_comments_is_not_read_and_is_replaced(inside):
     long_list = ("-x", "10.0.0.0/8,11.0.0.0/8", "--ipset-threshold", "1")
     chosen = (*OPTIONS[:-4], "-i", "*", "--ipv6", "off", "--backend", "iptables-nft", *long_list)
-    fill(inside, "netinit-nft-exclude-4", MOST_ELEMENTS + 1)
+    fill(inside, "netinit-nft-exclude-4", MAX_ELEMENTS + 1)
     fill(inside, "netinit-nft-capture-4", 2, " comment")
     call(inside, "ipset", "add", "netinit-nft-capture-4", "192.0.2.1", "comment", "a\nadd netinit-nft-exclude-4 10.0.0.0/8\n")
     call(inside, "ipset", "create", "netinit-odd name", "hash:ip")

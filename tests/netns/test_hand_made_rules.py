@@ -34,7 +34,7 @@ def test_every_live_command_names_one_foreign_rule(backend, require_netns):
         explained = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:80", "--uid", str(APP_ID))
         assert explained.stdout.startswith("direct"), explained.stdout
         audited = run_tool(pod, "audit", "--live")
-        assert "1 by foreign rules" in audited.stdout, audited.stdout
+        assert "1 because of foreign rules" in audited.stdout, audited.stdout
         assert "203.0.113.7" in audited.stdout
         for options in ((), OPTIONS):
             compared = run_tool(pod, "diff", "--live", *options)

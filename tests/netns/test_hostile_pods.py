@@ -84,7 +84,7 @@ def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
 
 
 def test_more_routes_than_are_read_are_an_error_that_says_so(oddly_connected, monkeypatch):
-    monkeypatch.setattr(routing, "MOST_BYTES", 100)
+    monkeypatch.setattr(routing, "MAX_BYTES", 100)
     with oddly_connected.entered(), pytest.raises(NetinitError, match="the kernel does not say what decides about packets here: File too large"):
         live.read_surroundings(IPV4)
 
@@ -143,7 +143,7 @@ def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
 def test_what_a_program_prints_in_a_visit_has_an_end(inside):
     def fill() -> int:
         descriptor = os.memfd_create("text")
-        os.truncate(descriptor, pods.MOST_OUTPUT)
+        os.truncate(descriptor, pods.MAX_OUTPUT)
         os.lseek(descriptor, 0, os.SEEK_END)
         return os.write(descriptor, b"more")
 

@@ -1,4 +1,7 @@
-"""Ten thousand networks that overlap at random, of both families: every command answers in ten seconds of processor time."""
+"""Thousands of networks that overlap at random, of both families: every command answers in a millisecond of processor time for each.
+
+`make prove` takes ten thousand, `make test` fewer.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ import pytest
 
 from netinit.lab import Pod
 from programming import TOOL
+from sweeps import choose
 
-NUMBER = 10_000
-MOST = 10.0  # seconds of processor time
+NUMBER = choose(3_000, 10_000)
+MAX_SECONDS = NUMBER / 1000  # of processor time
 COMMANDS = {
     "explain": ("explain", "--to", "1.2.3.4:80"),
     "audit": ("audit",),
@@ -47,7 +51,7 @@ def programmed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_ten_thousand_overlapping_networks_are_answered_in_ten_seconds(programmed, what):
+def test_overlapping_networks_cost_a_command_a_millisecond_each(programmed, what):
     pod, path = programmed
     words = [str(pod.pid) if word == "PID" else word for word in COMMANDS[what]]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -56,4 +60,4 @@ def test_ten_thousand_overlapping_networks_are_answered_in_ten_seconds(programme
     assert done.returncode == 0, done.stdout + done.stderr
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(f"{what}: {used:.1f} s")
-    assert used < MOST
+    assert used < MAX_SECONDS

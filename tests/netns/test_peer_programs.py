@@ -22,7 +22,7 @@ import peers
 from audit_rows import CAPTURED, find_row
 from conversations import make_socket, track
 from netinit.cli.explain import answer_question
-from netinit.cli.rule_sources import Question, find_rule_source, make_packets
+from netinit.cli.rule_sources import LIVE, Question, find_rule_source, make_packets
 from netinit.lab import Pod
 from netinit.options import Options
 from peer_probes import ALL_OUTSIDE, POD, asked, fates, start
@@ -80,7 +80,7 @@ def test_explain_and_audit_say_of_each_connection_what_becomes_of_it(path, args,
     with Pod(outside=ALL_OUTSIDE) as pod:
         start(pod, options, (4, 6))
         run_program(pod, program, path, args)
-        rule_source = find_rule_source(Options(pid=pod.pid), (), "", (), live=True)
+        rule_source = find_rule_source(Options(pid=pod.pid), LIVE)
         audited = json.loads(run_tool(pod, "audit", "--live", "--full", "--json").stdout)["pods"][0]
         told = {one.name: (explained(rule_source, one), sorted_by(audited["traffic"], one)) for one in wanted}
         happened = fates_of(pod, wanted)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from allpackets import around, check_cover, check_members, divide_all, divide_plan
 from core import IPV4, IPV6, Network, parse_listing, plan
 from goldens import BEHAVIOURS, options_of
-from netinit.simulate.ruleset import combine_places, load_listing
+from netinit.simulate.ruleset import combine_backends, load_listing
 from randomness import SEED
 from rules_data import read_cases, read_options
 from strategies import made_any_options
@@ -120,7 +120,7 @@ def test_parts_of_anybodys_rules_cover_everything_once_and_the_simulator_agrees(
 def test_parts_of_rules_in_several_places_cover_everything_once_and_the_simulator_agrees(capsys):
     def check(texts, counted):
         places = {name: load_listing(parse_listing(text), IPV4) for name, text in zip(("nft", "legacy"), texts, strict=True)}
-        joined = {IPV4: combine_places(places)}
+        joined = {IPV4: combine_backends(places)}
         for partition in divide_all(joined, {IPV4: ROUTED[IPV4]}, free=False):
             counted["boxes"] += check_cover(partition)
             counted["parts"] += len(partition.parts)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile_texts import ATTACKS, commands, texts
-from netinit.base.sanitize import MOST, Lines, escape, lines, quote, shorten, split_message
+from netinit.base.sanitize import MAX_TEXT_LENGTH, Lines, escape, lines, quote, shorten, split_message
 
 NAMED = [
     *range(0x20), 0x7F, *range(0x80, 0xA0), 0x61C, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F),
@@ -51,13 +51,13 @@ def test_a_quotation_cannot_be_closed_from_inside_and_is_not_long(text):
     said = quote(text)
     assert said[0] == said[-1] == '"'
     assert ast.literal_eval(said) == shorten(text)
-    assert len(said) <= 2 + 10 * (MOST + 1)  # an escape has at most ten letters
+    assert len(said) <= 2 + 10 * (MAX_TEXT_LENGTH + 1)  # an escape has at most ten letters
     assert not commands(said, "")
 
 
 def test_long_texts_are_cut_and_say_so():
-    assert shorten("x" * MOST) == "x" * MOST
-    assert shorten("x" * (MOST + 1)) == "x" * MOST + "…"
+    assert shorten("x" * MAX_TEXT_LENGTH) == "x" * MAX_TEXT_LENGTH
+    assert shorten("x" * (MAX_TEXT_LENGTH + 1)) == "x" * MAX_TEXT_LENGTH + "…"
 
 
 def test_a_message_is_split_at_line_feeds_alone():

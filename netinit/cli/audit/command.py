@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import click
 
@@ -10,17 +11,24 @@ from netinit.base.errors import NetinitError, OptionError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.cli.audit.assertions import read_assertions
 from netinit.cli.audit.page import render_page
-from netinit.cli.audit.report import Audited, count, examine, fails, list_issues, read_fail_on, to_object
+from netinit.cli.audit.report import Audited, examine, fails, list_issues, read_fail_on, to_object
 from netinit.cli.audit.text import render_markdown, render_text
-from netinit.cli.console import answer, color_option, note, warn
-from netinit.cli.findings.formats import FORMATS, render
-from netinit.cli.findings.ignored import ignore_options, read_ignored
+from netinit.cli.console import answer, color_option, count, note, warn
+from netinit.cli.findings.formats import FORMATS, JSON, TEXT, format_options, render
+from netinit.cli.findings.ignored import ignore_options
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.rule_sources import RuleSource, find_rule_source, find_rule_sources, rule_source_options
+from netinit.cli.rule_sources import (
+    LIVE,
+    RuleChoice,
+    RuleSource,
+    find_rule_source,
+    find_rule_sources,
+    rule_source_options,
+)
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
 
-AUDIT_FORMATS = ("text", "markdown", "html", *FORMATS)
+MARKDOWN, HTML = "markdown", "html"
 FOUND = 4
 
 
@@ -32,26 +40,13 @@ FOUND = 4
 @click.option("--fail-on", multiple=True, metavar="bypass[:CLASS]", help="Exit with 4 for a bypass (of a class); repeatable.")
 @ignore_options
 @click.option("--full", is_flag=True, help="Show all traffic, also what goes through the proxy.")
-@click.option("--format", "form", type=click.Choice(AUDIT_FORMATS), default="text", show_default=True, help="The format.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/audit.schema.json describes it.")
+@format_options("audit", MARKDOWN, HTML)
 @color_option
-def command(  # noqa: PLR0917
-    options: Options,
-    files: tuple[str, ...],
-    pod: tuple[str, ...],
-    select: str,
-    pod_ip: tuple[str, ...],
-    live: bool,
-    all_pods: bool,
-    asserted: tuple[str, ...],
-    fail_on: tuple[str, ...],
-    ignored: tuple[str, ...],
-    ignore_file: str,
-    full: bool,
-    form: str,
-    as_json: bool,
-) -> int:
-    """Show which traffic of a pod bypasses the proxy, why, and what closes it.
+def command(
+    options: Options, files: tuple[str, ...], choice: RuleChoice, *, all_pods: bool, asserted: tuple[str, ...],
+    fail_on: tuple[str, ...], accepted: dict[str, str], full: bool, form: str,
+) -> int:  # fmt: skip
+    """Show which traffic of a pod bypasses the proxy, why, and how to close it.
 
     All packets are covered, not a sample. The most dangerous bypasses come first: those of foreign rules, those that cannot be
     evaluated, those by configuration, and those by design. Nothing is sent and nothing changes. --assert proves or refutes a
@@ -59,49 +54,36 @@ def command(  # noqa: PLR0917
 
     Exit codes: 0; 4 if --fail-on names a bypass that exists, or an assertion is not proved.
     """
-    pod = (*pod, *files)
+    choice = replace(choice, pod=(*choice.pod, *files))
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
-    accepted = read_ignored(ignored, ignore_file)
-    _refuse_contradictions(options, named=bool(pod or live), all_pods=all_pods, form=form, as_json=as_json, full=full)
-    rule_sources = _find_all(options) if all_pods else find_rule_sources(options, pod, select, pod_ip, live)
+    if full and form in FORMATS:
+        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
+    if all_pods and (choice.pod or choice.live or options.pid or options.netns):
+        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
+    rule_sources = _find_all(options) if all_pods else find_rule_sources(options, choice)
     found = [examine(name, rule_source, assertions) for name, rule_source in rule_sources]
-    if form in FORMATS and not as_json:
+    if form in FORMATS:
         issues = [issue for one in found for issue in list_issues(one, accepted)]
         show_artefact(render(form, "audit", issues, [one.name for one in found]))
     else:
-        _show(found, "json" if as_json else form, full=full)
+        _show(found, form, full=full)
     return FOUND if any(fails(one, failing, accepted) for one in found) else 0
-
-
-def _refuse_contradictions(options: Options, *, named: bool, all_pods: bool, form: str, as_json: bool, full: bool) -> None:
-    """OptionError where one option leaves no sense to another."""
-    if as_json and form not in {"text", "json"}:
-        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
-    if full and form in FORMATS:
-        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
-    if all_pods and (named or options.pid or options.netns):
-        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
 
 
 def _show(found: list[Audited], form: str, *, full: bool) -> None:
     objects = [to_object(one, full=full) for one in found]
-    if form == "text":
-        _introduce(found)
+    if form == TEXT:
+        for one in found:
+            note(one.notes)
+            warn(one.warnings)
         answer(render_text(objects))
-    elif form == "json":
+    elif form == JSON:
         show_artefact(to_json(with_version({"pods": objects})))
-    elif form == "markdown":
+    elif form == MARKDOWN:
         show_artefact(render_markdown(objects))
     else:
         show_artefact(render_page(objects, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())))
-
-
-def _introduce(found: list[Audited]) -> None:
-    """Print which rules are audited, and warnings about them."""
-    for one in found:
-        note(one.notes)
-        warn(one.warnings)
 
 
 def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
@@ -111,7 +93,7 @@ def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
     for pid, program in find_pods():
         name = f"pid {pid} ({program})"
         try:
-            rule_source = find_rule_source(options.replace(pid=pid), (), "", (), live=True)
+            rule_source = find_rule_source(options.replace(pid=pid), LIVE)
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue

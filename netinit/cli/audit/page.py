@@ -39,7 +39,7 @@ def render_page(pods: list[dict[str, Any]], date: str) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Audit of traffic</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Audit of traffic</h1>\n"
-        '<p class="dim">What does not go through the proxy, because of what, and what closes it. Every packet is in one of the'
+        '<p class="dim">Which traffic bypasses the proxy, why, and how to close each bypass. Every packet is in one of the'
         f" rows or goes through the proxy.</p>\n{body}\n<footer>netinit {__version__}, {_plain(date)}</footer>\n</body>\n</html>\n"
     )
 
@@ -54,7 +54,7 @@ def _pod(pod: dict[str, Any]) -> Iterator[str]:
     if pod["options"]:
         yield f'<p class="dim"><code>{_plain(pod["options"])}</code></p>'
     yield from [f'<p class="warning">{_plain(warning)}</p>' for warning in pod["warnings"]]
-    yield _table(("By", "Traffic", "Who", "Because", "What closes it"), (_row(row) for row in pod["traffic"]))
+    yield _table(("By", "Traffic", "Who", "Because", "To close it"), (_row(row) for row in pod["traffic"]))
     if pod["assertions"]:
         titles = ("Result", "Assertion", "Counterexample", "What would change it")
         yield _table(titles, (_ruling(one) for one in pod["assertions"]))

@@ -31,6 +31,10 @@ Row = dict[str, Any]
 INTENT_WORDS = {
     kinds.FOREIGN_RULES: "foreign", kinds.NOT_KNOWN: "unknown", kinds.CONFIGURATION: "configuration", kinds.DESIGN: "design",
 }  # fmt: skip
+CAUSES = {  # an intent -> the cause in a sentence
+    "foreign": "because of foreign rules", "unknown": "that cannot be evaluated", "configuration": "because of the configuration",
+    "design": "by design",
+}  # fmt: skip
 NOT_BY_DESIGN = (kinds.FOREIGN_RULES, kinds.NOT_KNOWN, kinds.CONFIGURATION)
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
 ASSERTION = "assertion"  # kind of an issue
@@ -110,13 +114,10 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
     return {
-        "name": audited.name,
-        "options": audited.options or None,
-        "traffic": [_row(one, full=full) for one in shown],
-        "assertions": [_ruling(one) for one in audited.rulings],
-        "notes": list(audited.notes),
+        "name": audited.name, "options": audited.options or None, "traffic": [_row(one, full=full) for one in shown],
+        "assertions": [_ruling(one) for one in audited.rulings], "notes": list(audited.notes),
         "warnings": list(audited.warnings),
-    }
+    }  # fmt: skip
 
 
 def _row(one: Traffic, *, full: bool) -> Row:
@@ -147,14 +148,11 @@ def _row(one: Traffic, *, full: bool) -> Row:
 def _ruling(one: Ruling) -> Row:
     shown = one.counterexample
     return {
-        "assertion": one.assertion.text,
-        "name": one.assertion.name,
-        "line": one.assertion.line or None,
-        "result": HOLDS[one.holds],
-        "about": str(one.packets),
+        "assertion": one.assertion.text, "name": one.assertion.name, "line": one.assertion.line or None,
+        "result": HOLDS[one.holds], "about": str(one.packets),
         "counterexample": _counterexample(shown) if shown else None,
         "cures": [{"change": change, "verdict": verdict} for change, verdict in one.cures],
-    }
+    }  # fmt: skip
 
 
 def _counterexample(shown: Explanation) -> Row:
@@ -182,15 +180,9 @@ def read_fail_on(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def count(number: int, word: str) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def summarise(found: dict[str, Any]) -> str:
     """The first line of a pod's report: how many kinds of traffic bypass the proxy, by cause."""
-    rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
-    counts = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
-    counts = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that cannot be evaluated") for text in counts]
-    kinds_of = "1 kind of traffic does" if len(rows) == 1 else f"{len(rows)} kinds of traffic do"
-    return f"{kinds_of} not go through the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"
+    rows = [row for row in found["traffic"] if row["by"] in CAUSES]
+    counts = [f"{number} {CAUSES[word]}" for word in CAUSES if (number := sum(row["by"] == word for row in rows))]
+    kinds_of = "1 kind of traffic bypasses" if len(rows) == 1 else f"{len(rows)} kinds of traffic bypass"
+    return f"{kinds_of} the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"

@@ -39,7 +39,7 @@ def _row(row: dict[str, Any]) -> Iterator[str]:
     for reason in row["because"]:
         yield f"    because: {reason}"
     if row["closes"]:
-        yield f"    closes:  {row['closes']}"
+        yield f"    to close it: {row['closes']}"
         yield f"    example: {row['example']}"
 
 
@@ -68,7 +68,7 @@ def render_markdown(pods: list[dict[str, Any]]) -> str:
     for pod in pods:
         parts += [f"## {_plain(pod['name'])}", "", f"{_plain(summarise(pod))}.", ""]
         parts += [f"> Warning: {_plain(warning)}\n" for warning in pod["warnings"]]
-        parts += ["| by | traffic | who | because | what closes it |", "| --- | --- | --- | --- | --- |"]
+        parts += ["| by | traffic | who | because | to close it |", "| --- | --- | --- | --- | --- |"]
         for row in pod["traffic"]:
             who, because = ("<br>".join(map(_plain, row[name])) for name in ("who", "because"))
             parts.append(f"| {row['by']} | {heading(row)} | {who} | {because} | {_plain(row['closes'])} |")

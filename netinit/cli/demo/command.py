@@ -17,12 +17,9 @@ STYLES = {play.TITLE: "1;36", play.CHAIN: "1", play.COMMENT: "2", play.GOOD: "32
 
 @click.command("demo", context_settings=HELP_NAMES)
 @click.option(
-    "--backend",
-    type=click.Choice(play.CHOICES),
-    default=play.CHOICES[0],
-    show_default=True,
+    "--backend", type=click.Choice(play.CHOICES), default=play.CHOICES[0], show_default=True,
     help="The backend that programs the kernel.",
-)
+)  # fmt: skip
 @color_option
 def command(backend: str) -> int:
     """Create a pod of network namespaces and watch interception work.

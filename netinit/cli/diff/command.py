@@ -9,7 +9,7 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.diff.report import EQUAL, render_text, to_object
 from netinit.cli.diff.sides import Compared, read_git, read_live_pair, read_manifests, read_sides
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, json_option
 from netinit.options import Options
 
 BOTH = 2
@@ -22,7 +22,7 @@ BOTH = 2
 @click.option("--live", is_flag=True, help="Compare with the live rules of this namespace; implied by --pid and --netns.")
 @click.option("--git", "for_git", is_flag=True, help="Be an external diff driver of git: A B are the seven words that it gives.")
 @click.option("--full", is_flag=True, help="Show every kind of packet that is treated differently.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/diff.schema.json describes it.")
+@json_option("diff")
 @color_option
 def command(  # noqa: PLR0917
     options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool, full: bool,

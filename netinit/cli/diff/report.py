@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.sanitize import Lines, lines
-from netinit.cli.audit.report import count
+from netinit.cli.console import count
 from netinit.cli.diff.sides import Compared
 from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
 from netinit.simulate.audit.subject import example_of
@@ -31,16 +31,11 @@ def to_object(pair: Compared) -> dict[str, Any]:
 
 def _change(one: FateChange) -> dict[str, Any]:
     return {
-        "direction": one.direction,
-        "known": one.known,
-        "who": list(one.who),
-        "before": one.before,
-        "after": one.after,
-        "because_before": one.why[0],
-        "because_after": one.why[1],
+        "direction": one.direction, "known": one.known, "who": list(one.who), "before": one.before, "after": one.after,
+        "because_before": one.why[0], "because_after": one.why[1],
         "packets": str(sum(region.size for region in one.regions)),
         "example": format_example(*example_of(one.regions[0])),
-    }
+    }  # fmt: skip
 
 
 def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:

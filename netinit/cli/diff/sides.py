@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import click
@@ -15,6 +14,8 @@ from netinit.base.net import FAMILIES
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.rule_sources import (
+    LIVE,
+    RuleChoice,
     RuleSource,
     complete_servers,
     find_planned,
@@ -31,7 +32,7 @@ from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.in_force import find_diversions
 from netinit.simulate.ruleset import load_plan
 
-LIVE = "live"
+LIVE_SIDE = "live"
 THIS_HOST = "both are compared on the devices and routes that the pod has now"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")  # precedes a command, as in a shell; audit prints options without a flag this way
 PROGRAMS = ("netinit", "apply", "istio-iptables")
@@ -98,7 +99,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
     listings = {side: found for side in (old, new) if (found := _read_listings(side))}
     if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")
-    live = find_rule_source(options, (), "", (), live=True) if LIVE in (old, new) else None
+    live = find_rule_source(options, LIVE) if LIVE_SIDE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
     return [restrict_to_common_families(on_live_host(_pair(f"{old} and {new}", before, after), live))]
 
@@ -130,10 +131,10 @@ def restrict_to_common_families(pair: Compared) -> Compared:
 
 
 def _read_side(side: str, live: RuleSource | None) -> RuleSource:
-    if side == LIVE and live:
+    if side == LIVE_SIDE and live:
         return live
     if _is_file(side):
-        return find_rule_source(Options(), (side,), "", (), live=False)
+        return find_rule_source(Options(), RuleChoice(pod=(side,)))
     try:
         words = shlex.split(side)
     except ValueError as error:
@@ -152,9 +153,9 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
     return find_planned(Options.from_argv(words, {**environ, **given}))
 
 
-def read_live_pair(options: Options, pod: Sequence[str], select: str) -> list[Compared]:
+def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[Compared]:
     """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
-    rule_source = find_rule_source(options, pod, select, (), live=True)
+    rule_source = find_rule_source(options, RuleChoice(pod=pod, select=select, live=True))
     meant = rule_source.wanted or next(iter(rule_source.options.values()), None)
     if meant is None:
         raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")

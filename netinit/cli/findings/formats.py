@@ -7,13 +7,17 @@ from typing import Any
 from xml.sax.saxutils import escape as escape_xml
 from xml.sax.saxutils import quoteattr
 
+import click
+
+from netinit.base.errors import OptionError
 from netinit.base.output import to_json
 from netinit.base.sanitize import escape
 from netinit.base.version import __version__
 from netinit.cli.findings.codes import MEANINGS, link
 from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue
+from netinit.cli.flags import Decorator, add_value, json_option
 
-JSON, SARIF, JUNIT, GITHUB = "json", "sarif", "junit", "github"
+TEXT, JSON, SARIF, JUNIT, GITHUB = "text", "json", "sarif", "junit", "github"
 FORMATS = (SARIF, JUNIT, GITHUB)
 SCHEMA_VERSION = 1
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -30,6 +34,20 @@ def render(form: str, command: str, issues: Sequence[Issue], looked_at: Sequence
     if form == JUNIT:
         return _junit(command, issues, looked_at)
     return "".join([f"{_annotation(one)}\n" for one in issues if not one.accepted])
+
+
+def choose_format(form: str, as_json: bool) -> str:
+    """The format that --format and --json ask for. Raises OptionError if they contradict each other."""
+    if as_json and form not in {TEXT, JSON}:
+        raise OptionError(f"--json: contradicts --format {form}; give one of the two")
+    return JSON if as_json else form
+
+
+def format_options(schema: str, *others: str) -> Decorator:
+    """Add --format with text, `others` and FORMATS, and --json; the function gets `form`."""
+    forms = click.Choice((TEXT, *others, *FORMATS))
+    choice = click.option("--format", "form", type=forms, default=TEXT, show_default=True, help="The format.")
+    return add_value("form", choose_format, choice, json_option(schema))
 
 
 def to_object(one: Issue) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -12,23 +11,14 @@ from netinit.base.errors import OptionError
 from netinit.cli.config import load_file
 from netinit.cli.findings.codes import read_code
 from netinit.cli.findings.issue import Issue
+from netinit.cli.flags import add_value
 from netinit.options.kinds import quote_value
 
 LABEL, FILE = "--ignore", "--ignore-file"
 BY_FLAG = "ignored by --ignore"
 
 
-def ignore_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --ignore and --ignore-file."""
-    for decorate in reversed((
-        click.option(LABEL, "ignored", multiple=True, metavar="CODE", help="Leave out findings of this code (NI012); repeatable."),
-        click.option(FILE, "ignore_file", default="", metavar="FILE", help="Leave out those of a file: `CODE: reason` in YAML."),
-    )):  # fmt: skip
-        function = decorate(function)
-    return function
-
-
-def read_ignored(codes: Iterable[str], file: str) -> dict[str, str]:
+def read_ignored(codes: Iterable[str] = (), file: str = "") -> dict[str, str]:
     """The codes of --ignore and --ignore-file with their reasons. Raises OptionError."""
     found = {read_code(text, LABEL): BY_FLAG for text in codes}
     if not file:
@@ -47,3 +37,10 @@ def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod:
     """Attach the reason to accepted issues; `of_pod` holds the codes of the pod's annotation."""
     reasons = {**of_pod, **ignored}
     return [replace(one, accepted=reasons.get(one.code, "")) for one in issues]
+
+
+ignore_options = add_value(
+    "accepted", read_ignored,
+    click.option(LABEL, "codes", multiple=True, metavar="CODE", help="Leave out findings of this code (NI012); repeatable."),
+    click.option(FILE, "file", default="", metavar="FILE", help="Leave out those of a file: `CODE: reason` in YAML."),
+)  # fmt: skip

@@ -12,7 +12,7 @@ from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.cli.console import answer, color_option
+from netinit.cli.console import answer, color_option, format_table
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -55,13 +55,9 @@ def check(flags: CheckFlags) -> int:
         if own is None and cluster is not None:
             own = known[namespace] = cluster.namespace_labels(namespace)
         return judge(
-            workload,
-            config,
-            webhooks,
-            namespace=Namespace(name=namespace, labels=own or {}),
-            labels_known=own is not None,
-            settings=inject_inputs.settings_of(flags),
-        )
+            workload, config, webhooks, namespace=Namespace(name=namespace, labels=own or {}),
+            labels_known=own is not None, settings=inject_inputs.settings_of(flags),
+        )  # fmt: skip
 
     return _show(flags, _judged(flags, trees, verdict), webhooks=True)
 
@@ -83,9 +79,7 @@ def _config(flags: CheckFlags) -> InjectionConfig:
     return config
 
 
-def _judged(
-    flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict]
-) -> list[Verdict]:
+def _judged(flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict]) -> list[Verdict]:
     """The verdict on every requested workload."""
     verdicts = []
     selection = Selection(flags.select)
@@ -167,9 +161,7 @@ def _cluster(flags: CheckFlags) -> Any:
     return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
 
 
-def _webhooks(
-    revision: str, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
-) -> tuple[Webhook, ...]:
+def _webhooks(revision: str, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any) -> tuple[Webhook, ...]:
     """Webhooks from the input, or else the cluster, or else those that the configuration's release installs."""
     configurations = _items(trees, "MutatingWebhookConfiguration")
     if not configurations and cluster is not None:
@@ -191,11 +183,8 @@ def _json(verdicts: list[Verdict]) -> str:
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
     """Format istioctl's table, followed by each object's chain of reasons."""
-    head = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON")]
-    rows = [row if webhooks else (row[0], *row[3:]) for row in head + [_row(verdict) for verdict in verdicts]]
-    last = len(rows[0]) - 1
-    widths = [max(len(row[column]) for row in rows) for column in range(last)] + [0]
-    printed = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    table = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"), *map(_row, verdicts)]
+    printed = format_table([row if webhooks else (row[0], *row[3:]) for row in table])
     if not verdicts:
         printed = ["no workload: there is nothing that could be injected"]
     for verdict in verdicts:
@@ -219,11 +208,8 @@ def _details(verdict: Verdict) -> list[str]:
     marks = {"passed": "·", "decided": "→", "not reached": " "}
     printed = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
     for title, items in (
-        ("warning", verdict.warnings),
-        ("refused", split_message(verdict.error) if verdict.error else ()),
-        ("to change it", verdict.remedies),
-        ("interception", verdict.interception),
-        ("note", verdict.findings),
-    ):
+        ("warning", verdict.warnings), ("refused", split_message(verdict.error) if verdict.error else ()),
+        ("to change it", verdict.remedies), ("interception", verdict.interception), ("note", verdict.findings),
+    ):  # fmt: skip
         printed += [f"  {title}: {item}" for item in items]
     return printed

@@ -8,8 +8,6 @@ from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.configuration_check import find_template_problems, try_canary
 
-__all__ = ["check_config"]
-
 
 def check_config(flags: CheckFlags) -> int:
     """Print the problems and return 1 if pods would be rejected. Raises ConfigError if nothing would be injected."""

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 
-__all__ = ["Cluster"]
-
 Found = TypeVar("Found")
 _NOT_FOUND = 404
 

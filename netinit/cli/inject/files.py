@@ -18,8 +18,6 @@ from netinit.base.output import show_lines
 from netinit.cli.inject.flags import STDIN
 from netinit.kernel.files import BENEATH, NO_LINKS, open_path
 
-__all__ = ["LARGEST", "RefusedFileError", "Spool", "listed", "read", "replace"]
-
 LARGEST = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
 _MOST_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
@@ -238,9 +236,7 @@ def _descriptor_of(path: str) -> int | None:
 
 def _refuse_foreign(owner: int, what: str) -> None:
     if owner not in (0, os.geteuid()):
-        raise RefusedFileError(
-            f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself"
-        )
+        raise RefusedFileError(f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself")
 
 
 def _replace(folder: int, own: str, text: Iterable[str], mode: int) -> None:

@@ -24,15 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.cli.inject.cluster import Cluster
 
-__all__ = [
-    "in_file",
-    "read_config",
-    "read_manifests",
-    "settings_of",
-    "warn",
-    "write_result",
-]
-
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -138,9 +129,7 @@ def _matching(name: str, label: str) -> list[str]:
 
 def _files_of(folder: str, label: str, *, recursive: bool) -> list[tuple[str, str]]:
     try:
-        files = [
-            (name, _decoded(name, data)) for name, data in inject_files.listed(folder, _SUFFIXES, recursive=recursive)
-        ]
+        files = [(name, _decoded(name, data)) for name, data in inject_files.listed(folder, _SUFFIXES, recursive=recursive)]
     except OSError as error:
         raise ParseError(f"{shorten(folder)}: cannot be read: {error.strerror}") from error
     except RefusedFileError as error:

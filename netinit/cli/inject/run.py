@@ -39,14 +39,9 @@ def run(flags: InjectFlags) -> int:
         joined.begin()
         try:
             notices, count = inject_into(
-                joined.write,
-                text,
-                config,
-                settings=settings,
-                namespace=flags.namespace,
-                selection=selection,
+                joined.write, text, config, settings=settings, namespace=flags.namespace, selection=selection,
                 progress=_progress(name),
-            )
+            )  # fmt: skip
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
             continue

@@ -11,9 +11,9 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, format_table, note
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.common_options import cluster_options, find_kubectl
+from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
@@ -35,7 +35,7 @@ _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 @cluster_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
 @click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
-def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: str, everywhere: bool, form: str) -> int:
+def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywhere: bool, form: str) -> int:
     """Show all pods of the mesh: injected, rules as planned, bypasses, warnings.
 
     Pods without a sidecar in namespaces with automatic injection are listed too. Rules are read through the node agent; without
@@ -45,7 +45,6 @@ def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: s
     """
     if everywhere and namespace:
         raise OptionError("-A: means all namespaces; leave out --namespace")
-    kubectl = find_kubectl(context, kubeconfig)
     where = ("-A",) if everywhere else ("-n", namespace) if namespace else ()
     pods = read_pods(kubectl.get("pods", *where))
     meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
@@ -171,9 +170,7 @@ def render_rows(rows: list[Row]) -> Lines:
     order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
     ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
     table = [("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)]
-    widths = [max(len(cells[column]) for cells in table) for column in range(4)]
-    padded = [[cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] for cells in table]
-    printed = ["  ".join([*cells, whole[4]]).rstrip() for cells, whole in zip(padded, table, strict=True)]
+    printed = format_table(table)
     counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
     bare = sum(not row["injected"] for row in rows)
     ended = sum(row["rules"] == ENDED for row in rows)

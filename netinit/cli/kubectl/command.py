@@ -5,8 +5,6 @@ from __future__ import annotations
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.group import LazyGroup
 
-__all__ = ["command"]
-
 COMMANDS = {  # name -> (module under netinit.cli with `command` or `make_command`, summary)
     "explain": ("kubectl.pod_command", "Show what happens to a connection of a pod, and why."),
     "audit": ("kubectl.pod_command", "Show which traffic of a pod bypasses the proxy."),

@@ -1,30 +1,27 @@
-"""Options shared by the `kubectl netinit` commands: kubectl's own, and the selection of pods."""
+"""Options shared by the `kubectl netinit` commands: kubectl's own, the selection of pods, and who reads their rules."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import click
 
 from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
+from netinit.base.tree import mapping, string
+from netinit.cli.flags import HELP_NAMES, Decorator, add_options, add_value
+from netinit.cli.kubectl.command import COMMANDS
 from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.cli.kubectl.program import Kubectl
+from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, ManifestSource, PodSource
+from netinit.inject.initcontainer import find_init
+from netinit.options import Options
 
-
-def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add kubectl's options that select a cluster, and the node agent's namespace."""
-    for decorate in reversed((
-        click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace (default: that of the context)."),
-        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
-        click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig."),
-        click.option("--agent-namespace", default="", metavar="NAME",
-                     help="Where the node agent is (default: the namespaces that the chart's ClusterRoleBindings name)."),
-    )):  # fmt: skip
-        function = decorate(function)
-    return function
+AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 
 
 def environment() -> dict[str, str]:
@@ -33,10 +30,85 @@ def environment() -> dict[str, str]:
     return dict(os.environ if context is None or context.obj is None else context.obj)
 
 
-def find_kubectl(context: str, kubeconfig: str) -> Kubectl:
+def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
     """The user's kubectl. Raises NetinitError if there is none."""
     flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
     return Kubectl.find(tuple(flags), environment())
+
+
+kubectl_options = add_value(
+    "kubectl", find_kubectl,
+    click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
+    click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig."),
+)  # fmt: skip
+cluster_options = add_options(
+    click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace (default: that of the context)."),
+    click.option("--agent-namespace", default="", metavar="NAME",
+                 help="Where the node agent is (default: the namespaces that the chart's ClusterRoleBindings name)."),
+    kubectl_options,
+)  # fmt: skip
+
+
+def object_options(choices: tuple[str, ...], text: str) -> Decorator:
+    """Add the argument OBJECT, --image, --source with these choices and this help, and `cluster_options`.
+
+    The function gets `pods`, those with an address that OBJECT names, and `sources`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def with_pods(
+            *, named: str, namespace: str, kubectl: Kubectl, agent_namespace: str, image: str, source: str, **given: Any
+        ) -> Any:  # fmt: skip
+            pods = find_pods(kubectl, named, namespace)
+            return function(pods=pods, sources=Sources(kubectl, AgentSource(kubectl, agent_namespace), image, source), **given)
+
+        for_image = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
+        return add_options(
+            click.argument("named", metavar="OBJECT"),
+            click.option("--image", default="", metavar="IMAGE", help=for_image),
+            click.option("--source", type=click.Choice(choices), default=AUTO, show_default=True, help=text),
+            cluster_options,
+        )(with_pods)
+
+    return decorate
+
+
+def make_remote_command(
+    verb: str, text: str, choices: tuple[str, ...], function: Callable[..., int], *options: Decorator
+) -> click.Command:  # fmt: skip
+    """Make the command that runs `netinit VERB` for pods, with its summary and `text` as help. Unknown options are passed on."""
+    who = "Who reads the rules: the first that can, or one alone."
+    words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
+    settings = {**HELP_NAMES, "ignore_unknown_options": True}
+    decorated = add_options(*options, object_options(choices, who), words)(function)
+    made: click.Command = click.command(verb, help=f"{COMMANDS[verb][1]}\n\n{text}", context_settings=settings)(decorated)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Who reads the rules of pods: `chosen` is AGENT, EPHEMERAL or MANIFEST, or AUTO for all of them in this order."""
+
+    kubectl: Kubectl
+    agent: AgentSource
+    image: str
+    chosen: str
+
+    def of(self, pod: ClusterPod) -> list[PodSource]:
+        """The sources to ask about a pod, in order of preference."""
+        known: dict[str, PodSource] = {AGENT: self.agent, EPHEMERAL: self._ephemeral(pod), MANIFEST: ManifestSource()}
+        return list(known.values()) if self.chosen == AUTO else [known[self.chosen]]
+
+    def base(self, pod: ClusterPod) -> Options:
+        """The options that a pod has from the configuration of its node's agent."""
+        return self.agent.base(pod.node) if self.chosen in (AUTO, AGENT) else Options()
+
+    def _ephemeral(self, pod: ClusterPod) -> EphemeralSource:
+        """With the image of --image or NETINIT_IMAGE, or that of the pod's init container if it is netinit's: the node has it."""
+        own = string(mapping(find_init(mapping(pod.tree.get("spec")))).get("image"))
+        is_ours = own.partition("@")[0].rpartition("/")[2].partition(":")[0] == "netinit"
+        return EphemeralSource(self.kubectl, self.image or environment().get("NETINIT_IMAGE", "") or (own if is_ours else ""))
 
 
 def find_pods(kubectl: Kubectl, named: str, namespace: str) -> list[ClusterPod]:
@@ -45,14 +117,13 @@ def find_pods(kubectl: Kubectl, named: str, namespace: str) -> list[ClusterPod]:
     Raises NetinitError if there are none.
     """
     kind, name = split_object(named)
-    where = ("-n", namespace) if namespace else ()
-    tree = kubectl.get(kind, name, *where)
+    tree = kubectl.get(kind, name, *(("-n", namespace) if namespace else ()))
     if not tree:
         raise NetinitError(f"there is no {kind} {quote(name)}{f' in the namespace {quote(namespace)}' if namespace else ''}")
     if kind == POD:
         found = [read_pod(tree)]
     else:
-        home = check_name(tree["metadata"].get("namespace") if isinstance(tree.get("metadata"), dict) else "", "namespace")
+        home = check_name(mapping(tree.get("metadata")).get("namespace"), "namespace")
         found = read_pods(kubectl.get("pods", "-n", home, "-l", write_selector(tree)))
     running = [pod for pod in found if pod.addresses and not pod.host_network and not pod.ended]
     if not running:

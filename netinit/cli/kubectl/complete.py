@@ -61,7 +61,7 @@ def _ask_contexts() -> list[str]:
 def _lines(*words: str) -> list[str]:
     """The words in kubectl's output; empty if it fails."""
     try:
-        done = find_kubectl("", "").ask(*words)
+        done = find_kubectl().ask(*words)
     except NetinitError:
         return []
     return [line for line in done.output.split("\n") if line and line.isprintable() and " " not in line] if not done.status else []

@@ -11,12 +11,11 @@ import click
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
 from netinit.base.sanitize import lines
 from netinit.base.tree import mapping, sequence, string
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, count, note
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.common_options import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.pod_command import AGENT, AUTO, EPHEMERAL, find_sources, image_option
-from netinit.cli.kubectl.sources import AgentSource, ManifestSource, PodQuestion, PodSource, ask_first
+from netinit.cli.kubectl.sources import ManifestSource, PodQuestion, PodSource, ask_first
 from netinit.inject.podfile import read_object
 from netinit.options import Options
 
@@ -31,10 +30,11 @@ class PodState:
     differences: tuple[str, ...]
 
 
-@cluster_options
-def _command(  # noqa: PLR0917
-    named: str, image: str, source: str, dry_run: bool, yes: bool, namespace: str, context: str, kubeconfig: str, agent_namespace: str
-) -> int:  # fmt: skip
+@click.command("fix", context_settings=HELP_NAMES)
+@click.option("--dry-run", is_flag=True, help="Show what differs, change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@object_options((AUTO, AGENT, EPHEMERAL), "Who changes the rules: the first that can, or one alone.")
+def command(pods: list[ClusterPod], sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """Restore the rules of a pod that its manifest asks for.
 
     OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods. Prints what differs, asks, reconciles and
@@ -44,11 +44,7 @@ def _command(  # noqa: PLR0917
 
     Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
     """
-    kubectl = find_kubectl(context, kubeconfig)
-    pods = find_pods(kubectl, named, namespace)
-    agent = AgentSource(kubectl, agent_namespace)
-    bases = [Options() if source == EPHEMERAL else agent.base(pod.node) for pod in pods]
-    states = [_examine(pod, base, find_sources(kubectl, agent, pod, image, source)) for pod, base in zip(pods, bases, strict=True)]
+    states = [_examine(pod, sources) for pod in pods]
     for one in states:
         answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
     different = [one for one in states if one.differences]
@@ -59,13 +55,13 @@ def _command(  # noqa: PLR0917
     return max([_reconcile(one) for one in different])
 
 
-def _examine(pod: ClusterPod, base: Options, sources: list[PodSource]) -> PodState:
+def _examine(pod: ClusterPod, sources: Sources) -> PodState:
     """Compare a pod's rules with its manifest. Raises OptionError for a pod without netinit's rules."""
-    facts = read_object(pod.tree, base)
+    facts = read_object(pod.tree, sources.base(pod))
     if not facts.intercepted:
         raise OptionError(f"{pod.title}: has neither an init container nor a proxy, so no rules are planned for it")
     refused = []
-    for one in sources:
+    for one in sources.of(pod):
         if isinstance(one, ManifestSource):
             continue
         try:
@@ -88,15 +84,14 @@ def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str,
 
 
 def _sum_up(differences: tuple[str, ...]) -> str:
-    count = len(differences)
-    return f"{count} difference{'s' if count > 1 else ''} from the plan" if count else "as planned, nothing to do"
+    return f"{count(len(differences), 'difference')} from the plan" if differences else "as planned, nothing to do"
 
 
-def _ask_user(count: int) -> None:
+def _ask_user(number: int) -> None:
     """Ask for confirmation. Raises click.Abort if it is refused, OptionError without a terminal to ask on."""
     if not sys.stdin.isatty():
         raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
-    if not click.confirm(f"Reconcile the rules of {count} pod{'s' if count > 1 else ''}?", err=True):
+    if not click.confirm(f"Reconcile the rules of {count(number, 'pod')}?", err=True):
         raise click.Abort
 
 
@@ -110,17 +105,3 @@ def _reconcile(one: PodState) -> int:
     note([f"{one.pod.title}: {text}" for text in done.notes])
     answer(lines([f"{one.pod.title}: {_sum_up(left) if left else 'reconciled, as planned'}", *[f"  {text}" for text in left]]))
     return DriftError.exit_code if left else 0
-
-
-command = click.command(
-    "fix",
-    context_settings=HELP_NAMES,
-    params=[
-        click.Argument(["named"], metavar="OBJECT"),
-        click.Option(["--dry-run", "dry_run"], is_flag=True, help="Show what differs, change nothing."),
-        click.Option(["-y", "--yes"], is_flag=True, help="Do not ask."),
-        image_option(),
-        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL)), default=AUTO, show_default=True,
-                     help="Who changes the rules: the first that can, or one alone."),
-    ],
-)(_command)  # fmt: skip

@@ -74,13 +74,10 @@ def read_pod(tree: Any) -> ClusterPod:
     node = string(spec.get("nodeName"))
     listed = [mapping(item).get("ip") for item in sequence(status.get("podIPs"))] or [status.get("podIP")]
     return ClusterPod(
-        namespace=check_name(metadata.get("namespace"), "namespace"),
-        name=check_name(metadata.get("name"), "pod"),
-        node=check_name(node, "node") if node else "",
-        phase=string(status.get("phase")),
-        addresses=tuple(read_addresses(listed)),
-        tree=mapping(tree),
-    )
+        namespace=check_name(metadata.get("namespace"), "namespace"), name=check_name(metadata.get("name"), "pod"),
+        node=check_name(node, "node") if node else "", phase=string(status.get("phase")),
+        addresses=tuple(read_addresses(listed)), tree=mapping(tree),
+    )  # fmt: skip
 
 
 def read_pods(tree: Tree) -> list[ClusterPod]:

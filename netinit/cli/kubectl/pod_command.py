@@ -10,28 +10,15 @@ import click
 from netinit.base.errors import ClusterError, OptionError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import lines
-from netinit.base.tree import Tree, mapping, string
+from netinit.base.tree import Tree
 from netinit.cli.console import answer
-from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.command import COMMANDS
-from netinit.cli.kubectl.common_options import cluster_options, environment, find_kubectl, find_pods
+from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, make_remote_command
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.program import Kubectl
-from netinit.cli.kubectl.sources import (
-    AgentSource,
-    EphemeralSource,
-    ManifestSource,
-    PodAnswer,
-    PodQuestion,
-    PodSource,
-    ask_first,
-)
-from netinit.inject.initcontainer import find_init
+from netinit.cli.kubectl.sources import PodAnswer, PodQuestion, PodSource, ask_first
 from netinit.inject.podfile import read_object
 from netinit.options import Options
 
-AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 WITH_TARGET = ("explain", "draw")
 WITH_JSON = ("explain", "audit", "verify", "doctor")
 TEXT, JSON = "text", "json"
@@ -66,83 +53,37 @@ class _PodStatus:
         return tuple(_COUNTERS.sub("", text).split("\n"))
 
 
-def image_option() -> click.Option:
-    """The option for the image of ephemeral containers."""
-    text = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
-    return click.Option(["--image"], default="", metavar="IMAGE", help=text)
-
-
 def make_command(verb: str) -> click.Command:
     """Create the command of this name."""
 
-    @cluster_options
-    def command(named: str, words: tuple[str, ...], to: str = "", output: str = TEXT, **given: str) -> int:
-        return _run(verb, named, words, to, as_json=output == JSON, **given)
+    def command(words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str = "", output: str = TEXT) -> int:
+        return _run(verb, words, pods, sources, to, as_json=output == JSON)
 
-    params = [
-        click.Argument(["named"], metavar="OBJECT"),
-        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
-        image_option(),
-        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
-                     help="Who reads the rules: the first that can, or one alone."),
-    ]  # fmt: skip
-    if verb in WITH_JSON:
-        params += [
-            click.Option(["-o", "--output"], type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
-                         help="The format; json is one object with the answer of each pod."),
-            click.Option(["--json", "output"], flag_value=JSON, help="Short for -o json."),
-        ]  # fmt: skip
-    if verb in WITH_TARGET:
-        params.append(click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes, by name or address."))
-    made: click.Command = click.command(
-        verb, params=params, help=f"{COMMANDS[verb][1]}\n\n{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}",
-        context_settings={**HELP_NAMES, "ignore_unknown_options": True},
-    )(command)  # fmt: skip
-    return made
+    in_json = (
+        click.option("-o", "--output", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
+                     help="The format; json is one object with the answer of each pod."),
+        click.option("--json", "output", flag_value=JSON, help="Short for -o json."),
+    )  # fmt: skip
+    target = click.option("--to", default="", metavar="HOST:PORT", help="Where the connection goes, by name or address.")
+    more = (*(in_json if verb in WITH_JSON else ()), *((target,) if verb in WITH_TARGET else ()))
+    text = f"{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}"
+    return make_remote_command(verb, text, (AUTO, AGENT, EPHEMERAL, MANIFEST), command, *more)
 
 
-def _run(
-    verb: str, named: str, words: tuple[str, ...], to: str, *, namespace: str, context: str, kubeconfig: str, agent_namespace: str,
-    image: str, source: str, as_json: bool,
-) -> int:  # fmt: skip
-    kubectl = find_kubectl(context, kubeconfig)
-    pods = find_pods(kubectl, named, namespace)
-    targets: list[NamedDestination] = find_destinations(kubectl, to, pods[0].namespace) if to else []
-    agent = AgentSource(kubectl, agent_namespace)
+def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str, *, as_json: bool) -> int:
+    targets: list[NamedDestination] = find_destinations(sources.kubectl, to, pods[0].namespace) if to else []
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     words = (*words, *["--json"] * as_json)
-    asked = [_questions(verb, pod, words, targets, agent.base(pod.node) if source in (AUTO, AGENT) else Options()) for pod in pods]
-    if source in (AUTO, AGENT):
-        agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
-    statuses = [
-        _ask(pod, questions, targets, find_sources(kubectl, agent, pod, image, source), as_json=as_json)
-        for pod, questions in zip(pods, asked, strict=True)
-    ]
+    asked = [_questions(verb, pod, words, targets, sources.base(pod)) for pod in pods]
+    if sources.chosen in (AUTO, AGENT):
+        sources.agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
+    statuses = [_ask(pod, questions, targets, sources.of(pod), as_json=as_json) for pod, questions in zip(pods, asked, strict=True)]
     if as_json:
         show_artefact(to_json(with_version({"pods": [one.tree for group in _group(statuses) for one in group]})))
     else:
         answer(lines(_arrange(statuses)))
     return max(one.code for one in statuses)
-
-
-def find_sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
-    """The sources to ask about the pod, in order of preference."""
-    image = choose_image(pod, image)
-    known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
-    return list(known.values()) if source == AUTO else [known[source]]
-
-
-def choose_image(pod: ClusterPod, image: str) -> str:
-    """The image for an ephemeral container: from the option, the environment, or the pod; empty if unknown."""
-    return image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
-
-
-def find_image(pod: ClusterPod) -> str:
-    """The image of the pod's init container if it is netinit's; the node already has it."""
-    image = string(mapping(find_init(mapping(pod.tree.get("spec")))).get("image"))
-    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-    return image if name == "netinit" else ""
 
 
 def _questions(

@@ -14,7 +14,7 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.console import answer
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.common_options import find_kubectl
+from netinit.cli.kubectl.common_options import kubectl_options
 from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.webhook.lint import render_findings
 from netinit.cli.webhook.manifests import objects
@@ -36,12 +36,9 @@ READ = {  # kind -> kubectl resource
 @click.option("--name", default="netinit", show_default=True, metavar="NAME", help="The name of the installation (Helm's release).")
 @click.option("-f", "--values", "files", multiple=True, metavar="FILE", help="The chart's values in YAML. May be repeated.")
 @click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as node.enabled=true.")
-@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig.")
-@click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig.")
+@kubectl_options
 @click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")
-def command(
-    *, namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...], context: str, kubeconfig: str, form: str
-) -> int:  # fmt: skip
+def command(kubectl: Kubectl, *, namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...], form: str) -> int:
     """Find what would stop an installation, before you install; changes nothing.
 
     Compares the chart's objects, with the values that you will give to helm install, with the cluster: Kubernetes' version,
@@ -50,7 +47,6 @@ def command(
 
     Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
     """
-    kubectl = find_kubectl(context, kubeconfig)
     planned = objects(namespace, name, files, given)
     version = _read_version(kubectl)
     by_kind, unread = _read(kubectl)

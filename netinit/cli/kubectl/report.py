@@ -13,12 +13,11 @@ from netinit.base.sanitize import escape
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.base.version import __version__
 from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.common_options import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.pod_command import AGENT, AUTO, EPHEMERAL, MANIFEST, find_sources, image_option
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.redaction import redact
-from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, PodQuestion, PodSource, ask_first
+from netinit.cli.kubectl.sources import EphemeralSource, PodQuestion, PodSource, ask_first
 from netinit.cli.rule_sources import format_options
 from netinit.inject.annotations import known_keys
 from netinit.inject.podfile import PodFacts, read_object
@@ -29,10 +28,10 @@ MOST_OF_A_VALUE = 300  # characters of an annotation: sidecar.istio.io/status fi
 QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "Doctor": "doctor"}
 
 
-@cluster_options
-def _command(  # noqa: PLR0917
-    named: str, image: str, source: str, plain: bool, namespace: str, context: str, kubeconfig: str, agent_namespace: str
-) -> int:  # fmt: skip
+@click.command("report", context_settings=HELP_NAMES)
+@click.option("--plain", is_flag=True, help="Leave names and addresses in.")
+@object_options((AUTO, AGENT, EPHEMERAL, MANIFEST), "Who reads the rules: the agent, else the manifest; or one alone.")
+def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
     """Write a redacted bug report about a pod, as one file in Markdown.
 
     It has versions, the pod's options, the live rules, how they differ, the audit and the doctor's findings. Names and addresses
@@ -40,11 +39,9 @@ def _command(  # noqa: PLR0917
 
     The live rules are read through the node agent, if it runs; --source debug uses an ephemeral container for each question.
     """
-    kubectl = find_kubectl(context, kubeconfig)
-    pod = find_pods(kubectl, named, namespace)[0]
-    sources = find_sources(kubectl, AgentSource(kubectl, agent_namespace), pod, image, source)
-    asked = [one for one in sources if source != AUTO or not isinstance(one, EphemeralSource)]
-    text = "\n".join(_write(kubectl, pod, asked)) + "\n"
+    pod = pods[0]
+    asked = [one for one in sources.of(pod) if sources.chosen != AUTO or not isinstance(one, EphemeralSource)]
+    text = "\n".join(_write(sources.kubectl, pod, asked)) + "\n"
     show_artefact(text if plain else redact(text, _find_names(pod)))
     return 0
 
@@ -123,16 +120,3 @@ def _find_names(pod: ClusterPod) -> dict[str, str]:
     containers = [string(one.get("name")) for _, one in _list_containers(spec)]
     others = [name for name in containers if name not in OF_THE_MESH]
     return names | {f'"{name}"': f'"CONTAINER-{number}"' for number, name in enumerate(others, 1)}
-
-
-command = click.command(
-    "report",
-    context_settings=HELP_NAMES,
-    params=[
-        click.Argument(["named"], metavar="OBJECT"),
-        click.Option(["--plain"], is_flag=True, help="Leave names and addresses in."),
-        image_option(),
-        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
-                     help="Who reads the rules: the agent, else the manifest; or one alone."),
-    ],
-)(_command)  # fmt: skip

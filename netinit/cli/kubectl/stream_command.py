@@ -10,14 +10,11 @@ import click
 from netinit.base.errors import ClusterError, NetinitError, OptionError
 from netinit.base.sanitize import lines, split_message
 from netinit.cli.console import answer, note
-from netinit.cli.flags import HELP_NAMES
-from netinit.cli.kubectl.command import COMMANDS
-from netinit.cli.kubectl.common_options import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, make_remote_command
 from netinit.cli.kubectl.destinations import find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.pod_command import AGENT, AUTO, EPHEMERAL, choose_image, image_option
 from netinit.cli.kubectl.program import describe_errors
-from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, LiveAnswer, PodQuestion
+from netinit.cli.kubectl.sources import EphemeralSource, LiveAnswer, ManifestSource, PodQuestion
 from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
 
@@ -33,53 +30,35 @@ _KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a comman
 def make_command(verb: str) -> click.Command:
     """Create the command of this name."""
 
-    @cluster_options
-    def command(named: str, words: tuple[str, ...], to: str = "", form: str = ANY_FORM, **given: str) -> int:
-        return _run(verb, named, words, to=to, form=form, **given)
+    def command(words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str = "", form: str = ANY_FORM) -> int:
+        return _run(verb, words, pods, sources, to=to, form=form)
 
-    params = [
-        click.Argument(["named"], metavar="POD"),
-        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
-        image_option(),
-        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL)), default=AUTO, show_default=True,
-                     help="Who reads the rules: the first that can, or one alone."),
-    ]  # fmt: skip
     if verb == "trace":
-        more = click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes; of a Service its ClusterIP.")
+        more = click.option("--to", default="", metavar="HOST:PORT", help="Where the connection goes; of a Service its ClusterIP.")
     else:
+        text = "The format; auto is a table on a terminal, else lines."
         forms = click.Choice((ANY_FORM, TABLE, LINES, JSON))
-        more = click.Option(["-o", "--output", "--format", "form"], type=forms, default=ANY_FORM, show_default=True,
-                            help="The format; auto is a table on a terminal, else lines.")  # fmt: skip
-    params.append(more)
-    made: click.Command = click.command(
-        verb, params=params, help=f"{COMMANDS[verb][1]}\n\n{MORE}", context_settings={**HELP_NAMES, "ignore_unknown_options": True}
-    )(command)
-    return made
+        more = click.option("-o", "--output", "--format", "form", type=forms, default=ANY_FORM, show_default=True, help=text)
+    return make_remote_command(verb, MORE, (AUTO, AGENT, EPHEMERAL), command, more)
 
 
-def _run(
-    verb: str, named: str, words: tuple[str, ...], *, to: str, form: str, namespace: str, context: str, kubeconfig: str,
-    agent_namespace: str, image: str, source: str,
-) -> int:  # fmt: skip
-    kubectl = find_kubectl(context, kubeconfig)
-    pods = find_pods(kubectl, named, namespace)
+def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
     if len(pods) > 1:
+        named = click.get_current_context().params["named"]
         raise OptionError(f"{verb}: {named} has {len(pods)} pods; name one of them: {', '.join(sorted(pod.name for pod in pods))}")
     (pod,) = pods
     if to:
-        destination = find_destinations(kubectl, to, pod.namespace)[0]
+        destination = find_destinations(sources.kubectl, to, pod.namespace)[0]
         words = ("--to", destination.endpoint, *words)
         note([f"{destination.title}: {destination.endpoint}"] if destination.title else [])
-    container = EphemeralSource(kubectl, choose_image(pod, image))
-    known: dict[str, AgentSource | EphemeralSource] = {AGENT: AgentSource(kubectl, agent_namespace), EPHEMERAL: container}
     refused: list[str] = []
-    for name, one in known.items():
-        if source not in {AUTO, name}:
+    for source in sources.of(pod):
+        if isinstance(source, ManifestSource):
             continue
-        more = _of_ephemeral(verb, words) if name == EPHEMERAL else ()
+        more = _of_ephemeral(verb, words) if isinstance(source, EphemeralSource) else ()
         question = PodQuestion(verb, (*words, *(("--format", "json") if verb == "watch" else ()), *more))
         try:
-            live = one.follow(pod, question)
+            live = source.follow(pod, question)
         except NetinitError as error:
             refused.append(str(error))
             continue

@@ -5,8 +5,6 @@ from __future__ import annotations
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.group import LazyGroup
 
-__all__ = ["command"]
-
 COMMANDS = {  # name -> module under netinit.cli, what it does
     "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime creates them."),
     "status": ("node.status", "Show what is installed on this node, and the agent's state."),

@@ -13,14 +13,14 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.console import answer
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import FlagCommand, json_option
 from netinit.node.settings import STATUS_FILE, InstallSettings
 
 _STALE = 15.0  # seconds since the agent's last update
 
 
 @click.command("status", cls=FlagCommand, settings=InstallSettings)
-@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/node-status.schema.json describes it.")
+@json_option("node-status")
 def command(options: InstallSettings, as_json: bool) -> int:
     """Show what is installed on this node, the agent's state, and its last errors.
 
@@ -49,12 +49,10 @@ def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     else:
         agent = "; ".join(wrong)
     return {
-        **make_installer(options).state(),
-        "agent": agent,
-        "pods": status.get("pods", 0),
+        **make_installer(options).state(), "agent": agent, "pods": status.get("pods", 0),
         "problems": [f"{name}: {problem}" for name, problem in mapping(status.get("problems")).items()],
         "lastErrors": [string(one) for one in sequence(status.get("lastErrors"))],
-    }
+    }  # fmt: skip
 
 
 def _read(path: Path) -> Tree:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.group import LazyGroup
 
-__all__ = ["command"]
-
 COMMANDS = {  # name -> (module under netinit.cli, summary)
     "serve": ("webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
     "manifests": ("webhook.manifests", "Print the objects that install the server, without Helm."),

@@ -213,13 +213,11 @@ def _to_tree(compared: PodComparison, titles: list[str]) -> Tree:
     """The comparison in the form of netinit/data/compare.schema.json."""
     groups = [
         {
-            "path": group.path,
-            "documented": f"{_DOCS}#{group.documented.section}" if group.documented else None,
-            "reason": group.documented.row if group.documented else None,
-            "pods": group.pods,
+            "path": group.path, "documented": f"{_DOCS}#{group.documented.section}" if group.documented else None,
+            "reason": group.documented.row if group.documented else None, "pods": group.pods,
             "examples": [{"subject": title, "left": one.left, "right": one.right} for title, one in group.examples],
         }
         for group in compared.groups()
-    ]
+    ]  # fmt: skip
     counts = {"pods": compared.pods, "different": compared.different, "undocumented": compared.undocumented}
     return with_version({"left": titles[0], "right": titles[1], **counts, "groups": groups})

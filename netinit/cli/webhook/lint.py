@@ -13,7 +13,7 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, quote
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.console import answer
-from netinit.cli.flags import HELP_NAMES
+from netinit.cli.flags import HELP_NAMES, json_option
 from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
 from netinit.webhook.installation_findings import ERROR, InstallationFinding
@@ -28,9 +28,7 @@ _SIGNS = {ERROR: "✘"}
 )
 @click.option("--context", default="", metavar="CONTEXT", help="Look into the cluster of this kubeconfig context.")
 @click.option("--kubeconfig", default="", metavar="FILE", help="Look into the cluster of this kubeconfig.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print an object; netinit/data/installation.schema.json describes it."
-)
+@json_option("installation")
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
     """Find what is wrong with the installation of a sidecar injector, netinit's or Istio's.
 

@@ -26,13 +26,9 @@ CHART = Path(__file__).parents[2] / "data" / "chart"
 )
 @click.option("--name", default="netinit", help="The name of the installation. [default: netinit]")
 @click.option(
-    "-f",
-    "--values",
-    "files",
-    multiple=True,
-    metavar="FILE",
+    "-f", "--values", "files", multiple=True, metavar="FILE",
     help="Values in YAML, over the chart's own. May be repeated.",
-)
+)  # fmt: skip
 @click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as webhook.flavour=classic.")
 def command(namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...]) -> int:
     """Print the objects that install the webhook, without Helm.

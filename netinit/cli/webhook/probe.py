@@ -29,7 +29,5 @@ def command(path: str, interval: str) -> int:
     except OSError as error:
         raise NetinitError(f"--probe-path: {quote(path)} cannot be read: {error.strerror}") from error
     if age > allowed:
-        raise NetinitError(
-            f"the server is not healthy: it wrote {quote(path)} {age:.2f} s ago, {allowed:.2f} s are allowed"
-        )
+        raise NetinitError(f"the server is not healthy: it wrote {quote(path)} {age:.2f} s ago, {allowed:.2f} s are allowed")
     return 0

@@ -17,8 +17,6 @@ from netinit.base.errors import ParseError
 from netinit.base.tree import clone, shown
 from netinit.golang.goyaml.scalars import MERGE, resolve
 
-__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "TreeBuilder", "as_key", "build", "scan", "value_of"]
-
 MAX_DEPTH = 200
 """Nesting of a document. Real ones stay below 40; the deepest CustomResourceDefinitions reach about 60."""
 TOO_DEEP = "exceeded maximum nesting depth"  # libyaml since 0.2.6, in PyYAML since 6.0.4

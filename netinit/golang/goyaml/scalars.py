@@ -7,8 +7,6 @@ import math
 import re
 from typing import Any
 
-__all__ = ["MERGE", "WORDS", "Merge", "is_ambiguous", "looks_like_a_number", "resolve"]
-
 
 class Merge:
     """The type of the merge key `<<`, which copies keys of other mappings."""

@@ -12,8 +12,6 @@ import re
 
 from netinit.golang.goyaml.scalars import WORDS, is_ambiguous, looks_like_a_number
 
-__all__ = ["careful_text", "go_text"]
-
 # What only strange texts need is compiled by the functions of `re`, when the first of them comes.
 _UNPRINTED = r"\0-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 _BEYOND = r"\U00010000-\U0010ffff"

@@ -17,8 +17,6 @@ from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
-__all__ = ["pairs_of", "to_yaml"]
-
 _DIGITS: Final = r"[0-9]+"
 _REFUSED: Final = "[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]"
 """Characters that YAML forbids and JSON does not escape: Go, which converts by way of JSON, fails."""

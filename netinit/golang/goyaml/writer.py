@@ -12,8 +12,6 @@ from typing import Any
 
 from netinit.golang.goyaml.text import careful_text
 
-__all__ = ["dump", "write"]
-
 _LONGEST_KEY = 128
 """Bytes of a key that may stand on one line with its value."""
 _SPECIAL_FLOATS = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}

@@ -1,8 +1,8 @@
-"""The functions of the sprig library that charts and injection templates use: all whose result depends on nothing else.
+"""The functions of the sprig library (https://masterminds.github.io/sprig/), under its names and with its arguments.
 
-Arguments stand in sprig's order (the subject last, for pipelines), and every count of characters that sprig does on
-bytes is done on bytes here. What a function may build is limited. Those that are random or read the clock, the
-environment or the network fail when they are called (`refused`); set, unset and merge change maps of the template alone.
+The size of what a function builds is limited (`template.limits`). Random functions, and those that read the clock, the
+environment or the network, fail when they are called (`refused`). set, unset and merge only modify maps that the
+template itself made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sprig's functions on dates and durations, for moments that the template names: the clock is not asked."""
+"""Sprig's functions on dates and durations that the template names; none reads the clock."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ from typing import Any, Final
 from netinit.golang.durations import NANOSECONDS, format_duration, parse_duration
 from netinit.golang.sprig.numbers import from_decimal
 from netinit.golang.template.limits import text_cost
-from netinit.golang.template.values import Function, FunctionError, Int32, Int64, kind_of, typed
+from netinit.golang.template.values import ANY, Function, FunctionError, Int32, Int64, kind_of, typed
 from netinit.golang.times import Time, parse_time, zone
 
-__all__ = ["FUNCTIONS"]
-
-_ANY: Final = "interface {}"
-_TEXT: Final = "string"
 _TIME: Final = "time.Time"
 _DAY: Final = "2006-01-02"
 _SPANS: Final = ((24 * 365 * 3600, "y"), (24 * 30 * 3600, "mo"), (24 * 3600, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _WRAP: Final = 1 << 63
 
 
-def date(layout: str, moment: Any) -> str:
-    """The moment in that layout, in UTC."""
-    return date_in_zone(layout, moment, "UTC")
-
-
 def date_in_zone(layout: str, moment: Any, place: str) -> str:
-    """The moment, a time or seconds since 1970, in that layout on the clocks of that zone."""
+    """Format a time, or a Unix timestamp in seconds, in a time zone."""
     if type(moment) in (int, Int64, Int32):
         moment = Time.at(moment)
     if not isinstance(moment, Time):
@@ -38,7 +29,7 @@ def date_in_zone(layout: str, moment: Any, place: str) -> str:
 
 
 def modify(change: str, moment: Any) -> Any:
-    """The moment so much later or earlier; itself where the duration is invalid."""
+    """Add a duration to a time; an invalid duration changes nothing."""
     try:
         return moment.moved(parse_duration(change))
     except FunctionError as error:
@@ -47,19 +38,14 @@ def modify(change: str, moment: Any) -> Any:
         raise
 
 
-def must_modify(change: str, moment: Any) -> Any:
-    """The moment so much later or earlier."""
-    return moment.moved(parse_duration(change))
-
-
 def duration(seconds: Any) -> str:
-    """The duration of so many seconds, a text or an int64, in Go's words; of anything else, 0s."""
+    """Format seconds, a text or an int64, as a Go duration; anything else is 0s."""
     number = from_decimal(seconds) if kind_of(seconds) == "string" else seconds if type(seconds) is Int64 else 0
     return format_duration((number * NANOSECONDS + _WRAP) % (2 * _WRAP) - _WRAP)
 
 
 def rounded(span: Any) -> str:
-    """The largest unit of the duration, a text or an int64 of nanoseconds, and how many of them it has."""
+    """Format a duration, a text or an int64 of nanoseconds, in whole units of the largest kind that it exceeds."""
     if isinstance(span, Time):
         raise FunctionError("durationRound of a time depends on the time of day")
     nanoseconds = int(span) if type(span) is Int64 else 0
@@ -76,30 +62,30 @@ def rounded(span: Any) -> str:
 
 
 def to_date(layout: str, text: str) -> Time:
-    """The moment that the text has in that layout, the beginning of the year 1 where it has none."""
+    """Parse a time; the start of the year 1 for an invalid text."""
     try:
         return parse_time(layout, text)
     except FunctionError:
         return Time()
 
 
-_IN_ZONE: Final = typed(date_in_zone, _TEXT, _ANY, _TEXT, cost=text_cost)
-_MODIFY: Final = typed(modify, _TEXT, _TIME)
-_MUST_MODIFY: Final = typed(must_modify, _TEXT, _TIME)
+_IN_ZONE: Final = Function.of(date_in_zone, cost=text_cost)
+_MODIFY: Final = typed(modify, "string", _TIME)
+_MUST_MODIFY: Final = typed(lambda change, moment: moment.moved(parse_duration(change)), "string", _TIME)
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "date": typed(date, _TEXT, _ANY, cost=text_cost),
+    "date": typed(lambda layout, moment: date_in_zone(layout, moment, "UTC"), "string", ANY, cost=text_cost),
     "dateInZone": _IN_ZONE,
     "dateModify": _MODIFY,
     "date_in_zone": _IN_ZONE,
     "date_modify": _MODIFY,
     "duration": duration,
     "durationRound": rounded,
-    "htmlDate": lambda moment: date(_DAY, moment),
-    "htmlDateInZone": typed(lambda moment, place: date_in_zone(_DAY, moment, place), _ANY, _TEXT),
+    "htmlDate": lambda moment: date_in_zone(_DAY, moment, "UTC"),
+    "htmlDateInZone": typed(lambda moment, place: date_in_zone(_DAY, moment, place), ANY, "string"),
     "mustDateModify": _MUST_MODIFY,
-    "mustToDate": typed(parse_time, _TEXT, _TEXT, cost=text_cost),
+    "mustToDate": Function.of(parse_time, cost=text_cost),
     "must_date_modify": _MUST_MODIFY,
-    "toDate": typed(to_date, _TEXT, _TEXT, cost=text_cost),
+    "toDate": Function.of(to_date, cost=text_cost),
     "unixEpoch": typed(lambda moment: str(moment.seconds), _TIME),
 }

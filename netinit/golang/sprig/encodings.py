@@ -10,17 +10,13 @@ from netinit.golang.gojson import from_json, to_json
 from netinit.golang.template.limits import measure_all, text_cost
 from netinit.golang.template.values import Function, FunctionError, OwnMap, Shaped, from_bytes, to_bytes, typed
 
-__all__ = ["FUNCTIONS"]
-
-_ANY: Final = "interface {}"
-_TEXT: Final = "string"
 _HTML: Final = {"\\u003c": "<", "\\u003e": ">", "\\u0026": "&"}
 _BASE32: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 _BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 
 
 def parse_json(text: str) -> Any:
-    """The value of the JSON text, or nil where it is none."""
+    """Decode JSON; nil for an invalid text."""
     try:
         return _owned(from_json(text))
     except ValueError:
@@ -28,7 +24,7 @@ def parse_json(text: str) -> Any:
 
 
 def must_parse_json(text: str) -> Any:
-    """The value of the JSON text. Raises FunctionError where it is none."""
+    """Decode JSON. Raises FunctionError for an invalid text."""
     try:
         return _owned(from_json(text))
     except ValueError as error:
@@ -36,46 +32,32 @@ def must_parse_json(text: str) -> Any:
 
 
 def _owned(value: Any) -> Any:
-    """The value with maps that the template may change."""
+    """Return the value with maps that the template may modify."""
     if isinstance(value, dict):
         return OwnMap((key, _owned(item)) for key, item in value.items())
     return [_owned(item) for item in value] if isinstance(value, list) else value
 
 
 def must_json(value: Any) -> str:
-    """The value as JSON. Raises FunctionError where it has none."""
+    """Encode the value as JSON. Raises FunctionError if Go cannot encode it."""
     return Shaped(to_json(value), form="json", tree=value)
 
 
 def must_pretty_json(value: Any) -> str:
-    """The value as JSON, an element a line. Raises FunctionError where it has none."""
+    """Encode the value as indented JSON. Raises FunctionError if Go cannot encode it."""
     return Shaped(to_json(value, indent="  "), form="json", tree=value)
 
 
 def raw_json(value: Any) -> str:
-    """The value as JSON in which HTML's special characters stand as they are. Raises FunctionError where it has none."""
-    return Shaped(_unescaped(to_json(value)), form="json", tree=value)
-
-
-def _unescaped(text: str) -> str:
-    """The JSON text without the escapes for HTML; a backslash that is itself escaped begins none."""
-    parts = text.split("\\\\")
+    """Encode the value as JSON without escapes for HTML. Raises FunctionError if Go cannot encode it."""
+    parts = to_json(value).split("\\\\")  # a backslash that is itself escaped starts no escape
     for escape, character in _HTML.items():
         parts = [part.replace(escape, character) for part in parts]
-    return "\\\\".join(parts)
-
-
-def compact_json(value: Any) -> str:
-    """The value as JSON, "" where it has none."""
-    return _or_nothing(must_json, value)
-
-
-def pretty_json(value: Any) -> str:
-    """The value as JSON, an element a line, "" where it has none."""
-    return _or_nothing(must_pretty_json, value)
+    return Shaped("\\\\".join(parts), form="json", tree=value)
 
 
 def _or_nothing(write: Callable[[Any], str], value: Any) -> str:
+    """Encode the value; "" if Go cannot encode it."""
     try:
         return write(value)
     except FunctionError as error:
@@ -85,14 +67,14 @@ def _or_nothing(write: Callable[[Any], str], value: Any) -> str:
 
 
 def encode_base32(text: str) -> str:
-    """The text in base32."""
-    import base64  # takes 2 ms, and templates seldom ask for it
+    """Encode the text in base32."""
+    import base64  # takes 2 ms, and templates rarely need it
 
     return base64.b32encode(to_bytes(text)).decode()
 
 
 def decode_base32(text: str) -> str:
-    """What the base32 text says; where it is none, the text of Go's complaint."""
+    """Decode base32; for an invalid text return Go's error message, as sprig does."""
     import base64
 
     raw = text.replace("\r", "").replace("\n", "")
@@ -102,13 +84,8 @@ def decode_base32(text: str) -> str:
         return f"illegal base32 data at input byte {_first_bad_byte(text, _BASE32, 8)}"
 
 
-def encode_base64(text: str) -> str:
-    """The text in base64."""
-    return binascii.b2a_base64(to_bytes(text), newline=False).decode()
-
-
 def decode_base64(text: str) -> str:
-    """What the base64 text says; where it is none, the text of Go's complaint."""
+    """Decode base64; for an invalid text return Go's error message, as sprig does."""
     raw = text.replace("\r", "").replace("\n", "")
     try:
         return from_bytes(binascii.a2b_base64(raw, strict_mode=True))
@@ -117,7 +94,7 @@ def decode_base64(text: str) -> str:
 
 
 def _first_bad_byte(text: str, alphabet: frozenset[str], group: int) -> int:
-    """Where Go finds that the text is not encoded: at a foreign character, or where the last group begins."""
+    """Return the byte that Go reports: the first character outside the alphabet, or the start of the last group."""
     for place, character in enumerate(text):
         if character not in alphabet and character not in "\r\n":
             return len(to_bytes(text[:place]))
@@ -126,35 +103,38 @@ def _first_bad_byte(text: str, alphabet: frozenset[str], group: int) -> int:
 
 def _digest(name: str) -> Function:
     def digest(text: str) -> str:
-        import hashlib  # OpenSSL behind it takes its time, and Istio's templates need none
+        import hashlib  # slow to import (OpenSSL), and Istio's templates do not need it
 
         return hashlib.new(name, to_bytes(text), usedforsecurity=False).hexdigest()
 
-    return typed(digest, _TEXT)
+    return Function.of(digest)
 
 
 def adler32sum(text: str) -> str:
-    """The Adler-32 checksum of the text in decimal."""
+    """Return the Adler-32 checksum in decimal."""
     import zlib
 
     return str(zlib.adler32(to_bytes(text)))
 
 
+_JSON_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
+    "mustToJson": must_json,
+    "mustToPrettyJson": must_pretty_json,
+    "mustToRawJson": raw_json,
+    "toJson": lambda value: _or_nothing(must_json, value),
+    "toPrettyJson": lambda value: _or_nothing(must_pretty_json, value),
+    "toRawJson": raw_json,
+}
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "adler32sum": typed(adler32sum, _TEXT),
-    "b32dec": typed(decode_base32, _TEXT),
-    "b32enc": typed(encode_base32, _TEXT),
-    "b64dec": typed(decode_base64, _TEXT),
-    "b64enc": typed(encode_base64, _TEXT),
-    "fromJson": typed(parse_json, _TEXT, cost=text_cost),
-    "mustFromJson": typed(must_parse_json, _TEXT, cost=text_cost),
-    "mustToJson": typed(must_json, _ANY, cost=measure_all),
-    "mustToPrettyJson": typed(must_pretty_json, _ANY, cost=measure_all),
-    "mustToRawJson": typed(raw_json, _ANY, cost=measure_all),
+    **{name: Function.of(call, cost=measure_all) for name, call in _JSON_WRITERS.items()},
+    "adler32sum": adler32sum,
+    "b32dec": decode_base32,
+    "b32enc": encode_base32,
+    "b64dec": decode_base64,
+    "b64enc": typed(lambda text: binascii.b2a_base64(to_bytes(text), newline=False).decode(), "string"),
+    "fromJson": Function.of(parse_json, cost=text_cost),
+    "mustFromJson": Function.of(must_parse_json, cost=text_cost),
     "sha1sum": _digest("sha1"),
     "sha256sum": _digest("sha256"),
     "sha512sum": _digest("sha512"),
-    "toJson": typed(compact_json, _ANY, cost=measure_all),
-    "toPrettyJson": typed(pretty_json, _ANY, cost=measure_all),
-    "toRawJson": typed(raw_json, _ANY, cost=measure_all),
 }

@@ -1,4 +1,4 @@
-"""Sprig's functions on lists. They make new ones and never change the data."""
+"""Sprig's functions on lists. They return new lists and never modify the data."""
 
 from __future__ import annotations
 
@@ -19,41 +19,25 @@ from netinit.golang.template.values import (
     TypedList,
     kind_of,
     type_name,
-    typed,
 )
 
 
-def _items(values: Any, name: str) -> list[Any]:
-    return list(values) if _is_list(values, name) else []
-
-
-def _is_list(values: Any, name: str) -> bool:
+def _items(values: Any, name: str) -> Any:
     if kind_of(values) != SLICE:
         raise FunctionError(f"Cannot {name} on type {_kind_word(values)}")
-    return True
+    return values
 
 
 def _kind_word(value: Any) -> str:
     return {MAP: "map", SLICE: "slice", FLOAT: "float64"}.get(kind_of(value), type_name(value))
 
 
-def make_list(*values: Any) -> list[Any]:
-    """The values as a list."""
-    return list(values)
-
-
-def append(values: Any, item: Any) -> list[Any]:
-    """A new list with the item at the end."""
-    return [*_items(values, "push"), item]
-
-
-def prepend(values: Any, item: Any) -> list[Any]:
-    """A new list with the item at the beginning."""
-    return [item, *_items(values, "prepend")]
+def _is_tree(item: Any) -> bool:
+    return isinstance(item, list | tuple | dict | Struct)
 
 
 def concat(*lists: Any) -> list[Any]:
-    """A new list of the elements of all."""
+    """Join the lists."""
     check_size(sum(len(values) for values in lists if kind_of(values) == SLICE))
     for values in lists:
         if kind_of(values) != SLICE:
@@ -61,43 +45,13 @@ def concat(*lists: Any) -> list[Any]:
     return [item for values in lists for item in values]
 
 
-def first(values: Any) -> Any:
-    """The first element, or nil."""
-    return values[0] if _is_list(values, "find first") and values else None
-
-
-def last(values: Any) -> Any:
-    """The last element, or nil."""
-    return values[-1] if _is_list(values, "find last") and values else None
-
-
-def rest(values: Any) -> list[Any]:
-    """All elements but the first."""
-    return _items(values, "find rest")[1:]
-
-
-def initial(values: Any) -> list[Any]:
-    """All elements but the last."""
-    return _items(values, "find initial")[:-1]
-
-
-def reverse(values: Any) -> list[Any]:
-    """A new list in the opposite order."""
-    return _items(values, "find reverse")[::-1]
-
-
-def compact(values: Any) -> list[Any]:
-    """A new list without the empty elements."""
-    return [item for item in _items(values, "compact") if item]
-
-
 def uniq(values: Any) -> list[Any]:
-    """A new list in which every element stands once."""
+    """Keep the first of equal elements."""
     found: list[Any] = []
     trees: list[Any] = []
     seen: set[tuple[str, Any]] = set()
     for item in _items(values, "find uniq"):
-        if isinstance(item, list | tuple | dict | Struct):
+        if _is_tree(item):
             if any(deep_equal(item, known) for known in trees):
                 continue
             trees.append(item)
@@ -109,53 +63,42 @@ def uniq(values: Any) -> list[Any]:
     return found
 
 
-def uniq_cost(values: Any) -> int:
-    """The steps of uniq: every tree among the elements may be compared with every other one."""
+def _uniq_cost(values: Any) -> int:
+    """Return the steps of `uniq`: each tree may be compared with every other one."""
     if kind_of(values) != SLICE:
         return 1
-    trees = [item for item in values if isinstance(item, list | tuple | dict | Struct)]
+    trees = [item for item in values if _is_tree(item)]
     return len(values) + measure(trees) * len(trees)
 
 
 def has(needle: Any, values: Any) -> bool:
-    """Whether the list holds the value."""
-    if values is None:
-        return False
-    return any(deep_equal(item, needle) for item in _items(values, "find has"))
-
-
-def has_cost(needle: Any, values: Any) -> int:
-    """The steps of has: every element is compared, and no further than the needle goes."""
-    return _comparisons(values, needle)
-
-
-def without_cost(values: Any, *unwanted: Any) -> int:
-    """The steps of without."""
-    return _comparisons(values, *unwanted)
-
-
-def _comparisons(values: Any, *wanted: Any) -> int:
-    if kind_of(values) != SLICE:
-        return 1
-    if any(isinstance(item, list | tuple | dict | Struct) for item in wanted):
-        return measure(list(values)) * len(wanted) + measure(list(wanted))
-    return len(values) * len(wanted)
+    """Whether the list contains the value."""
+    return values is not None and any(deep_equal(item, needle) for item in _items(values, "find has"))
 
 
 def without(values: Any, *unwanted: Any) -> list[Any]:
-    """A new list without these elements."""
+    """Remove these values from the list."""
     items = _items(values, "find without")
     return [item for item in items if not any(deep_equal(item, bad) for bad in unwanted)]
 
 
+def _comparison_cost(values: Any, *wanted: Any) -> int:
+    """Return the steps of comparing each element with each of these values; a comparison ends where either value does."""
+    if kind_of(values) != SLICE:
+        return 1
+    if any(map(_is_tree, wanted)):
+        return measure(list(values)) * len(wanted) + measure(list(wanted))
+    return len(values) * len(wanted)
+
+
 def sort_alpha(values: Any) -> TypedList:
-    """The elements as text, sorted."""
+    """Sort the elements as text."""
     texts = texts_of(values) if kind_of(values) == SLICE else [text_of(values)]
     return TypedList(sorted(texts), go_type="[]string")
 
 
 def part(values: Any, *bounds: Any) -> Any:
-    """The elements from the first bound up to the second."""
+    """Return the elements from the first bound up to the second."""
     if kind_of(values) != SLICE:
         raise FunctionError(f"list should be type of slice or array but {_kind_word(values)}")
     if not values:
@@ -169,41 +112,39 @@ def part(values: Any, *bounds: Any) -> Any:
 
 
 def chunk(size: int, values: Any) -> TypedList:
-    """The elements in lists of that size."""
+    """Split the list into lists of this size."""
     if kind_of(values) != SLICE:
         raise FunctionError(f"Cannot chunk type {_kind_word(values)}")
-    items = list(values)
     if size <= 0:
         raise FunctionError("chunk needs a size of 1 or more")
+    items = list(values)
     parts = [items[at : at + size] for at in range(0, len(items), size)]
     return TypedList(parts, go_type="[][]interface {}")
 
 
-_ANY: Final = "interface {}"
-
 _WITH_MUST: Final[dict[str, Callable[..., Any] | Function]] = {
-    "Append": append,
-    "Chunk": typed(chunk, "int", _ANY),
-    "Compact": typed(compact, _ANY, cost=size_of),
-    "First": first,
-    "Has": typed(has, _ANY, _ANY, cost=has_cost),
-    "Initial": initial,
-    "Last": last,
-    "Prepend": prepend,
-    "Push": append,
-    "Rest": rest,
-    "Reverse": reverse,
+    "Append": lambda values, item: [*_items(values, "push"), item],
+    "Chunk": chunk,
+    "Compact": Function.of(lambda values: [item for item in _items(values, "compact") if item], cost=size_of),
+    "First": lambda values: next(iter(_items(values, "find first")), None),
+    "Has": Function.of(has, cost=lambda needle, values: _comparison_cost(values, needle)),
+    "Initial": lambda values: list(_items(values, "find initial"))[:-1],
+    "Last": lambda values: next(iter(_items(values, "find last")[-1:]), None),
+    "Prepend": lambda values, item: [item, *_items(values, "prepend")],
+    "Push": lambda values, item: [*_items(values, "push"), item],
+    "Rest": lambda values: list(_items(values, "find rest"))[1:],
+    "Reverse": lambda values: list(_items(values, "find reverse"))[::-1],
     "Slice": part,
-    "Uniq": typed(uniq, _ANY, cost=uniq_cost),
-    "Without": typed(without, _ANY, variadic=_ANY, cost=without_cost),
+    "Uniq": Function.of(uniq, cost=_uniq_cost),
+    "Without": Function.of(without, cost=_comparison_cost),
 }
-"""Functions that sprig has twice, also with must before the name: what fails fails in both with the same words."""
+"""Functions that sprig also has with the prefix must; both fail with the same message."""
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **{name[0].lower() + name[1:]: call for name, call in _WITH_MUST.items()},
     **{f"must{name}": call for name, call in _WITH_MUST.items()},
     "concat": concat,
-    "list": make_list,
-    "sortAlpha": typed(sort_alpha, _ANY, cost=measure_all),
-    "tuple": make_list,
+    "list": lambda *values: list(values),
+    "sortAlpha": Function.of(sort_alpha, cost=measure_all),
+    "tuple": lambda *values: list(values),
 }

@@ -1,4 +1,4 @@
-"""Sprig's arithmetic: everything is an int64 that wraps around, or a float64."""
+"""Sprig's arithmetic, on int64 numbers that wrap around and on float64 numbers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 
 _ZERO_DECIMALS: Final = r"(?<=\d)\.0+$"
 _NO_INTEGER: Final = r"[.pP]|^[+-]?\d+[eE]"
-_LONGEST: Final = 4096
-"""Characters of a text that is read as a number."""
+_MAX_DIGITS: Final = 4096
+"""Characters of a text that is read as a number: int() takes quadratic time."""
+_MAX_BOUNDS: Final = 3
 
 
 def to_int64(value: Any) -> Int64:
-    """The value as an int64, 0 where it is none."""
+    """Convert the value to an int64; 0 if it is not a number."""
     kind = kind_of(value)
     if kind in (INT, UINT):
-        return Int64(_wrapped(int(value)))
+        return _int64(value)
     if kind == FLOAT:
         # what does not fit becomes the smallest number, as on amd64
         return Int64(int(value) if abs(value) < 1 << 63 else -(1 << 63))
@@ -45,13 +46,14 @@ def to_int64(value: Any) -> Int64:
     return Int64(1 if value is True else 0)
 
 
-def _wrapped(number: int) -> int:
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+def _int64(number: int) -> Int64:
+    """Return the number modulo 2**64, as an int64 wraps around."""
+    return Int64((number + (1 << 63)) % (1 << 64) - (1 << 63))
 
 
 def _parse_int(text: str) -> int:
-    """The number of a Go integer literal, also one with zeros behind a point; 0 where the text is none."""
-    if len(text) > _LONGEST:
+    """Parse a Go integer literal, also with zeros behind a point; 0 for any other text."""
+    if len(text) > _MAX_DIGITS:
         return 0
     text = re.sub(_ZERO_DECIMALS, "", text)
     if "'" in text or re.search(_NO_INTEGER, text):
@@ -63,17 +65,17 @@ def _parse_int(text: str) -> int:
 
 
 def to_int(value: Any) -> int:
-    """The value as an int, 0 where it is none."""
+    """Convert the value to an int; 0 if it is not a number."""
     return int(to_int64(value))
 
 
 def to_float64(value: Any) -> float:
-    """The value as a float64, 0 where it is none."""
+    """Convert the value to a float64; 0 if it is not a number."""
     if kind_of(value) in (INT, UINT, FLOAT):
         return float(value)
     if kind_of(value) != STRING:
         return 1.0 if value is True else 0.0
-    if len(value) > _LONGEST or value != value.strip() or not value.isascii():
+    if len(value) > _MAX_DIGITS or value != value.strip() or not value.isascii():
         return 0.0
     try:
         return float.fromhex(value) if re.match("[+-]?0[xX]", value) and "p" in value.lower() else float(value)
@@ -81,71 +83,31 @@ def to_float64(value: Any) -> float:
         return 0.0
 
 
-def add(*values: Any) -> Int64:
-    """The sum."""
-    return Int64(_wrapped(sum(to_int64(value) for value in values)))
+def _product(first: Any, *others: Any) -> Int64:
+    return _int64(math.prod(map(to_int64, others), start=int(to_int64(first))))
 
 
-def add1(value: Any) -> Int64:
-    """The value and one."""
-    return Int64(_wrapped(to_int64(value) + 1))
-
-
-def sub(left: Any, right: Any) -> Int64:
-    """The difference."""
-    return Int64(_wrapped(to_int64(left) - to_int64(right)))
-
-
-def mul(first: Any, *others: Any) -> Int64:
-    """The product."""
-    product = int(to_int64(first))
-    for other in others:
-        product = _wrapped(product * to_int64(other))
-    return Int64(product)
-
-
-def div(left: Any, right: Any) -> Int64:
-    """The quotient, towards zero."""
-    return Int64(_divide(to_int64(left), to_int64(right))[0])
-
-
-def mod(left: Any, right: Any) -> Int64:
-    """The remainder, with the sign of the dividend."""
-    return Int64(_divide(to_int64(left), to_int64(right))[1])
-
-
-def _divide(left: int, right: int) -> tuple[int, int]:
-    if right == 0:
+def _divide(left: Any, right: Any) -> tuple[Int64, Int64]:
+    """Return quotient and remainder; the quotient is rounded towards zero."""
+    dividend, divisor = int(to_int64(left)), int(to_int64(right))
+    if divisor == 0:
         raise FunctionError("runtime error: integer divide by zero")
-    quotient = abs(left) // abs(right)
-    quotient = quotient if (left < 0) == (right < 0) else -quotient
-    return _wrapped(quotient), left - quotient * right
+    quotient = abs(dividend) // abs(divisor)
+    quotient = quotient if (dividend < 0) == (divisor < 0) else -quotient
+    return _int64(quotient), Int64(dividend - quotient * divisor)
 
 
-def largest(first: Any, *others: Any) -> Int64:
-    """The largest number."""
+def _largest(first: Any, *others: Any) -> Int64:
     return max(map(to_int64, (first, *others)))
 
 
-def smallest(first: Any, *others: Any) -> Int64:
-    """The smallest number."""
-    return min(map(to_int64, (first, *others)))
-
-
-def floor(value: Any) -> float:
-    """The largest whole number that is not larger."""
+def _whole(rounding: Callable[[float], int], value: Any) -> float:
     number = to_float64(value)
-    return math.copysign(math.floor(number), number) if math.isfinite(number) else number
-
-
-def ceil(value: Any) -> float:
-    """The smallest whole number that is not smaller."""
-    number = to_float64(value)
-    return math.copysign(math.ceil(number), number) if math.isfinite(number) else number
+    return math.copysign(rounding(number), number) if math.isfinite(number) else number
 
 
 def round_to(value: Any, places: int, *threshold: float) -> float:
-    """The number with so many decimals; rounded up from half on, or from the threshold."""
+    """Round to so many decimals, up from 0.5 or from the threshold."""
     try:
         power = 10.0**places
     except OverflowError:
@@ -159,7 +121,7 @@ def round_to(value: Any, places: int, *threshold: float) -> float:
 
 
 def _exact(value: Any) -> Fraction:
-    """The float64 as the decimal fraction that it prints as."""
+    """Return the decimal fraction that the float64 prints as."""
     from fractions import Fraction
 
     number = to_float64(value)
@@ -172,6 +134,10 @@ def _exact_sum(first: Any, others: tuple[Any, ...], sign: int) -> float:
     return _rounded(sum((sign * _exact(value) for value in others), _exact(first)))
 
 
+def _exact_product(first: Any, *others: Any) -> float:
+    return _rounded(math.prod(map(_exact, others), start=_exact(first)))
+
+
 def _rounded(number: Fraction) -> float:
     try:
         return float(number)
@@ -179,31 +145,11 @@ def _rounded(number: Fraction) -> float:
         return -math.inf if number < 0 else math.inf
 
 
-def add_floats(*values: Any) -> float:
-    """The exact sum as a float64."""
-    return _exact_sum(0, values, 1)
-
-
-def add1_float(value: Any) -> float:
-    """The number and one, exactly, as a float64."""
-    return _exact_sum(value, (1,), 1)
-
-
-def sub_floats(first: Any, *others: Any) -> float:
-    """The first number less all the others, exactly, as a float64."""
-    return _exact_sum(first, others, -1)
-
-
-def mul_floats(first: Any, *others: Any) -> float:
-    """The exact product as a float64."""
-    return _rounded(math.prod(map(_exact, others), start=_exact(first)))
-
-
 _DIVISION_DIGITS: Final = 10**16
 
 
 def div_floats(first: Any, *others: Any) -> float:
-    """The quotient, with sixteen decimals after each division, as a float64."""
+    """Divide, with sixteen decimals after each division (the default of Go's decimal library)."""
     from fractions import Fraction
 
     quotient = _exact(first)
@@ -217,19 +163,9 @@ def div_floats(first: Any, *others: Any) -> float:
     return _rounded(quotient)
 
 
-def exact_cost(*values: Any) -> int:
-    """The steps of exact arithmetic, whose numbers grow with every operation."""
+def _exact_cost(*values: Any) -> int:
+    """Return the steps of exact arithmetic, whose numbers grow with each operation."""
     return len(values) ** 2 << 1
-
-
-def largest_float(first: Any, *others: Any) -> float:
-    """The largest number as a float64, NaN where one is."""
-    return _extreme(max, first, others)
-
-
-def smallest_float(first: Any, *others: Any) -> float:
-    """The smallest number as a float64, NaN where one is."""
-    return _extreme(min, first, others)
 
 
 def _extreme(choose: Callable[[list[float]], float], first: Any, others: tuple[Any, ...]) -> float:
@@ -237,74 +173,66 @@ def _extreme(choose: Callable[[list[float]], float], first: Any, others: tuple[A
     return math.nan if any(map(math.isnan, numbers)) else choose(numbers)
 
 
-def until(count: int) -> TypedList:
-    """The numbers from 0 up to the count."""
-    return until_step(0, count, 1 if count >= 0 else -1)
-
-
 def until_step(start: int, stop: int, step: int) -> TypedList:
-    """The numbers from the start up to the stop, by that step."""
+    """Count from the start up to the stop, which is excluded."""
     found = range(start, stop, step) if step and (step > 0) == (stop >= start) else range(0)
     check_size(len(found))
     return TypedList(found, go_type="[]int")
 
 
-_MOST_BOUNDS: Final = 3
-
-
 def sequence(*bounds: int) -> str:
-    """The numbers from the first bound (or 1) to the last, both included, by the step between them (or 1)."""
-    if not 1 <= len(bounds) <= _MOST_BOUNDS:
+    """Count like seq(1): to the last bound, from the first one (default 1), by the step between them (default 1)."""
+    if not 1 <= len(bounds) <= _MAX_BOUNDS:
         return ""
     start = bounds[0] if len(bounds) > 1 else 1
     end = bounds[-1]
     direction = -1 if end < start else 1
-    step = bounds[1] if len(bounds) == _MOST_BOUNDS else direction
+    step = bounds[1] if len(bounds) == _MAX_BOUNDS else direction
     if direction < 0 < step:
         return ""
     return " ".join(map(str, until_step(start, end + direction, step)))
 
 
 def to_decimal(value: Any) -> Int64:
-    """The number that the octal digits of the value mean, 0 where they are none."""
+    """Read the value's text as an octal number; 0 if it is none."""
     text = sprint(value)
     number = int(text, 8) if re.fullmatch("[+-]?[0-7]{1,22}", text) else 0
     return Int64(number if -(1 << 63) <= number < 1 << 63 else 0)
 
 
 def from_decimal(text: str) -> int:
-    """The decimal number, 0 where the text is none; one that is too large becomes the largest."""
-    if not re.fullmatch("[+-]?[0-9]+", text) or len(text) > _LONGEST:
+    """Parse a decimal number; 0 if the text is none, the nearest int64 if it is too large."""
+    if not re.fullmatch("[+-]?[0-9]+", text) or len(text) > _MAX_DIGITS:
         return 0
     return min(max(int(text), -(1 << 63)), (1 << 63) - 1)
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "add": add,
-    "add1": add1,
-    "add1f": add1_float,
-    "addf": add_floats,
-    "atoi": typed(from_decimal, "string"),
-    "biggest": largest,
-    "ceil": ceil,
-    "div": div,
-    "divf": typed(div_floats, "interface {}", variadic="interface {}", cost=exact_cost),
+    "add": lambda *values: _int64(sum(map(to_int64, values))),
+    "add1": lambda value: _int64(to_int64(value) + 1),
+    "add1f": lambda value: _exact_sum(value, (1,), 1),
+    "addf": lambda *values: _exact_sum(0, values, 1),
+    "atoi": from_decimal,
+    "biggest": _largest,
+    "ceil": lambda value: _whole(math.ceil, value),
+    "div": lambda left, right: _divide(left, right)[0],
+    "divf": Function.of(div_floats, cost=_exact_cost),
     "float64": to_float64,
-    "floor": floor,
+    "floor": lambda value: _whole(math.floor, value),
     "int": to_int,
     "int64": to_int64,
-    "max": largest,
-    "maxf": largest_float,
-    "min": smallest,
-    "minf": smallest_float,
-    "mod": mod,
-    "mul": mul,
-    "mulf": typed(mul_floats, "interface {}", variadic="interface {}", cost=exact_cost),
-    "round": typed(round_to, "interface {}", "int", variadic="float64"),
-    "seq": typed(sequence, variadic="int"),
-    "sub": sub,
-    "subf": sub_floats,
+    "max": _largest,
+    "maxf": lambda first, *others: _extreme(max, first, others),
+    "min": lambda first, *others: min(map(to_int64, (first, *others))),
+    "minf": lambda first, *others: _extreme(min, first, others),
+    "mod": lambda left, right: _divide(left, right)[1],
+    "mul": _product,
+    "mulf": Function.of(_exact_product, cost=_exact_cost),
+    "round": round_to,
+    "seq": sequence,
+    "sub": lambda left, right: _int64(to_int64(left) - to_int64(right)),
+    "subf": lambda first, *others: _exact_sum(first, others, -1),
     "toDecimal": to_decimal,
-    "until": typed(until, "int"),
-    "untilStep": typed(until_step, "int", "int", "int"),
+    "until": typed(lambda count: until_step(0, count, 1 if count >= 0 else -1), "int"),
+    "untilStep": until_step,
 }

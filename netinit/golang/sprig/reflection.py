@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from netinit.golang.template.limits import measure_all
 from netinit.golang.template.values import (
+    ANY,
     MAP,
     NO_VALUE,
     SLICE,
@@ -17,14 +18,9 @@ from netinit.golang.template.values import (
     typed,
 )
 
-__all__ = ["FUNCTIONS", "deep_equal"]
-
-_ANY: Final = "interface {}"
-_TEXT: Final = "string"
-
 
 def deep_equal(left: Any, right: Any) -> bool:
-    """Whether both have the same type and all that is in them is equal (reflect.DeepEqual)."""
+    """Whether both values have the same type and equal content (reflect.DeepEqual)."""
     if type_name(left) != type_name(right):
         return False
     kind = kind_of(left)
@@ -38,7 +34,7 @@ def deep_equal(left: Any, right: Any) -> bool:
 
 
 def go_kind(value: Any) -> str:
-    """The Go kind of the value."""
+    """Return the Go kind of the value, as reflect.Kind prints it."""
     if value is None or value is NO_VALUE:
         return "invalid"
     kind = kind_of(value)
@@ -46,16 +42,15 @@ def go_kind(value: Any) -> str:
     return named.get(kind, type_name(value))
 
 
-def type_of(value: Any) -> str:
-    """The Go type of the value."""
+def _type_of(value: Any) -> str:
     return "<nil>" if value is None else type_name(value)
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "deepEqual": typed(deep_equal, _ANY, _ANY, cost=measure_all),
-    "kindIs": typed(lambda kind, value: go_kind(value) == kind, _TEXT, _ANY),
+    "deepEqual": Function.of(deep_equal, cost=measure_all),
+    "kindIs": typed(lambda kind, value: go_kind(value) == kind, "string", ANY),
     "kindOf": go_kind,
-    "typeIs": typed(lambda name, value: type_of(value) == name, _TEXT, _ANY),
-    "typeIsLike": typed(lambda name, value: type_of(value) in (name, f"*{name}"), _TEXT, _ANY),
-    "typeOf": type_of,
+    "typeIs": typed(lambda name, value: _type_of(value) == name, "string", ANY),
+    "typeIsLike": typed(lambda name, value: _type_of(value) in (name, f"*{name}"), "string", ANY),
+    "typeOf": _type_of,
 }

@@ -1,57 +1,36 @@
-"""Sprig's functions that a template may name and not call: the same pod must get the same answer wherever it is asked for.
+"""Sprig's functions that fail when they are called, because the same pod must always get the same result.
 
-A template that names one of them without calling it, in a branch that is not taken, works.
+A template may name them in a branch that is not taken.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
-from netinit.golang.template.values import Function, FunctionError
+from netinit.golang.template.values import ANY, Function, FunctionError, typed
 
-__all__ = ["FUNCTIONS", "REFUSED"]
-
-_RANDOM: Final = "its result is random"
-_CLOCK: Final = "its result depends on the time of day"
-_ENVIRONMENT: Final = "it reads the environment of the injector"
-_KEYS: Final = "it makes or handles private keys"
-
-REFUSED: Final = {
-    "ago": _CLOCK,
-    "bcrypt": _RANDOM,
-    "buildCustomCert": _KEYS,
-    "decryptAES": _KEYS,
-    "derivePassword": "it takes 32 MiB of memory and a fifth of a second for each call",
-    "encryptAES": _RANDOM,
-    "env": _ENVIRONMENT,
-    "expandenv": _ENVIRONMENT,
-    "genCA": _KEYS,
-    "genCAWithKey": _KEYS,
-    "genPrivateKey": _KEYS,
-    "genSelfSignedCert": _KEYS,
-    "genSelfSignedCertWithKey": _KEYS,
-    "genSignedCert": _KEYS,
-    "genSignedCertWithKey": _KEYS,
-    "getHostByName": "it asks the network",
-    "htpasswd": _RANDOM,
-    "now": _CLOCK,
-    "randAlpha": _RANDOM,
-    "randAlphaNum": _RANDOM,
-    "randAscii": _RANDOM,
-    "randBytes": _RANDOM,
-    "randInt": _RANDOM,
-    "randNumeric": _RANDOM,
-    "shuffle": _RANDOM,
-    "uuidv4": _RANDOM,
+_REASONS: Final = {
+    "its result is random": (
+        "bcrypt encryptAES htpasswd randAlpha randAlphaNum randAscii randBytes randInt randNumeric shuffle uuidv4"
+    ),
+    "its result depends on the time of day": "ago now",
+    "it reads the environment of the injector": "env expandenv",
+    "it makes or handles private keys": (
+        "buildCustomCert decryptAES genCA genCAWithKey genPrivateKey genSelfSignedCert genSelfSignedCertWithKey "
+        "genSignedCert genSignedCertWithKey"
+    ),
+    "it takes 32 MiB of memory and a fifth of a second for each call": "derivePassword",
+    "it asks the network": "getHostByName",
 }
-"""Why a function is refused, by its name."""
+REFUSED: Final = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+"""Each refused function, and why."""
 
 
 def _refusal(name: str, reason: str) -> Function:
-    def refuse(*_arguments: Any) -> NoReturn:
+    def refuse(*_arguments: object) -> NoReturn:
         raise FunctionError(f"{name} is not available in injection: {reason}; set a value instead, or an annotation")
 
-    return Function(refuse, variadic="interface {}")
+    return typed(refuse, variadic=ANY)
 
 
 FUNCTIONS: Final = {name: _refusal(name, reason) for name, reason in REFUSED.items()}

@@ -1,7 +1,7 @@
-"""Sprig's regular expressions, which are RE2's in Go too, by the library RE2 itself: its time grows with the text alone.
+"""Sprig's regular expressions, by the library RE2, whose syntax Go has and whose time is linear in the text.
 
-Templates decide on the expression and pods on the text, so Python's own engine, which goes back and tries again, will
-not do. Where the package google-re2 (extra `webhook`) is not installed, the functions fail when they are called.
+The text comes from a pod, so Python's backtracking engine could be made to hang. Without the package google-re2 (extra
+`webhook`) the functions fail when they are called.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from typing import Any, Final
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.values import Function, FunctionError, TypedList, from_bytes, to_bytes, typed
 
-__all__ = ["FUNCTIONS"]
-
 _TEXT: Final = "string"
-_MEMORY: Final = 1 << 20
-"""Bytes that RE2 may use for one expression; its default is eight times that."""
-_MOST_WORK: Final = 1 << 26
-"""Bytes that the searches of one call may look at, weighted: a tenth of a second where RE2 has its automaton ready."""
+_MAX_MEMORY: Final = 1 << 20
+"""Bytes that RE2 may use for one expression; RE2's default is eight times as much."""
+_MAX_WORK: Final = 1 << 26
+"""Weighted bytes that one call may search: a tenth of a second with RE2's compiled automaton."""
 _WORK_PER_STEP: Final = 7
 _PLAIN_SIZE: Final = 8
-"""Instructions of a simple expression; larger ones count as many times a byte as they are larger."""
+"""Instructions of a simple expression; the weight of a byte grows with the size beyond it."""
 _INSIDE: Final = frozenset(bytes([code]) for code in range(0x80, 0xC0))
-"""The second and later bytes of a character."""
+"""The second and later bytes of a character in UTF-8."""
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _WORDS: Final = {
     "bad repetition operator": "invalid nested repetition operator",
@@ -37,19 +35,19 @@ _WORDS: Final = {
     "no argument for repetition operator": "missing argument to repetition operator",
     "pattern too large": "expression too large",
 }
-"""RE2's words for what is wrong with an expression, and Go's."""
+"""RE2's error messages, and Go's."""
 
 
 @functools.lru_cache(maxsize=128)
 def _compiled(expression: str) -> Any:
-    """The expression, ready to be used. Raises FunctionError with Go's words."""
+    """Compile the expression. Raises FunctionError with Go's message."""
     try:
         import re2
     except ImportError:
         raise FunctionError("regular expressions need the package google-re2: pip install google-re2") from None
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MEMORY
+    options.max_mem = _MAX_MEMORY
     try:
         return re2.compile(to_bytes(expression), options)
     except re2.error as error:
@@ -64,7 +62,7 @@ def _in_go(message: str) -> str:
 
 
 def _must_compile(expression: str) -> Any:
-    """The expression, ready to be used. Raises FunctionError with the words of Go's MustCompile."""
+    """Compile the expression. Raises FunctionError with the message of Go's MustCompile."""
     try:
         return _compiled(expression)
     except FunctionError as error:
@@ -75,11 +73,11 @@ def _must_compile(expression: str) -> Any:
 
 
 def _matches(pattern: Any, text: bytes) -> Iterator[Any]:
-    """All matches, without the empty ones that follow another at once or stand within a character, which Go leaves out."""
+    """Yield all matches, except empty ones directly after another match or within a character, as in Go."""
     work, end, weight = 0, -1, _weight(pattern)
     for match in pattern.finditer(text):
         work += (len(text) - match.start()) * weight
-        if work > _MOST_WORK:
+        if work > _MAX_WORK:
             raise FunctionError("the text is too long for so many matches of a regular expression")
         if match.end() > end and not (
             match.start() == match.end() and text[match.start() : match.end() + 1] in _INSIDE
@@ -89,7 +87,7 @@ def _matches(pattern: Any, text: bytes) -> Iterator[Any]:
 
 
 def matches(expression: str, text: str) -> bool:
-    """Whether the expression matches anywhere in the text; not where it is invalid."""
+    """Whether the expression matches anywhere in the text; False for an invalid expression."""
     try:
         return must_match(expression, text)
     except FunctionError as error:
@@ -99,7 +97,7 @@ def matches(expression: str, text: str) -> bool:
 
 
 def must_match(expression: str, text: str) -> bool:
-    """Whether the expression matches anywhere in the text."""
+    """Whether the expression matches anywhere in the text. Raises FunctionError for an invalid expression."""
     return _compiled(expression).search(to_bytes(text)) is not None
 
 
@@ -155,7 +153,7 @@ _REFERENCE: Final = rb"\$(?:\$|\{(\w+)\}|(\w+))"
 
 
 def _references(replacement: bytes) -> list[tuple[bytes, bytes]]:
-    """The replacement as literal texts, each with the name of the group that follows it; $$ is a dollar."""
+    """Split the replacement into literal texts, each with the name of the group after it; $$ is a dollar."""
     found: list[tuple[bytes, bytes]] = []
     at = 0
     for match in re.finditer(_REFERENCE, replacement, re.ASCII):
@@ -184,20 +182,15 @@ def _split(compiled: _Compile, expression: str, text: str, count: int) -> TypedL
     return TypedList(map(from_bytes, parts), go_type="[]string")
 
 
-def quote_meta(text: str) -> str:
-    """An expression that matches this very text."""
-    return _SPECIAL.sub(r"\\\g<0>", text)
-
-
 def _cost(expression: str, text: str, *_: Any) -> int:
-    """The steps of one search, which looks at every character once."""
+    """Return the steps of one search, which reads each character once."""
     return 1 + (len(text) * _weight_of(expression) >> _WORK_PER_STEP)
 
 
 def _cost_of_all(expression: str, text: str, *_: Any) -> int:
-    """The steps of a search for all matches, each of which may look at all of the text."""
+    """Return the steps of a search for all matches, each of which may read the whole text."""
     work = len(text) * len(text) * _weight_of(expression) >> 1
-    return 1 + (min(work, _MOST_WORK) >> _WORK_PER_STEP)
+    return 1 + (min(work, _MAX_WORK) >> _WORK_PER_STEP)
 
 
 def _weight(pattern: Any) -> int:
@@ -212,7 +205,7 @@ def _weight_of(expression: str) -> int:
 
 
 def _both(name: str, call: Callable[..., Any], *more: str, cost: Callable[..., int]) -> dict[str, Function]:
-    """The function and its form with must: they differ in what they say of an invalid expression."""
+    """Return the function and its form with must, which reports an invalid expression in other words."""
     return {
         f"regex{name}": typed(functools.partial(call, _must_compile), _TEXT, _TEXT, *more, cost=cost),
         f"mustRegex{name}": typed(functools.partial(call, _compiled), _TEXT, _TEXT, *more, cost=cost),
@@ -225,7 +218,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **_both("ReplaceAll", _replace, _TEXT, cost=_cost_of_all),
     **_both("ReplaceAllLiteral", _replace_literal, _TEXT, cost=_cost_of_all),
     **_both("Split", _split, "int", cost=_cost_of_all),
-    "mustRegexMatch": typed(must_match, _TEXT, _TEXT, cost=_cost),
-    "regexMatch": typed(matches, _TEXT, _TEXT, cost=_cost),
-    "regexQuoteMeta": typed(quote_meta, _TEXT),
+    "mustRegexMatch": Function.of(must_match, cost=_cost),
+    "regexMatch": Function.of(matches, cost=_cost),
+    "regexQuoteMeta": typed(lambda text: _SPECIAL.sub(r"\\\g<0>", text), _TEXT),
 }

@@ -1,4 +1,4 @@
-"""Sprig's functions on URLs, which are split, joined and escaped as Go's package net/url does."""
+"""Sprig's functions on URLs, which behave like Go's package net/url."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any, Final
 from netinit.golang.sprig.reflection import go_kind
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.literals import quote
-from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes, typed
-
-__all__ = ["FUNCTIONS"]
+from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes
 
 _PLAIN: Final = r"A-Za-z0-9_.~\-"
 _KEPT: Final = {
@@ -20,14 +18,14 @@ _KEPT: Final = {
     "host": rf"{_PLAIN}!$&'()*+,;=:\[\]<>\"",
     "fragment": rf"{_PLAIN}$&+,/:;=?@!()*",
 }
-"""The characters that each part of a URL keeps; all others are escaped."""
+"""The characters of each part of a URL that are not escaped."""
 _USER: Final = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class _BadURL(Exception):  # noqa: N818 - a verdict
-    """The text is not a URL; the message has Go's words."""
+    """The text is not a URL; the message is Go's."""
 
 
 def _escape(text: str, part: str) -> str:
@@ -49,7 +47,7 @@ def _unescape(text: str, part: str) -> str:
 
 
 def parse_url(text: str) -> OwnMap:
-    """The parts of the URL by name. Raises FunctionError where it is none."""
+    """Split a URL into its parts, by name. Raises FunctionError for an invalid one."""
     try:
         return OwnMap(_parsed(text))
     except _BadURL as problem:
@@ -83,7 +81,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _authority(text: str) -> tuple[str, str]:
-    """The user, escaped anew, and the host of an authority."""
+    """Return the user, escaped again, and the host of an authority."""
     user, at, host = text.rpartition("@")
     port = host[host.rfind("]") + 1 :] if host.startswith("[") else host[host.rfind(":") :] if ":" in host else ""
     if host.startswith("[") and "]" not in host:
@@ -106,7 +104,7 @@ def _without_port(host: str) -> str:
 
 
 def join_url(parts: dict[str, Any] | None) -> str:
-    """The URL of the parts that the map names, as urlParse gives them. Raises FunctionError."""
+    """Join a URL from the parts that `parse_url` returns. Raises FunctionError."""
     scheme, host, path, query, opaque, fragment, userinfo = (
         _text(parts or {}, name) for name in ("scheme", "host", "path", "query", "opaque", "fragment", "userinfo")
     )
@@ -140,6 +138,6 @@ def _text(parts: dict[str, Any], name: str) -> str:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "urlJoin": typed(join_url, "map[string]interface {}", cost=lambda parts: text_cost(*(parts or {}).values())),
-    "urlParse": typed(parse_url, "string", cost=text_cost),
+    "urlJoin": Function.of(join_url, cost=lambda parts: text_cost(*(parts or {}).values())),
+    "urlParse": Function.of(parse_url, cost=text_cost),
 }

@@ -1,4 +1,4 @@
-"""Sprig's semantic versions: values with their parts, and constraints such as `~1.2` or `>=1.2, <2 || 3.x`."""
+"""Sprig's semantic versions, and constraints such as `~1.2` or `>=1.2, <2 || 3.x` (github.com/Masterminds/semver)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.template.limits import text_cost
-from netinit.golang.template.values import Function, FunctionError, Struct, Uint64, typed
+from netinit.golang.template.values import Function, FunctionError, Struct, Uint64
 
-__all__ = ["FUNCTIONS"]
-
-_LARGEST: Final = (1 << 64) - 1
+_MAX_NUMBER: Final = (1 << 64) - 1
 _EXTRA: Final = r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+(?P<meta>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 _VERSION: Final = re.compile(rf"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?{_EXTRA}")
 _PART: Final = r"[0-9|xX*]+"
@@ -26,12 +24,12 @@ _SPLIT: Final = re.compile(
 )
 _SEPARATOR: Final = re.compile(r"\s*,\s*|\s+", re.ASCII)
 _ANY_NUMBER: Final = ("x", "X", "*", None)
-_LONGEST: Final = 256
+_MAX_LENGTH: Final = 256
 """Characters of a version or a constraint; real ones have a tenth of that."""
 
 
 class Version(Struct):
-    """A version: three numbers, the identifiers of a pre-release, and metadata, which play no part in comparisons."""
+    """A version: three numbers, pre-release identifiers, and metadata, which comparisons ignore."""
 
     def __init__(
         self, numbers: tuple[int, int, int], pre: str, metadata: str, original: str, *, is_pointer: bool = True
@@ -52,19 +50,19 @@ class Version(Struct):
         })  # fmt: skip
 
     def text(self) -> str:
-        """The version as the specification writes it."""
+        """Format the version."""
         numbers = ".".join(map(str, self.numbers))
         return numbers + f"-{self.pre}" * bool(self.pre) + f"+{self.metadata}" * bool(self.metadata)
 
     def compare(self, other: Any) -> int:
-        """-1, 0 or 1, as this version comes before the other, is equal to it, or comes after it."""
+        """Return -1, 0 or 1: this version is lower than, equal to or higher than the other."""
         if not isinstance(other, Version):
             raise FunctionError("a version is compared with a version: make one with semver")
         mine, theirs = self.order(), other.order()
         return (mine > theirs) - (mine < theirs)
 
     def order(self) -> tuple[Any, ...]:
-        """What two versions are compared by."""
+        """Return the sort key."""
         identifiers = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre.split("."))
         return self.numbers, not self.pre, identifiers if self.pre else ()
 
@@ -73,13 +71,13 @@ class Version(Struct):
 
 
 def parse_version(text: str) -> Version:
-    """The version of the text, in which minor and patch number may be missing. Raises FunctionError."""
-    found = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
+    """Parse a version; minor and patch number may be missing. Raises FunctionError."""
+    found = _VERSION.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if found is None or text.endswith("\n"):
         raise FunctionError("Invalid Semantic Version")
     numbers = tuple(int(part or 0) for part in found.groups()[:3])
     for part, number in zip(found.groups(), numbers, strict=False):
-        if number > _LARGEST:
+        if number > _MAX_NUMBER:
             raise FunctionError(
                 f'Error parsing version segment: strconv.ParseUint: parsing "{part}": value out of range'
             )
@@ -89,7 +87,7 @@ def parse_version(text: str) -> Version:
     return Version((numbers[0], numbers[1], numbers[2]), pre, found["meta"] or "", text)
 
 
-class Constraint:
+class _Constraint:
     """An operator and a version, of which `known` numbers were written and the others stand for any."""
 
     def __init__(self, text: str) -> None:
@@ -107,11 +105,11 @@ class Constraint:
         self.test = _TESTS[found["operator"]]
 
     def admits(self, version: Version) -> bool:
-        """Whether the version satisfies it; a pre-release satisfies only constraints that name one."""
+        """Whether the version satisfies the constraint; a pre-release only satisfies constraints that name one."""
         return not (version.pre and not self.version.pre) and self.test(self, version)
 
     def starts(self, version: Version, count: int) -> bool:
-        """Whether the version has the constraint's first numbers, so many of them."""
+        """Whether the version's first `count` numbers are the constraint's."""
         return version.numbers[:count] == self.version.numbers[:count]
 
     def equal(self, version: Version) -> bool:
@@ -141,7 +139,7 @@ class Constraint:
         return version.compare(self.version) <= 0 or (self.known == 0 and version.numbers[:2] <= (0, 0))
 
     def tilde(self, version: Version) -> bool:
-        """Whether the patch number alone, or what was left open, is larger."""
+        """Whether only the patch number, or a number that the constraint omits, is larger."""
         if version.compare(self.version) < 0:
             return False
         if self.version.numbers == (0, 0, 0) and self.known in (0, 3):
@@ -149,7 +147,7 @@ class Constraint:
         return self.starts(version, min(max(self.known, 1), 2))
 
     def caret(self, version: Version) -> bool:
-        """Whether the version is not older and has the first number that is not 0."""
+        """Whether the version is not lower, and its numbers up to the constraint's first non-zero one are the same."""
         if version.compare(self.version) < 0:
             return False
         major, minor, _ = self.version.numbers
@@ -158,32 +156,32 @@ class Constraint:
         return self.starts(version, 2 if minor > 0 or self.known == 2 else 3)  # noqa: PLR2004 - major and minor
 
 
-_TESTS: Final[dict[str, Callable[[Constraint, Version], bool]]] = {
-    "": Constraint.equal,
-    "=": Constraint.equal,
-    "!=": Constraint.differs,
-    ">": Constraint.above,
-    "<": Constraint.below,
-    ">=": Constraint.at_least,
-    "=>": Constraint.at_least,
-    "<=": Constraint.at_most,
-    "=<": Constraint.at_most,
-    "~": Constraint.tilde,
-    "~>": Constraint.tilde,
-    "^": Constraint.caret,
+_TESTS: Final[dict[str, Callable[[_Constraint, Version], bool]]] = {
+    "": _Constraint.equal,
+    "=": _Constraint.equal,
+    "!=": _Constraint.differs,
+    ">": _Constraint.above,
+    "<": _Constraint.below,
+    ">=": _Constraint.at_least,
+    "=>": _Constraint.at_least,
+    "<=": _Constraint.at_most,
+    "=<": _Constraint.at_most,
+    "~": _Constraint.tilde,
+    "~>": _Constraint.tilde,
+    "^": _Constraint.caret,
 }
 
 
 @functools.lru_cache(maxsize=64)
-def _constraints(text: str) -> list[list[Constraint]]:
-    """The alternatives, each with the constraints that must all hold. Raises FunctionError."""
-    if len(text) > _LONGEST:
-        raise FunctionError(f"a constraint has at most {_LONGEST} characters, not {len(text)}")
+def _constraints(text: str) -> list[list[_Constraint]]:
+    """Parse alternatives of constraints that must all be satisfied. Raises FunctionError."""
+    if len(text) > _MAX_LENGTH:
+        raise FunctionError(f"a constraint has at most {_MAX_LENGTH} characters, not {len(text)}")
     ranges = _RANGE.sub(r">= \1, <= \2 ", text)
     found = []
     for alternative in ranges.split("||"):
         try:
-            found.append([Constraint(part) for part in _parts(alternative)])
+            found.append([_Constraint(part) for part in _parts(alternative)])
         except FunctionError as error:
             if str(error).startswith("improper"):
                 raise FunctionError(f"improper constraint: {alternative}") from None
@@ -192,18 +190,18 @@ def _constraints(text: str) -> list[list[Constraint]]:
 
 
 def _parts(text: str) -> list[str]:
-    """The constraints in a text in which blanks or commas separate them, and blanks may follow an operator."""
+    """Split constraints at blanks or commas; blanks may follow an operator."""
     return _SEPARATOR.split(re.sub(r"([=!<>~^])\s+(?=[v0-9xX*])", r"\1", text.strip()))
 
 
 def satisfies(constraint: str, version: str) -> bool:
-    """Whether the version satisfies the constraint. Raises FunctionError where either is invalid."""
+    """Whether the version satisfies the constraint. Raises FunctionError if either is invalid."""
     alternatives = _constraints(constraint)
     parsed = parse_version(version)
     return any(all(part.admits(parsed) for part in alternative) for alternative in alternatives)
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "semver": typed(parse_version, "string", cost=text_cost),
-    "semverCompare": typed(satisfies, "string", "string", cost=text_cost),
+    "semver": Function.of(parse_version, cost=text_cost),
+    "semverCompare": Function.of(satisfies, cost=text_cost),
 }

@@ -1,4 +1,4 @@
-"""Sprig's functions on words: their case, their initials, lines of a width. They count bytes where sprig does."""
+"""Sprig's functions on words and lines: case, abbreviation, wrapping. Widths are in bytes, as in sprig."""
 
 from __future__ import annotations
 
@@ -10,61 +10,58 @@ from netinit.golang.sprig.text import BLANKS
 from netinit.golang.template.limits import check_size, text_cost
 from netinit.golang.template.values import Function, from_bytes, to_bytes, typed
 
-__all__ = ["FUNCTIONS"]
-
-_TEXT: Final = "string"
 _BYTE_BLANKS: Final = "\t\n\v\f\r \x85\xa0"
-"""White space among the characters U+0000 to U+00FF, as which sprig reads single bytes in some functions."""
+"""White space among U+0000 to U+00FF: some of sprig's functions read each byte as a character."""
 _MARK: Final = "..."
-_NARROWEST, _NARROWEST_INSIDE = 4, 7
+_MIN_WIDTH, _MIN_WIDTH_INSIDE = 4, 7
 
 
-def one_letter(character: str, changed: str) -> str:
-    """The changed character where it is still one, as Go changes letters."""
+def _one_letter(character: str, changed: str) -> str:
+    """Return the changed character if it is still one character: Go maps letters one by one."""
     return changed if len(changed) == 1 else character
 
 
 def upper(text: str) -> str:
-    """The text in upper case, letter by letter."""
-    return text.upper() if text.isascii() else "".join(one_letter(c, c.upper()) for c in text)
+    """Convert to upper case, letter by letter."""
+    return text.upper() if text.isascii() else "".join(_one_letter(c, c.upper()) for c in text)
 
 
 def lower(text: str) -> str:
-    """The text in lower case, letter by letter."""
-    return text.lower() if text.isascii() else "".join(one_letter(c, c.lower()) for c in text)
+    """Convert to lower case, letter by letter."""
+    return text.lower() if text.isascii() else "".join(_one_letter(c, c.lower()) for c in text)
 
 
 def title(text: str) -> str:
-    """The text with the first letter of every word in title case."""
+    """Convert the first letter of each word to title case."""
     parts: list[str] = []
     inside = False
     for character in text:
-        parts.append(character if inside else one_letter(character, character.title()))
+        parts.append(character if inside else _one_letter(character, character.title()))
         inside = character.isalnum() or character == "_" or not (character.isascii() or character in BLANKS)
     return "".join(parts)
 
 
 def untitle(text: str) -> str:
-    """The text with the first letter of every word in lower case."""
+    """Convert the first letter of each word to lower case."""
     parts: list[str] = []
     begins = True
     for character in text:
         is_blank = character in BLANKS
-        parts.append(one_letter(character, character.lower()) if begins and not is_blank else character)
+        parts.append(_one_letter(character, character.lower()) if begins and not is_blank else character)
         begins = is_blank
     return "".join(parts)
 
 
 def swapcase(text: str) -> str:
-    """The text with upper and lower case exchanged."""
+    """Exchange upper and lower case."""
     parts: list[str] = []
     begins = True
     for character in text:
         if character.isupper() or character.istitle():
-            parts.append(one_letter(character, character.lower()))
+            parts.append(_one_letter(character, character.lower()))
             begins = False
         elif character.islower():
-            parts.append(one_letter(character, character.title() if begins else character.upper()))
+            parts.append(_one_letter(character, character.title() if begins else character.upper()))
             begins = False
         else:
             parts.append(character)
@@ -73,7 +70,7 @@ def swapcase(text: str) -> str:
 
 
 def initials(text: str) -> str:
-    """The first byte of every word, as the character of that number."""
+    """Return the first byte of each word, as the character with this number."""
     parts: list[str] = []
     begins = True
     for character in to_bytes(text).decode("latin-1"):
@@ -85,7 +82,7 @@ def initials(text: str) -> str:
 
 
 def nospace(text: str) -> str:
-    """The text without white space; where there is some, every other byte becomes the character of that number."""
+    """Remove white space; if there is any, each other byte becomes the character with this number, as in sprig."""
     characters = to_bytes(text).decode("latin-1")
     kept = "".join(character for character in characters if character not in _BYTE_BLANKS)
     return text if len(kept) == len(characters) else kept
@@ -96,7 +93,7 @@ def _is_connector(character: str) -> bool:
 
 
 def camelcase(text: str) -> str:
-    """The words, which blanks, underscores and hyphens separate, run together, each with a large first letter."""
+    """Join words separated by spaces, underscores and hyphens, each with a capital letter."""
     body = text.lstrip("-_" + BLANKS)
     if not body:
         return text + text[-1:]  # xstrings writes the last connector twice
@@ -109,7 +106,7 @@ def camelcase(text: str) -> str:
                 parts.append(character)
             raised = True
         else:
-            parts.append(one_letter(character, character.upper()) if raised else character)
+            parts.append(_one_letter(character, character.upper()) if raised else character)
             raised = False
     return "".join(parts)
 
@@ -131,7 +128,7 @@ def _category(character: str) -> int:
 
 
 def _words(text: str) -> Iterator[tuple[int, str]]:
-    """The runs of one category; a capital goes with the small letters behind it, and several capitals make a word."""
+    """Yield runs of one category, with it; a capital belongs to the small letters after it, capitals in a row are one word."""
     kinds = [_category(character) for character in text]
     at = 0
     while at < len(text):
@@ -148,7 +145,7 @@ def _words(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _joined(text: str, connector: str) -> str:
-    """The words of the text in lower case with connectors between; a number belongs to the letters that follow it."""
+    """Join the words in lower case; a number belongs to the letters after it."""
     words = list(_words(text))
     parts: list[str] = []
     at = 0
@@ -173,24 +170,14 @@ def _joined(text: str, connector: str) -> str:
     return "".join(parts)
 
 
-def snakecase(text: str) -> str:
-    """The words in lower case with underscores between."""
-    return _joined(text, "_")
-
-
-def kebabcase(text: str) -> str:
-    """The words in lower case with hyphens between."""
-    return _joined(text, "-")
-
-
 def abbreviate(width: int, text: str) -> str:
-    """The text cut to so many bytes, of which the last three are points."""
-    return text if width < _NARROWEST else from_bytes(_abbreviated(0, width, to_bytes(text)))
+    """Cut the text to this width; the last three bytes are points."""
+    return text if width < _MIN_WIDTH else from_bytes(_abbreviated(0, width, to_bytes(text)))
 
 
 def abbreviate_both(left: int, width: int, text: str) -> str:
-    """The text from there on cut to so many bytes, with points where something is missing."""
-    if width < _NARROWEST or (left > 0 and width < _NARROWEST_INSIDE):
+    """Cut the text to this width from position `left` on, with points where text is missing."""
+    if width < _MIN_WIDTH or (left > 0 and width < _MIN_WIDTH_INSIDE):
         return text
     return from_bytes(_abbreviated(left, width, to_bytes(text)))
 
@@ -208,17 +195,8 @@ def _abbreviated(left: int, width: int, raw: bytes) -> bytes:
     return _MARK.encode() + raw[len(raw) - kept :]
 
 
-def wrap(width: int, text: str) -> str:
-    """The text in lines of at most so many bytes; longer words are not broken."""
-    return _wrapped(width, "\n", text, breaks=False)
-
-
-def wrap_with(width: int, separator: str, text: str) -> str:
-    """The text in lines of at most so many bytes with the separator between; longer words are broken."""
-    return _wrapped(width, separator or "\n", text, breaks=True)
-
-
 def _wrapped(width: int, separator: str, text: str, *, breaks: bool) -> str:
+    """Split the text into lines of at most this width; `breaks`: also within words that are longer."""
     raw, line = to_bytes(text), to_bytes(separator)
     width = max(width, 1)
     check_size(len(raw) + len(raw) // width * len(line))
@@ -241,30 +219,34 @@ def _wrapped(width: int, separator: str, text: str, *, breaks: bool) -> str:
     return from_bytes(b"".join([*parts, raw[at:]]))
 
 
-def plural(one: str, many: str, count: int) -> str:
-    """The first word for one thing, else the second."""
-    return one if count == 1 else many
+def _letter_cost(text: str) -> int:
+    """Return the steps of a function that handles each character separately."""
+    return text_cost(text) << 2
 
 
-def substitute_cost(*arguments: Any) -> int:
-    """The steps of functions that look at every character by itself."""
-    return text_cost(*arguments) << 2
-
-
+_CASES: Final = {
+    "camelcase": camelcase,
+    "initials": initials,
+    "kebabcase": lambda text: _joined(text, "-"),
+    "nospace": nospace,
+    "snakecase": lambda text: _joined(text, "_"),
+    "swapcase": swapcase,
+    "title": title,
+    "untitle": untitle,
+}
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "abbrev": typed(abbreviate, "int", _TEXT),
-    "abbrevboth": typed(abbreviate_both, "int", "int", _TEXT),
-    "camelcase": typed(camelcase, _TEXT, cost=substitute_cost),
-    "initials": typed(initials, _TEXT, cost=substitute_cost),
-    "kebabcase": typed(kebabcase, _TEXT, cost=substitute_cost),
-    "lower": typed(lower, _TEXT),
-    "nospace": typed(nospace, _TEXT, cost=substitute_cost),
-    "plural": typed(plural, _TEXT, _TEXT, "int"),
-    "snakecase": typed(snakecase, _TEXT, cost=substitute_cost),
-    "swapcase": typed(swapcase, _TEXT, cost=substitute_cost),
-    "title": typed(title, _TEXT, cost=substitute_cost),
-    "untitle": typed(untitle, _TEXT, cost=substitute_cost),
-    "upper": typed(upper, _TEXT),
-    "wrap": typed(wrap, "int", _TEXT, cost=lambda _width, text: text_cost(text)),
-    "wrapWith": typed(wrap_with, "int", _TEXT, _TEXT, cost=lambda _width, _line, text: text_cost(text)),
+    **{name: typed(call, "string", cost=_letter_cost) for name, call in _CASES.items()},
+    "abbrev": abbreviate,
+    "abbrevboth": abbreviate_both,
+    "lower": lower,
+    "plural": typed(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
+    "upper": upper,
+    "wrap": typed(
+        lambda width, text: _wrapped(width, "\n", text, breaks=False), "int", "string", cost=lambda _, text: text_cost(text)
+    ),
+    "wrapWith": typed(
+        lambda width, separator, text: _wrapped(width, separator or "\n", text, breaks=True),
+        *("int", "string", "string"),
+        cost=lambda _width, _separator, text: text_cost(text),
+    ),
 }

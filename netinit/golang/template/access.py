@@ -28,8 +28,6 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-__all__ = ["check_argument", "field", "index", "key_type", "length", "method", "prepare", "slice_of"]
-
 _NILABLE: Final = ("[]", "map[", "*", "func(")
 
 

@@ -31,8 +31,6 @@ from netinit.golang.template.values import (
     typed,
 )
 
-__all__ = ["BUILTINS", "call", "equal"]
-
 _BASIC: Final = frozenset((BOOL, INT, UINT, FLOAT, STRING))
 _WHOLE: Final = frozenset((INT, UINT))
 _ORDERED: Final = frozenset((INT, UINT, FLOAT, STRING))

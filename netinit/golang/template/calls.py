@@ -9,8 +9,6 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import Run
 from netinit.golang.template.values import NO_VALUE
 
-__all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "Checked", "make_call"]
-
 CONSTANT_KINDS: Final = {
     "bool": "bool",
     "string": "string",
@@ -53,17 +51,21 @@ def make_call(
 
     `cost` returns the steps to charge for these arguments; `fail` converts an exception.
     """
+    fixed = [getattr(argument[0], "literal", None) for argument in arguments] + ([] if piped is None else [None])
+    is_fixed = [right is None and hasattr(expr, "literal") for expr, right, _ in arguments]
+    computed = [(place, *argument) for place, argument in enumerate(arguments) if not is_fixed[place]]
+    end = len(arguments)
 
     def call_function(run: Run, dot: Any) -> Any:
         last = None if piped is None else piped[0](run, dot)
-        values = []
-        for expr, right, admit in arguments:
+        values = fixed.copy()
+        for place, expr, right, admit in computed:
             value = expr(run, dot)
             fits = value is not NO_VALUE and (right is None or type(value) is right)
-            values.append(value if fits else admit(value))
+            values[place] = value if fits else admit(value)
         if piped is not None:
             fits = last is not NO_VALUE and (piped[1] is None or type(last) is piped[1])
-            values.append(last if fits else piped[2](last))
+            values[end] = last if fits else piped[2](last)
         try:
             if cost is not None:
                 run.spend(cost(*values))

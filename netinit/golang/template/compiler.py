@@ -27,8 +27,6 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-__all__ = ["Body", "compile_trees"]
-
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
@@ -64,14 +62,16 @@ def compile_trees(
     functions: Mapping[str, Function],
     own: frozenset[str],
     marked: frozenset[Action] = frozenset(),
+    constants: frozenset[str] = frozenset(),
 ) -> dict[str, Body]:
     """Return the compiled templates by name.
 
     `own`: the functions of the caller, not Go's. `marked`: the actions whose output is recorded in the run's marks.
+    `constants`: the root's fields by which values are kept (see `folding`).
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
-        frame = Frame(tree, functions, own)
+        frame = Frame(tree, functions, own, constants)
         bodies[name] = Body(tree.body, _Compiler(frame, bodies, marked), frame.visible)
     return bodies
 

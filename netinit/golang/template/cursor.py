@@ -14,8 +14,6 @@ from netinit.golang.template import lexer
 from netinit.golang.template.lexer import Token
 from netinit.golang.template.nodes import Tree
 
-__all__ = ["MAX_NESTING", "Cursor", "ParserState"]
-
 MAX_NESTING: Final = 100
 
 _LAST: Final = frozenset((lexer.EOF, lexer.ERROR))

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
+from netinit.golang.template.folding import fold
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import (
     Bool,
@@ -31,8 +32,6 @@ from netinit.golang.template.nodes import (
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
 
-__all__ = ["Expr", "compile_pipe"]
-
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
 
 _CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral, Nil)
@@ -49,6 +48,7 @@ def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
         expr = compile_command(frame, command, _without_nil(expr), last_visited(before))
     if pipe.variables or not keep_nil:
         expr = _without_nil(expr)
+    expr = fold(expr, pipe, frame.constants)
     for variable in pipe.variables:
         slot = frame.find(variable.name) if pipe.assigns else frame.declare(variable.name)
         if slot is None:
@@ -82,6 +82,7 @@ def _constant(value: Any) -> Expr:
         return value
 
     constant.never_nil = value is not None  # type: ignore[attr-defined]
+    constant.literal = value  # type: ignore[attr-defined]
     return constant
 
 
@@ -129,7 +130,7 @@ def compile_operand(frame: Frame, node: Expression) -> Expr:
     if isinstance(node, Dot):
         return _dot
     if isinstance(node, Field):
-        return _chain(frame, node, _dot, node.names, frame.dot_holder)
+        return fold(_chain(frame, node, _dot, node.names, frame.dot_holder), node, frame.constants)
     if isinstance(node, Pipe):
         return compile_pipe(frame, node)
     if isinstance(node, FieldChain):

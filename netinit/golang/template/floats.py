@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["float_text", "format_float"]
-
 _SHORTEST_EXPONENT: Final = 6
 _PLAIN_END: Final = 10**_SHORTEST_EXPONENT
 _SMALLEST_EXPONENT: Final = -4

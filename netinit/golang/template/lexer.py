@@ -14,8 +14,6 @@ from typing import Final
 from netinit.golang.template.literals import is_identifier_character, quote
 from netinit.golang.template.values import to_bytes
 
-__all__ = ["SPACES", "Token", "tokenize"]
-
 SPACES: Final = " \t\r\n"
 _TRIMMING: Final = tuple(f"-{space}" for space in SPACES)
 """What stands behind a left delimiter that takes the blanks before it along."""

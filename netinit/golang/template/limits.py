@@ -13,8 +13,6 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError
 
-__all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure", "measure_all", "size_of", "text_cost"]
-
 LARGEST_VALUE: Final = 1 << 20
 """Characters (or elements) that one function may build: a repeated, padded or joined text ends here."""
 
@@ -22,6 +20,7 @@ LARGE: Final = 2048
 """Values longer than this cost steps by their length, smaller ones count as nothing."""
 
 _DEEPEST_VALUE: Final = 200
+_NOWHERE: Final = object()
 _LEAVES: Final = (int, float, type(None), type(NO_VALUE))
 
 
@@ -49,6 +48,10 @@ class Run:
         self.steps = limits.steps
         self.depth = limits.depth
         self.vars: dict[int, Any] = {}
+        self.root: Any = _NOWHERE
+        """The rendering's data, if it may have constants (see `folding`)."""
+        self.different: frozenset[str] = frozenset()
+        """The constants that are other objects than in the template's first rendering."""
 
     def spend(self, steps: int) -> None:
         """Consume steps. Raises TemplateError if none are left."""
@@ -94,7 +97,7 @@ def measure(value: Any) -> int:
         items, depth = todo.pop()
         size += len(items)
         for item in items:
-            if isinstance(item, (str, bytes)):
+            if item.__class__ is str or isinstance(item, (str, bytes)):
                 size += len(item)
             elif not isinstance(item, _LEAVES):
                 children = _children(item)

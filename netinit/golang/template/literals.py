@@ -11,8 +11,6 @@ from typing import Final
 
 from netinit.golang.template.values import from_bytes, to_bytes
 
-__all__ = ["Number", "is_identifier_character", "parse_number", "quote", "quote_rune", "unquote", "unquote_char"]
-
 _SHORT: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
 _ESCAPED: Final = re.compile(r"[^ !#-\[\]-~]")

@@ -34,8 +34,6 @@ from netinit.golang.template.nodes import (
     With,
 )
 
-__all__ = ["Trusted", "foreign_actions"]
-
 Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
 """The root's fields that are the operator's, each with those of its own fields that are foreign all the same."""
 

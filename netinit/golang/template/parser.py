@@ -36,8 +36,6 @@ from netinit.golang.template.nodes import (
     is_empty,
 )
 
-__all__ = ["parse"]
-
 _OPERANDS: Final = frozenset(
     (
         lexer.BOOL,

@@ -14,8 +14,6 @@ from netinit.golang.template.limits import check_size
 from netinit.golang.template.printing import Flags, _Buffer, format_value, print_value
 from netinit.golang.template.values import NO_VALUE, FunctionError, type_name
 
-__all__ = ["sprintf"]
-
 _WIDEST: Final = 1_000_000
 _VERB: Final = re.compile(r"%(?:%|([-+0]*)([0-9]*)(?:\.([0-9]*))?([a-zA-Z]))")
 _VERBS: Final = frozenset("sdvqtxcfgT")

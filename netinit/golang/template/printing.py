@@ -33,8 +33,6 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-__all__ = ["Flags", "format_value", "own_text", "print_value", "sprint", "sprintln", "to_text"]
-
 _VERBS: Final = {
     BOOL: "tv",
     INT: "vdxcq",

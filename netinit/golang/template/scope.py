@@ -10,8 +10,6 @@ from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Command, Expression, FieldChain, Identifier, Invoke, Nil, Pipe, Tree
 from netinit.golang.template.values import Function, to_bytes
 
-__all__ = ["Frame", "Slot", "last_visited"]
-
 
 class Slot:
     """A place for a variable; `holder` is the place of the list or map that a range takes its values from, or 0."""
@@ -27,17 +25,20 @@ class Frame:
     are a stack, as in Go. `dot_holder` is the place of the list or map that the dot is taken from, or 0.
     """
 
-    def __init__(self, tree: Tree, functions: Mapping[str, Function], own: frozenset[str]) -> None:
+    def __init__(
+        self, tree: Tree, functions: Mapping[str, Function], own: frozenset[str], constants: frozenset[str] = frozenset()
+    ) -> None:
         self.tree = tree
         self.functions = functions
         self.own = own
+        self.constants = constants
         self.visible = [Slot("$", 0)]
         self.dot_holder = 0
         self.places = itertools.count(1)
 
     def inner(self, visible: Iterable[Slot], dot_holder: int) -> Frame:
         """The frame of a body within this one, which sees these variables; what it declares ends with it."""
-        frame = Frame(self.tree, self.functions, self.own)
+        frame = Frame(self.tree, self.functions, self.own, self.constants)
         frame.visible, frame.dot_holder, frame.places = [*visible], dot_holder, self.places
         return frame
 

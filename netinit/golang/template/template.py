@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, compile_trees, enter
+from netinit.golang.template.folding import Constants
 from netinit.golang.template.limits import Limits, Run
 from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Identifier, Tree
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
-
-__all__ = ["Rendering", "Template"]
 
 _DEFAULT_LIMITS: Final = Limits()
 
@@ -41,9 +40,12 @@ class Template:
         functions: Mapping[str, Function],
         own: frozenset[str],
         trusted: Trusted | None,
+        *,
+        constants: Iterable[str] = (),
     ) -> None:
         self.name = name
         self._trees, self._functions, self._own, self._trusted = trees, functions, own, trusted
+        self._constants = Constants(constants)
         self._compiled: Mapping[str, Body] | None = None
 
     @classmethod
@@ -54,10 +56,13 @@ class Template:
         functions: Mapping[str, Callable[..., Any] | Function] | None = None,
         delimiters: tuple[str, str] = ("{{", "}}"),
         trusted: Trusted | None = None,
+        *,
+        constants: Iterable[str] = (),
     ) -> Template:
         """The template of the text, which may call the functions and Go's own; an empty delimiter is the default.
 
         `trusted` are the fields of the data that are not foreign (see `origins`); without it nothing is marked.
+        `constants` are those that are the same object in most renderings (see `folding`).
         Raises TemplateError, in Go's words, where the text is not a template.
         """
         own = {key: Function.of(call) for key, call in (functions or {}).items()}
@@ -66,7 +71,7 @@ class Template:
             trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), known)
         except RecursionError:
             raise TemplateError(f"template: {name}: the text is nested too deeply") from None
-        return cls(name, trees, known, frozenset(own), trusted)
+        return cls(name, trees, known, frozenset(own), trusted, constants=constants)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,6 +112,7 @@ class Template:
 
     def _run(self, name: str, data: Any, limits: Limits) -> Run:
         run = Run(self.name, limits)
+        self._constants.begin(run, data)
         try:
             enter(run, self._bodies()[name], NO_VALUE if data is None else data)
         except RecursionError:
@@ -120,7 +126,7 @@ class Template:
             marked = frozenset[Action]()
             if self._trusted is not None:
                 marked = foreign_actions(self._trees, self.name, self._trusted)
-            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own, marked)
+            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own, marked, self._constants.names)
         return bodies
 
 

@@ -223,6 +223,7 @@ _ANNOTATIONS: Final[dict[str | type | None, str]] = {
     "bool": "bool",
     "StringMap": "map[string]string",
     "dict[str, Any]": "map[string]interface {}",
+    "dict[str, Any] | None": "map[string]interface {}",
     "list[Any]": "[]interface {}",
     str: "string",
     int: "int",
@@ -262,18 +263,18 @@ class Function:
         return self.params[number] if number < len(self.params) else self.variadic or ANY
 
     @classmethod
-    def of(cls, call: Callable[..., Any] | Function) -> Function:
-        """The function with parameters typed by the callable's annotations.
+    def of(cls, call: Callable[..., Any] | Function, *, cost: Callable[..., int] | None = None) -> Function:
+        """Return the function, its parameters typed by the callable's annotations.
 
-        str, int, float and bool are Go's string, int, float64 and bool; `StringMap`, `dict[str, Any]` and
-        `list[Any]` the map and slice types; everything else, and no annotation, takes any value. Parameters with a
-        default value are not for templates: functions of Go have none.
+        `str`, `int`, `float` and `bool` are Go's string, int, float64 and bool; `StringMap`, `dict[str, Any]` and
+        `list[Any]` the map and slice types; everything else takes any value. Parameters with a default value are not
+        for templates. Raises TypeError for a keyword argument without a default.
         """
         if isinstance(call, Function):
             return call
         code = getattr(call, "__code__", None)
         if code is not None and not (call.__defaults__ or hasattr(call, "__wrapped__")):
-            return cls._of_plain(call, code)
+            return cls._of_plain(call, code, cost)
         import inspect  # takes 5 ms; plain code reads the signature of most functions
 
         params: list[str] = []
@@ -288,11 +289,11 @@ class Function:
                 params.append(go_type)
             elif parameter.kind is parameter.KEYWORD_ONLY:
                 raise TypeError(f"{call!r}: a template cannot give the keyword argument {parameter.name!r}")
-        return cls(call, params, variadic)
+        return cls(call, params, variadic, cost=cost)
 
     @classmethod
-    def _of_plain(cls, call: Callable[..., Any], code: CodeType) -> Function:
-        """`of` for a function or method whose parameters have no defaults: what inspect.signature reads there."""
+    def _of_plain(cls, call: Callable[..., Any], code: CodeType, cost: Callable[..., int] | None) -> Function:
+        """Return the result of `of` for a function or method whose parameters have no defaults."""
         keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         for name in keyword_only:
             if name not in (call.__kwdefaults__ or ()):
@@ -301,7 +302,7 @@ class Function:
         names = code.co_varnames[bound : code.co_argcount]
         rest = code.co_varnames[code.co_argcount + len(keyword_only) :][:1] if code.co_flags & _TAKES_MORE else ()
         types = [_ANNOTATIONS.get(call.__annotations__.get(name), ANY) for name in (*names, *rest)]
-        return cls(call, types[: len(names)], types[-1] if rest else None)
+        return cls(call, types[: len(names)], types[-1] if rest else None, cost=cost)
 
 
 def typed(

@@ -13,8 +13,6 @@ from netinit.golang.template.nodes import Action
 from netinit.golang.template.template import Rendering
 from netinit.golang.template.values import Shaped
 
-__all__ = ["ForeignPart", "Outline"]
-
 _MARKS = {chr(code): f"{code:x}" for code in range(0xE000, 0xE010)}
 """Candidates for the mark: 16 private-use characters, with their code in an escape; texts rarely contain any."""
 _WORD = re.compile(r'([A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*)|"([ !#-\[\]-~]*)"')

@@ -18,8 +18,6 @@ from netinit.golang.goyaml.scalars import MERGE, resolve
 from netinit.golang.template.values import FunctionError
 from netinit.inject.guard.outline import ForeignPart
 
-__all__ = ["Misfit", "Skeleton", "forget", "skeleton_of"]
-
 _LONGEST_SCALAR = 1 << 10
 """Characters of the longest scalar that is kept parsed: with 256 of them the cache stays below a megabyte."""
 _LONGEST_OUTLINE = 1 << 16

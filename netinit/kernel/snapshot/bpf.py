@@ -1,4 +1,4 @@
-"""Read BPF programs attached to this network namespace and its devices, with bpf(2), BPF_PROG_QUERY (linux/bpf.h)."""
+"""Read BPF programs attached to this network namespace and its devices (BPF_PROG_QUERY of bpf(2))."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PROG_GET_FD_BY_ID, OBJ_GET_INFO_BY_FD, PROG_QUERY = 13, 15, 16
 SK_LOOKUP, FLOW_DISSECTOR, TCX_INGRESS, TCX_EGRESS, NETKIT_PRIMARY, NETKIT_PEER = 36, 17, 46, 47, 54, 55
 OF_NAMESPACE = {SK_LOOKUP: "sk_lookup", FLOW_DISSECTOR: "flow_dissector"}
 OF_DEVICES = {TCX_INGRESS: "tcx ingress", TCX_EGRESS: "tcx egress", NETKIT_PRIMARY: "netkit", NETKIT_PEER: "netkit peer"}
-ATTRIBUTE_SIZE, MOST_PROGRAMS = 64, 64
-INFO_SIZE, NAME_AT, MOST_OF_A_NAME = 256, 64, 16  # struct bpf_prog_info, BPF_OBJ_NAME_LEN
+ATTRIBUTE_SIZE, MAX_PROGRAMS = 64, 64  # of union bpf_attr; BPF_CGROUP_MAX_PROGS of the kernel, the highest of its own limits
+INFO_SIZE, NAME_AT, NAME_SIZE = 256, 64, 16  # struct bpf_prog_info, BPF_OBJ_NAME_LEN
 NOT_KNOWN = (22, 38, 95)  # EINVAL, ENOSYS, EOPNOTSUPP: a kernel without bpf(2), or without this attachment type
 UNKNOWN_CALL = 38  # ENOSYS
 NO_DEVICE = 19  # ENODEV, for another kind of device
@@ -61,9 +61,9 @@ def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedPro
 
 
 def has_any(devices: Collection[int]) -> bool:
-    """Whether any program is attached to this namespace or to one of its devices, given by index. Raises OSError.
+    """Whether any program is attached to this namespace or to a device, given by index. Raises OSError.
 
-    False if this process may not query: most containers may not, and then cannot attach one either.
+    False if this process may not query: most containers may not, and cannot attach any either.
     """
     descriptor = posix.open(NAMESPACE, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
@@ -93,24 +93,21 @@ def name_of(number: int) -> str:
         return ""
     finally:
         posix.close(descriptor)
-    name: bytes = info.raw[NAME_AT : NAME_AT + MOST_OF_A_NAME]
+    name: bytes = info.raw[NAME_AT : NAME_AT + NAME_SIZE]
     return name.partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def query(target: int, kind: int, flags: int = 0) -> tuple[int, ...]:
-    """Return the programs at one attachment point; empty if the kernel lacks it. Raises OSError.
-
-    union bpf_attr.query: target, type, two flags, a pointer and a count.
-    """
-    numbers, request = libc.buffer(4 * MOST_PROGRAMS), libc.buffer(ATTRIBUTE_SIZE)
-    pack_into("=IIIIQI", request, 0, target, kind, flags, 0, libc.address_of(numbers), MOST_PROGRAMS)
+    """Return the programs at one attachment point; empty if the kernel lacks it. Raises OSError."""
+    numbers, request = libc.buffer(4 * MAX_PROGRAMS), libc.buffer(ATTRIBUTE_SIZE)
+    pack_into("=IIIIQI", request, 0, target, kind, flags, 0, libc.address_of(numbers), MAX_PROGRAMS)
     try:
         _call(PROG_QUERY, request)
     except OSError as error:
         if error.errno in (*NOT_KNOWN, NO_DEVICE):
             return ()
         raise
-    count = min(unpack_from("=I", request, 24)[0], MOST_PROGRAMS)
+    count = min(unpack_from("=I", request, 24)[0], MAX_PROGRAMS)
     return unpack_from(f"={count}I", numbers)
 
 

@@ -1,11 +1,8 @@
-"""Read BPF programs attached to the cgroups (version 2) that the processes of a network namespace belong to.
+"""Read BPF programs attached to the cgroups (version 2) of a network namespace's processes.
 
-Such a program runs for every process below its cgroup, whatever the namespace: it may replace the destination of
-connect(2) or sendmsg(2), drop or rewrite packets, or set socket options such as the mark, all without nf_tables seeing it.
-
-Which cgroups a pod has is known outside of it only: /proc/PID/cgroup of the processes in its namespace, or the folder that
-the kubelet named after the pod. So they are read before a pod is entered (`remember`), with the privileges that the names
-of programs need, and the snapshot taken inside includes them.
+Such a program may redirect connect(2) and sendmsg(2), drop or rewrite packets or set marks, unseen by nf_tables. A pod's
+cgroups are known outside of it only: from /proc/PID/cgroup, or by the folder that the kubelet named after the pod. So they
+are read before a pod is entered and then remembered for snapshots.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ from __future__ import annotations
 import posix
 
 from netinit.base.snapshot import AttachedProgram, Unknown
+from netinit.kernel.processes import list_processes, namespace_of
 from netinit.kernel.snapshot import bpf
 
 __all__ = ["of_folder", "of_processes", "read", "remember"]
@@ -26,8 +24,8 @@ KINDS = {
 }  # fmt: skip
 EFFECTIVE = 1  # BPF_F_QUERY_EFFECTIVE: with those of the cgroups above
 FIRST_OF_PROCESSES, FIRST_OF_CGROUPS = 0xEFFFFFFC, 0xEFFFFFFB  # PROC_PID_INIT_INO, PROC_CGROUP_INIT_INO of linux/proc_ns.h
-MOST_CGROUPS = 1024  # 80 ms; a pod has one for each container, and one for itself
-MOST_OF_A_FILE = 1 << 16
+MAX_CGROUPS = 1024  # 80 ms; a pod has one for each container, and one for itself
+MAX_FILE_BYTES = 1 << 16  # of /proc/PID/cgroup: one line for each hierarchy, with paths of 4 KiB at most
 PLACE = "BPF programs"
 GONE = (2, 3, 19)  # ENOENT, ESRCH, ENODEV: the process or the cgroup has ended
 _FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -42,13 +40,13 @@ _remembered: list[Found] = []
 
 
 def remember(found: Found) -> None:
-    """Let snapshots of this process, which enters one pod for good, include these programs; the first ones stay."""
+    """Include these programs in all snapshots of this process, which enters one pod; the first call counts."""
     if not _remembered:
         _remembered.append(found)
 
 
 def read(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
-    """Return what is remembered, else the programs of this namespace's own processes."""
+    """Return the remembered programs, else those of this namespace's processes."""
     own = posix.stat(bpf.NAMESPACE)
     programs, unread = _remembered[0] if _remembered else of_processes((own.st_dev, own.st_ino))
     unknown += [one for one in unread if one not in unknown]  # that bpf(2) is refused is said once
@@ -56,15 +54,15 @@ def read(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
 
 
 def of_processes(namespace: tuple[int, int]) -> Found:
-    """Return the programs that act on the processes in a network namespace, given by device and inode number.
+    """Return the programs for the processes in a network namespace, given by device and inode number.
 
-    A process that has only entered it, as this one may have, does not count: its cgroup is not the pod's.
+    A process that has entered it from outside, as this one may have, does not count.
     """
-    is_own = _namespace_of("self") == namespace
-    entered = is_own and _namespace_of(str(posix.getppid())) not in (None, namespace)
+    is_own = namespace_of("self") == namespace
+    entered = is_own and namespace_of(posix.getppid()) not in (None, namespace)
     paths: dict[str, None] = {}
-    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit()]:
-        if not (entered and int(pid) == posix.getpid()) and _namespace_of(pid) == namespace:
+    for pid in list_processes():
+        if not (entered and pid == posix.getpid()) and namespace_of(pid) == namespace:
             path = _cgroup_of(pid, namespace)
             if path:
                 paths[path] = None
@@ -83,10 +81,10 @@ def of_processes(namespace: tuple[int, int]) -> Found:
 
 
 def of_folder(folder: str, path: str) -> Found:
-    """Return the programs of a pod's cgroup, and of those below it; the node's cgroup file system is mounted at `folder`."""
+    """Return the programs of a pod's cgroup and those below it, in the cgroup file system mounted at `folder`."""
     paths = {path: None}
     waiting = [path]
-    while waiting and len(paths) <= MOST_CGROUPS:
+    while waiting and len(paths) <= MAX_CGROUPS:
         above = waiting.pop()
         try:
             descriptor = posix.open(folder + above, _FOLDER)
@@ -108,19 +106,8 @@ def _forbidden(reason: str) -> Unknown:
     return Unknown(place=PLACE, reason=reason, is_forbidden=True)
 
 
-def _namespace_of(process: str) -> tuple[int, int] | None:
-    try:
-        status = posix.stat(f"/proc/{process}/ns/net")
-    except OSError:  # it has ended, or this process may not know
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _cgroup_of(pid: str, namespace: tuple[int, int]) -> str:
-    """Return a process's cgroup of version 2, if the process is still in the namespace; else an empty text.
-
-    A kernel thread's or a reused process id's file is not read: all is looked up from one open folder of the process.
-    """
+def _cgroup_of(pid: int, namespace: tuple[int, int]) -> str:
+    """Return a process's cgroup (version 2) if it is in the namespace, else ""; safe against reuse of the process id."""
     try:
         folder = posix.open(f"/proc/{pid}", _FOLDER)
     except OSError:
@@ -129,7 +116,7 @@ def _cgroup_of(pid: str, namespace: tuple[int, int]) -> str:
         status = posix.stat("ns/net", dir_fd=folder)
         descriptor = posix.open("cgroup", posix.O_RDONLY | posix.O_CLOEXEC, dir_fd=folder)
         try:
-            data = posix.read(descriptor, MOST_OF_A_FILE)
+            data = posix.read(descriptor, MAX_FILE_BYTES)
         finally:
             posix.close(descriptor)
     except OSError:
@@ -143,7 +130,7 @@ def _cgroup_of(pid: str, namespace: tuple[int, int]) -> str:
 
 
 def _find_mount() -> str | None:
-    """Return where the whole hierarchy of version 2, as this process's cgroup namespace shows it, is mounted."""
+    """Return where the whole hierarchy of version 2 is mounted."""
     with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123 - pathlib is not needed here
         for line in file:
             fields, _, kind = line.partition(b" - ")
@@ -158,15 +145,15 @@ def _find_mount() -> str | None:
 
 def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found:
     cgroups = _Cgroups(mount, top_is_shared=top_is_shared)
-    for path in sorted(paths)[:MOST_CGROUPS]:
+    for path in sorted(paths)[:MAX_CGROUPS]:
         cgroups.read(path)
-    if len([*paths]) > MOST_CGROUPS:
-        cgroups.unknown[Unknown(place=PLACE, reason=f"the pod has more than {MOST_CGROUPS} cgroups")] = None
+    if len([*paths]) > MAX_CGROUPS:
+        cgroups.unknown[Unknown(place=PLACE, reason=f"the pod has more than {MAX_CGROUPS} cgroups")] = None
     return tuple(cgroups.programs), tuple(cgroups.unknown)
 
 
 class _Cgroups:
-    """The programs of several cgroups of one hierarchy, each with the topmost place where it is attached."""
+    """The programs of several cgroups, each with the topmost cgroup where it is attached."""
 
     def __init__(self, mount: str, *, top_is_shared: bool) -> None:
         self._mount = mount
@@ -176,7 +163,7 @@ class _Cgroups:
         self.unknown: dict[Unknown, None] = {}
 
     def read(self, path: str) -> None:
-        """Add the programs that act on this cgroup."""
+        """Add the programs of this cgroup."""
         for kind, label in KINDS.items():
             try:
                 numbers = self._query(path, kind, EFFECTIVE)
@@ -212,6 +199,6 @@ class _Cgroups:
 
 
 def _and_above(path: str) -> list[str]:
-    """Return a cgroup's path and those above it, the nearest first."""
+    """Return a cgroup's path and those above it, nearest first."""
     words = [word for word in path.split("/") if word]
     return ["/" + "/".join(words[:count]) for count in range(len(words), -1, -1)]

@@ -1,34 +1,32 @@
-"""Devices, their addresses, and what tc(8) attaches to them, over rtnetlink(7)."""
+"""Read devices, addresses and traffic control (tc(8)) over rtnetlink(7)."""
 
 from __future__ import annotations
 
 import posix
-from _socket import inet_ntop
 from _struct import pack, unpack_from
 
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import Device, HostAddress, TrafficControl, Unknown
-from netinit.kernel.netlink import Netlink
+from netinit.kernel import netlink
+from netinit.kernel.netlink import Netlink, native, read_attributes
 
-RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR = 16, 18, 20, 22
+RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTFILTER, RTM_GETTFILTER = 36, 38, 44, 46
 _LINK, _LINK_SIZE = "=BBHiII", 16  # struct ifinfomsg
-_ADDRESS, _ADDRESS_SIZE = "=BBBBI", 8  # struct ifaddrmsg
 _CONTROL, _CONTROL_SIZE = "=BxxxiIII", 20  # struct tcmsg
 IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_XDP = 3, 10, 18, 43
 IFLA_XDP_PROG_ID, TCA_KIND = 4, 1
-IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
 CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold filters for what comes in, and what goes out
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # TC_H_MIN_INGRESS and TC_H_MIN_EGRESS of ffff:
 WITHOUT_HANDLES = ("noqueue", "noop", "mq", "pfifo_fast")  # default qdiscs: no filter can be attached
-MOST_BYTES = 1 << 24
+MAX_BYTES = 1 << 24  # of a dump: some 10,000 devices
 NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
 
 
 def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Device, ...]:
-    """All devices, in the order of their numbers. OSError."""
+    """Return all devices by index. Raises OSError."""
     found = []
-    for kind, body in link.dump(RTM_GETLINK, pack(_LINK, 0, 0, 0, 0, 0, 0), MOST_BYTES):
+    for kind, body in link.dump(RTM_GETLINK, pack(_LINK, 0, 0, 0, 0, 0, 0), MAX_BYTES):
         if kind != RTM_NEWLINK:
             continue
         _, _, _, index, flags, _ = unpack_from(_LINK, body)
@@ -38,35 +36,25 @@ def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Device, ...]:
                 Device(
                     index=index, name=name(attributes[IFLA_IFNAME]), flags=flags,
                     kind=name(attributes_of(attributes.get(IFLA_LINKINFO, b"")).get(1, b"")),
-                    master=_native(attributes.get(IFLA_MASTER)),
-                    xdp=_native(attributes_of(attributes.get(IFLA_XDP, b"")).get(IFLA_XDP_PROG_ID)),
+                    master=native(attributes.get(IFLA_MASTER)),
+                    xdp=native(attributes_of(attributes.get(IFLA_XDP, b"")).get(IFLA_XDP_PROG_ID)),
                 )
             )  # fmt: skip
         except (MalformedError, KeyError) as error:
             unknown.append(Unknown(place=f"device {index}", reason=f"the kernel's message is not understood: {error}"))
-    return tuple(sorted(found, key=_index_of))
-
-
-def _index_of(link: Device) -> int:
-    return link.index
+    return tuple(sorted(found, key=lambda link: link.index))
 
 
 def read_addresses(link: Netlink) -> tuple[HostAddress, ...]:
-    """All addresses, in the kernel's order. OSError."""
-    found = []
-    for kind, body in link.dump(RTM_GETADDR, pack(_ADDRESS, 0, 0, 0, 0, 0), MOST_BYTES):
-        family, length, _, scope, index = unpack_from(_ADDRESS, body)
-        attributes = attributes_of(body, _ADDRESS_SIZE)
-        packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
-        if kind == RTM_NEWADDR and packed:
-            found.append(
-                HostAddress(family=family, address=inet_ntop(family, packed), length=length, index=index, scope=scope)
-            )
-    return tuple(found)
+    """Return all addresses in the kernel's order. Raises OSError."""
+    return tuple([
+        HostAddress(family=one.family, address=one.address, length=one.length, index=one.index, scope=one.scope)
+        for one in netlink.list_addresses(link)
+    ])  # fmt: skip
 
 
 def read_traffic_control(link: Netlink, links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[TrafficControl, ...]:
-    """The queueing disciplines, and the filters of those that can have some. OSError."""
+    """Return the queueing disciplines and their filters. Raises OSError."""
     disciplines = _dump_control(link, RTM_GETQDISC, "qdisc", 0, 0, unknown)
     known = {one.index for one in links}
     found = list(disciplines)
@@ -82,7 +70,7 @@ def _dump_control(  # noqa: PLR0917 - what tcmsg has
     link: Netlink, kind: int, what: str, index: int, parent: int, unknown: list[Unknown]
 ) -> list[TrafficControl]:
     try:
-        messages = link.dump(kind, pack(_CONTROL, 0, index, 0, parent, 0), MOST_BYTES)
+        messages = link.dump(kind, pack(_CONTROL, 0, index, 0, parent, 0), MAX_BYTES)
     except OSError as error:
         if error.errno not in NOT_SUPPORTED:
             unknown.append(Unknown(place=f"tc {what}s of device {index}", reason=posix.strerror(error.errno or 0)))
@@ -91,18 +79,6 @@ def _dump_control(  # noqa: PLR0917 - what tcmsg has
     for got, body in messages:
         if got in (RTM_NEWQDISC, RTM_NEWTFILTER):
             _, at, handle, above, _ = unpack_from(_CONTROL, body)
-            attributes = dict(_leniently(body))
-            found.append(
-                TrafficControl(what=what, index=at, kind=name(attributes.get(TCA_KIND, b"")), parent=above, handle=handle)
-            )
+            attributes = read_attributes(body, _CONTROL_SIZE)  # not strictly: filters have several of one type
+            found.append(TrafficControl(what=what, index=at, kind=name(attributes.get(TCA_KIND, b"")), parent=above, handle=handle))
     return found
-
-
-def _leniently(body: bytes) -> list[tuple[int, bytes]]:
-    """The first attribute of a message of tc, its kind; filters have some of a type several times behind it."""
-    length, kind = unpack_from("=HH", body, _CONTROL_SIZE)
-    return [(kind & 0x3FFF, body[_CONTROL_SIZE + 4 : _CONTROL_SIZE + length])]
-
-
-def _native(value: bytes | None) -> int:
-    return unpack_from("=I", value)[0] if value else 0

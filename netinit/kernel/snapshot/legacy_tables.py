@@ -1,7 +1,7 @@
-"""The older interface's tables, each as the one piece that the kernel hands out (linux/netfilter_ipv4/ip_tables.h, ipv6 alike).
+"""Read the tables of legacy iptables with getsockopt(2) (linux/netfilter_ipv4/ip_tables.h, netfilter_ipv6 alike).
 
-Asking for a table by name creates it, so only names in /proc/net/ip_tables_names are asked for. Python's getsockopt hands no
-request over and reads at most 1,024 bytes: the C library's own is called, and only where a table exists.
+Reading a table creates it, so only names in /proc/net/ip_tables_names are read. Python's getsockopt cannot send a request
+and reads at most 1,024 bytes, so the C library's is called.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ RAW_PROTOCOL = 255  # IPPROTO_RAW
 GET_INFO, GET_ENTRIES = 64, 65  # IPT_SO_GET_INFO, IPT_SO_GET_ENTRIES; IP6T's are the same
 INFO_SIZE, ENTRIES_HEADER = 84, 40  # struct ipt_getinfo; struct ipt_get_entries before its entries
 LEVELS = {4: 0, 6: 41}  # IPPROTO_IP, IPPROTO_IPV6
-HOOKS_AT, POLICIES_AT, MOST_HOOKS = 32, 56, 5  # in struct ipt_getinfo: valid_hooks, underflow
+HOOKS_AT, POLICIES_AT, HOOKS = 32, 56, 5  # in struct ipt_getinfo: valid_hooks, underflow
 TARGET_AT = {4: 88, 6: 140}  # target_offset in struct ipt_entry, behind struct ipt_ip and nfcache, and in struct ip6t_entry
 VERDICT_AT, ACCEPTS = 32, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
 NAMES_CHAIN = b"ERROR\0"  # the target of the entry before a chain, and of a table's last one
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26  # of a table: more than the 200,000 rules that are compared
 ATTEMPTS = 20
 EAGAIN, EFBIG = 11, 27
 
 
 def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
-    """All tables of both families. OSError."""
+    """Return all tables of both families. Raises OSError."""
     from netinit.base.snapshot import Unknown  # not where a second `apply` counts rules
 
     found = []
@@ -45,7 +45,7 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
 
 
 def read_table(family: Family, table: str) -> LegacyTable:
-    """One table, read again where it changes meanwhile. OSError: EFBIG where it is larger than MOST_BYTES."""
+    """Return one table; read again if it changes meanwhile. Raises OSError: EFBIG above MAX_BYTES."""
     from netinit.base.snapshot import LegacyTable
 
     for _ in range(ATTEMPTS):
@@ -63,14 +63,14 @@ def read_table(family: Family, table: str) -> LegacyTable:
 
 
 def holds_rules(family: Family, table: str) -> bool:
-    """Whether a table that exists decides about anything: it has a rule, or a policy that does not accept. OSError.
+    """Whether an existing table has a rule, or a policy that does not accept. Raises OSError.
 
-    Each built-in chain ends with an entry for its policy, each other one has an entry with its name and one that returns, and an
-    entry ends the table (struct ipt_entry, struct ip6t_entry).
+    A built-in chain ends with an entry for its policy, any other has one with its name and one that returns, and one entry
+    ends the table (struct ipt_entry, ip6t_entry).
     """
     info, entries = read_bytes(family, table)
     hooks = unpack_from("=I", info, HOOKS_AT)[0]
-    policies = [unpack_from("=I", info, POLICIES_AT + 4 * hook)[0] for hook in range(MOST_HOOKS) if hooks >> hook & 1]
+    policies = [unpack_from("=I", info, POLICIES_AT + 4 * hook)[0] for hook in range(HOOKS) if hooks >> hook & 1]
     offsets = TARGET_AT[family.version]
     named = at = count = 0
     while at < len(entries):
@@ -84,7 +84,7 @@ def holds_rules(family: Family, table: str) -> bool:
 
 
 def read_bytes(family: Family, table: str) -> tuple[bytes, bytes]:
-    """Return a table as the kernel has it: struct ipt_getinfo and the entries. Raises OSError."""
+    """Return struct ipt_getinfo and the entries of a table. Raises OSError."""
     from netinit.kernel import libc  # the socket module hands no request over in getsockopt(2)
 
     getsockopt = libc.function("getsockopt")
@@ -100,7 +100,7 @@ def read_bytes(family: Family, table: str) -> tuple[bytes, bytes]:
     try:
         info = ask(asking.fileno(), GET_INFO, INFO_SIZE, pack("=32s", table.encode()))
         size = unpack_from("=I", info, INFO_SIZE - 4)[0]
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         entries = ask(asking.fileno(), GET_ENTRIES, ENTRIES_HEADER + size, pack("=32sI", table.encode(), size))
     finally:

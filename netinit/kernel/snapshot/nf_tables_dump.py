@@ -1,20 +1,12 @@
-"""nf_tables of all families, dumped over netlink (linux/netfilter/nf_tables.h)."""
+"""Read nf_tables of all families over netlink (linux/netfilter/nf_tables.h)."""
 
 from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.netlink_attributes import (
-    MalformedError,
-    attributes_of,
-    name,
-    number,
-    signed,
-    split_attributes,
-    write_attribute,
-)
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed, split_attributes
 from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
-from netinit.kernel import netlink
+from netinit.kernel import netlink, nf_tables
 from netinit.kernel.detect import WITHOUT_NF_TABLES
 from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
 
@@ -25,68 +17,53 @@ if TYPE_CHECKING:
 
     Read = TypeVar("Read")
 
-_SUBSYSTEM = 10 << 8
-GETTABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM, GETGEN, GETOBJ, GETFLOWTABLE = [
-    _SUBSYSTEM | message for message in (1, 4, 7, 10, 13, 16, 19, 23)
-]
-ATTEMPTS = 10
-MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
-MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as many as are read of a listing
 TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSUPP of kernels without flow tables or objects
 
 
 def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a Snapshot that nf_tables fills; all empty on a kernel without it. OSError.
+    """Return the fields of a Snapshot that nf_tables fills; empty on a kernel without it. Raises OSError.
 
-    With `family` what this family has; rules and sets with `tables` of these alone.
+    `family`: only this one; `tables`: only their rules and sets.
     """
-    with Netlink(NETLINK_NETFILTER) as link:
-        try:
-            generation = _generation(link)
-        except OSError as error:
-            if error.errno in WITHOUT_NF_TABLES:
-                return {}
-            raise
-        for _ in range(ATTEMPTS):
-            missed: list[Unknown] = []
-            found = _Dump(link, missed, family, tables).read()
-            after = _generation(link)
-            if after == generation:
-                unknown += missed
-                return {"generation": generation, **found}
-            generation = after
-    raise OSError(netlink.EINTR, "nf_tables changes all the time")
 
+    def dump() -> tuple[dict[str, Any], list[Unknown]]:
+        missed: list[Unknown] = []
+        with Netlink(NETLINK_NETFILTER) as link:
+            return _Dump(link, missed, family, tables).read(), missed
 
-def _generation(link: Netlink) -> int:
-    (answer,) = link.ask(GETGEN, pack("=BBH", 0, 0, 0))
-    return number(attributes_of(answer, NETFILTER_SIZE).get(1))  # NFTA_GEN_ID
+    try:
+        netlink.read_nft_generation()
+    except OSError as error:
+        if error.errno in WITHOUT_NF_TABLES:
+            return {}
+        raise
+    generation, (found, missed) = netlink.read_unchanged(dump)
+    unknown += missed
+    return {"generation": generation, **found}
 
 
 class _Dump:
-    """One pass over all objects."""
-
     def __init__(self, link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> None:
         self._link = link
         self._unknown = unknown
         self._family = family
         self._only = only
-        self._element_bytes = MOST_ELEMENT_BYTES
+        self._element_bytes = nf_tables.MAX_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
-        """The fields of a Snapshot."""
-        tables = self._read(GETTABLE, "table", _read_table)
+        """Return the fields of a Snapshot."""
+        tables = self._read(netlink.NFT_MSG_GETTABLE, "table", _read_table)
         if not tables:
             return {}
-        sets = self._read(GETSET, "set", _read_set)
+        sets = self._read(nf_tables.NFT_MSG_GETSET, "set", _read_set)
         return {
             "tables": tables,
-            "chains": self._read(GETCHAIN, "chain", _read_chain),
-            "rules": tuple([rule for table in self._only or ("",) for rule in self._read(GETRULE, "rule", _read_rule, table=table)]),
+            "chains": self._read(netlink.NFT_MSG_GETCHAIN, "chain", _read_chain),
+            "rules": sum([self._read(netlink.NFT_MSG_GETRULE, "rule", _read_rule, table=table) for table in self._only or ("",)], ()),
             "sets": tuple([self._fill(one) for one in sets if not self._only or one.table in self._only]),
             "objects": (
-                *self._read(GETOBJ, "object", _read_object, optional=True),
-                *self._read(GETFLOWTABLE, "flow table", _read_flowtable, optional=True),
+                *self._read(nf_tables.NFT_MSG_GETOBJ, "object", _read_object, optional=True),
+                *self._read(nf_tables.NFT_MSG_GETFLOWTABLE, "flow table", _read_flowtable, optional=True),
             ),
         }
 
@@ -95,9 +72,9 @@ class _Dump:
     ) -> tuple[Read, ...]:
         body = pack("=BBH", self._family, 0, 0)
         if table:
-            body += write_attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
+            body += netlink.attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
         try:
-            messages = self._link.dump(kind, body, MOST_BYTES)
+            messages = self._link.dump(kind, body, nf_tables.MAX_BYTES)
         except OSError as error:
             if not optional or error.errno not in NOT_SUPPORTED:
                 raise
@@ -111,14 +88,14 @@ class _Dump:
         return tuple(found)
 
     def _fill(self, one: NftSet) -> NftSet:
-        """The set with its elements, as far as the bound allows."""
+        """Return the set with its elements, up to the limit."""
         body = pack("=BBH", one.family, 0, 0)
         for kind, text in ((1, one.table), (2, one.name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
-            body += write_attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+            body += netlink.attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
         place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
         try:
             # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
-            messages = netlink.dump(NETLINK_NETFILTER, GETSETELEM, body, self._element_bytes)
+            messages = netlink.dump(NETLINK_NETFILTER, nf_tables.NFT_MSG_GETSETELEM, body, self._element_bytes)
         except OSError as error:
             if error.errno not in TOO_BIG:
                 raise

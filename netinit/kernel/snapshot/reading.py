@@ -1,10 +1,7 @@
 """Read a snapshot of this process's network namespace: netlink, getsockopt(2), /proc/sys/net and bpf(2).
 
-No program is started, no module loaded, no table created, nothing changed. Each dump is consistent (NLM_F_DUMP_INTR); the
-dumps of nf_tables are repeated until the generation is the same before and after them.
-
-A part that the kernel refuses is an Unknown in the snapshot; only parts that interception depends on (nf_tables, legacy
-tables, devices, routes) raise OSError.
+Starts no program, loads no module, changes nothing. nf_tables is read from one generation. A part that the kernel refuses
+becomes an Unknown; only those that interception needs (nf_tables, legacy tables, devices, routes) raise OSError.
 """
 
 from __future__ import annotations
@@ -36,12 +33,12 @@ def read_snapshot() -> Snapshot:
 
 
 def read_programs(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
-    """Read the BPF programs of this namespace, of its devices and of its processes' cgroups. Raises OSError without /proc."""
+    """Read the BPF programs of this namespace, its devices and its processes' cgroups. Raises OSError without /proc."""
     return bpf.read(links, unknown) + cgroups.read(unknown)
 
 
 def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
-    """Read devices, addresses, routes and settings, which needs no privilege. Raises OSError as `read_snapshot` does."""
+    """Read devices, addresses, routes and settings; needs no privilege. Raises OSError."""
     unknown = [] if unknown is None else unknown
     with netlink.Netlink(netlink.NETLINK_ROUTE) as link:
         links = devices.read_links(link, unknown)

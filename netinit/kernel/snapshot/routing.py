@@ -1,4 +1,4 @@
-"""Policy rules and the routes of all tables, over rtnetlink(7) (linux/fib_rules.h, linux/rtnetlink.h)."""
+"""Read policy rules and the routes of all tables over rtnetlink(7)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from struct import pack, unpack_from
 from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import Hop, RoutingRule, TableRoute, Unknown
-from netinit.kernel.netlink import Netlink
+from netinit.kernel.netlink import Netlink, native
 
 RTM_NEWROUTE, RTM_GETROUTE, RTM_NEWRULE, RTM_GETRULE = 24, 26, 32, 34
 _HEADER, _SIZE = "=BBBBBBBBI", 12  # struct rtmsg, struct fib_rule_hdr
 FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW = 1, 2, 3, 4, 6, 10, 11
-FRA_SUPPRESS_IFGROUP, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_OIFNAME, FRA_PAD = 13, 14, 15, 16, 17, 18
+FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_OIFNAME, FRA_PAD = 14, 15, 16, 17, 18
 FRA_L3MDEV, FRA_UID_RANGE, FRA_PROTOCOL, FRA_IP_PROTO, FRA_SPORT_RANGE, FRA_DPORT_RANGE = 19, 20, 21, 22, 23, 24
 _KNOWN_OF_RULES = frozenset((
     FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK,
@@ -28,16 +28,16 @@ _KNOWN_OF_ROUTES = frozenset((
     RTA_TABLE, RTA_VIA, RTA_PREF, RTA_NH_ID,
 ))  # fmt: skip
 RTM_F_CLONED = 0x200
-MOST_BYTES = 1 << 26  # some 500,000 routes
+MAX_BYTES = 1 << 26  # some 500,000 routes
 
 
 def read_rules(link: Netlink, unknown: list[Unknown]) -> tuple[RoutingRule, ...]:
-    """The policy rules of both families, in the order in which the kernel asks them. OSError."""
+    """Return the policy rules of both families in the kernel's order. Raises OSError."""
     return tuple(_read(link, RTM_GETRULE, RTM_NEWRULE, "policy rule", _read_rule, unknown))
 
 
 def read_routes(link: Netlink, unknown: list[Unknown]) -> tuple[TableRoute, ...]:
-    """The routes of all tables. OSError."""
+    """Return the routes of all tables. Raises OSError."""
     return tuple(_read(link, RTM_GETROUTE, RTM_NEWROUTE, "route", _read_route, unknown))
 
 
@@ -53,7 +53,7 @@ def _read(  # noqa: PLR0917 - a dump and its reader
     link: Netlink, kind: int, wanted: int, what: str, reader: Callable[[bytes, dict[int, bytes]], Read | None], unknown: list[Unknown]
 ) -> Iterator[Read]:
     for family in FAMILIES:
-        for got, body in link.dump(kind, pack(_HEADER, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MOST_BYTES):
+        for got, body in link.dump(kind, pack(_HEADER, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MAX_BYTES):
             if got != wanted or not body or body[0] != family.number:  # a kernel without IPv6 answers with all families
                 continue
             try:
@@ -69,14 +69,14 @@ def _read(  # noqa: PLR0917 - a dump and its reader
 
 def _read_rule(body: bytes, found: dict[int, bytes]) -> RoutingRule:
     family, to_length, from_length, tos, table, _, _, action, flags = unpack_from(_HEADER, body)
-    mark = _native(found.get(FRA_FWMARK))
+    mark = native(found.get(FRA_FWMARK))
     return RoutingRule(
-        family=family, priority=_native(found.get(FRA_PRIORITY)), action=action, table=_native(found.get(FRA_TABLE), table),
+        family=family, priority=native(found.get(FRA_PRIORITY)), action=action, table=native(found.get(FRA_TABLE), table),
         source=_prefix(found.get(FRA_SRC), from_length), destination=_prefix(found.get(FRA_DST), to_length), tos=tos, mark=mark,
-        mask=_native(found.get(FRA_FWMASK), FULL_MASK if mark else 0),
+        mask=native(found.get(FRA_FWMASK), FULL_MASK if mark else 0),
         in_interface=name(found.get(FRA_IIFNAME, b"")), out_interface=name(found.get(FRA_OIFNAME, b"")),
         users=_pair(found.get(FRA_UID_RANGE), "=II"), is_inverted=bool(flags & FIB_RULE_INVERT),
-        is_l3mdev=bool(found.get(FRA_L3MDEV, b"\0")[0]), goes_to=_native(found.get(FRA_GOTO)),
+        is_l3mdev=bool(found.get(FRA_L3MDEV, b"\0")[0]), goes_to=native(found.get(FRA_GOTO)),
         suppresses_length=_signed(found.get(FRA_SUPPRESS_PREFIXLEN)), protocol=found.get(FRA_PROTOCOL, b"\0")[0],
         ip_protocol=found.get(FRA_IP_PROTO, b"\0")[0], source_ports=_pair(found.get(FRA_SPORT_RANGE), "=HH"),
         destination_ports=_pair(found.get(FRA_DPORT_RANGE), "=HH"), others=tuple(sorted(set(found) - _KNOWN_OF_RULES)),
@@ -89,19 +89,19 @@ def _read_route(body: bytes, found: dict[int, bytes]) -> TableRoute | None:
         return None
     hops = _read_hops(found[RTA_MULTIPATH]) if RTA_MULTIPATH in found else ()
     if RTA_OIF in found:
-        hops = (Hop(index=_native(found[RTA_OIF])), *hops)
+        hops = (Hop(index=native(found[RTA_OIF])), *hops)
     preferred = found.get(RTA_PREFSRC)
     return TableRoute(
-        family=family, table=_native(found.get(RTA_TABLE), table), kind=kind,
+        family=family, table=native(found.get(RTA_TABLE), table), kind=kind,
         destination=_prefix(found.get(RTA_DST), to_length) or (0, to_length),
         source=_prefix(found.get(RTA_SRC), from_length) or (0, from_length), tos=tos, scope=scope, protocol=protocol,
-        metric=_native(found.get(RTA_PRIORITY)), hops=hops, preferred_source=inet_ntop(family, preferred) if preferred else "",
+        metric=native(found.get(RTA_PRIORITY)), hops=hops, preferred_source=inet_ntop(family, preferred) if preferred else "",
         others=tuple(sorted(set(found) - _KNOWN_OF_ROUTES)),
     )  # fmt: skip
 
 
 def _read_hops(data: bytes) -> tuple[Hop, ...]:
-    """The ways of a multipath route: struct rtnexthop each, with attributes that are not needed."""
+    """Return the next hops of a multipath route (struct rtnexthop)."""
     hops = []
     offset = 0
     while offset < len(data):
@@ -122,10 +122,6 @@ def _pair(value: bytes | None, form: str) -> tuple[int, int] | None:
         return None
     first, last = unpack_from(form, value)
     return first, last
-
-
-def _native(value: bytes | None, default: int = 0) -> int:
-    return unpack_from("=I", value)[0] if value else default
 
 
 def _signed(value: bytes | None) -> int:

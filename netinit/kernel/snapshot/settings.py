@@ -1,4 +1,4 @@
-"""The sysctls that decide where packets go (Documentation/networking/ip-sysctl.rst), read from /proc/sys/net."""
+"""Read the sysctls that decide where packets go (Documentation/networking/ip-sysctl.rst)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OF_DEVICES = (
     "ipv4/conf/{}/forwarding", "ipv4/conf/{}/route_localnet", "ipv4/conf/{}/rp_filter", "ipv4/conf/{}/accept_local",
     "ipv4/conf/{}/src_valid_mark", "ipv6/conf/{}/forwarding", "ipv6/conf/{}/disable_ipv6",
 )  # fmt: skip
-MOST_DEVICES = 64  # whose own settings are read; a pod has three
+MAX_DEVICES = 64  # whose own settings are read; a pod has three
 
 
 def read(devices: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The settings that the kernel has, by path."""
+    """Return the settings that the kernel has, by path."""
     paths = [*OF_NAMESPACE]
-    for device in ("all", *devices[:MOST_DEVICES]):
+    for device in ("all", *devices[:MAX_DEVICES]):
         paths += [path.format(device) for path in OF_DEVICES]
     found = [(path, read_text(f"{FOLDER}/{path}").strip()) for path in paths]
     return tuple([(path, value) for path, value in found if value])

@@ -64,12 +64,9 @@ class Consul(PeerOptions):
         if not (self.proxy_id or self.inbound_port):
             raise OptionError("-proxy-inbound-port: is missing, as is -proxy-id, and Consul does not start without one; give it")
         draft.fields |= {
-            "proxy_uids": (self.proxy_uid,),
-            "outbound_cidrs": kinds.ALL,
-            "inbound_ports": kinds.ALL,
-            "exclude_outbound_for_uids": tuple([all_ports_of(uid) for uid in self.uids]),
-            "ipv6": OFF,
-        }
+            "proxy_uids": (self.proxy_uid,), "outbound_cidrs": kinds.ALL, "inbound_ports": kinds.ALL,
+            "exclude_outbound_for_uids": tuple([all_ports_of(uid) for uid in self.uids]), "ipv6": OFF,
+        }  # fmt: skip
         draft.say_tunnel()
         draft.say_group(self.proxy_uid)
         draft.differing += [

@@ -11,7 +11,7 @@ from netinit.options import Options
 from netinit.options.argv import Taken, describe_strays, is_flag, take_flags
 from netinit.options.kinds import quote_value
 from netinit.options.peers.consul import Consul
-from netinit.options.peers.declare import PeerOptions, Remark, draft_of, suggest
+from netinit.options.peers.declare import PeerOptions, Remark, draft_of, hint
 from netinit.options.peers.istio import Istio
 from netinit.options.peers.kuma import Kuma
 from netinit.options.peers.linkerd import Linkerd
@@ -149,9 +149,9 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
     for word in rest:
         if is_flag(word) and word != "--":
             name = word.partition("=")[0]
-            hint = suggest(name, known) or f"; the flags of {cls.peer} are in docs/meshes.md"
-            shown, hint = (name[1:], hint.replace("--", "-")) if cls.single_dash else (name, hint)
-            problems.append(f"{quote_value(shown)} is no flag of {cls.peer}{hint}")
+            more = hint(name, known) or f"; the flags of {cls.peer} are in docs/meshes.md"
+            shown, more = (name[1:], more.replace("--", "-")) if cls.single_dash else (name, more)
+            problems.append(f"{quote_value(shown)} is no flag of {cls.peer}{more}")
         elif not is_flag(previous) or "=" in previous:
             loose.append(word)
         previous = word
@@ -160,4 +160,4 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
 
 def _describe_variables(cls: type[PeerOptions], variables: Mapping[str, str]) -> list[str]:
     known = cls.variables()
-    return [f"{quote_value(name)} is no variable of {cls.peer}{suggest(name, known)}" for name in variables if name not in known]
+    return [f"{quote_value(name)} is no variable of {cls.peer}{hint(name, known)}" for name in variables if name not in known]

@@ -13,10 +13,10 @@ from netinit.base.net import lists_port
 from netinit.base.records import Record
 from netinit.options.declare import DeclaredOptions
 from netinit.options.interception import Interception
-from netinit.options.kinds import ALL, Flag, Kind, quote_value
+from netinit.options.kinds import ALL, Flag, Kind, quote_value, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from netinit.options.kinds import Text
 
@@ -155,7 +155,7 @@ class PeerOptions(DeclaredOptions):
             flag = keys.get(key) or keys.get(key.partition(".")[0])
             if flag is None:
                 if key.partition(".")[0] not in cls.other_keys:
-                    problems.append(f"{path}: {quote_value(key)} is no key of it{suggest(key, keys)}")
+                    problems.append(f"{path}: {quote_value(key)} is no key of it{hint(key, keys)}")
             elif value is not None:
                 text = _text_of(value, repeated=flag.repeated)
                 if text is None:
@@ -183,12 +183,10 @@ def draft_of(given: PeerOptions) -> Draft:
     return draft
 
 
-def suggest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """Return the most similar known name as the end of a sentence."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, list(known), 1)
-    return f"; did you mean {close[0]}?" if close else ""
+def hint(word: str, known: Iterable[str]) -> str:
+    """Return the most similar known word as the end of a sentence."""
+    found = suggest(word, known, 1)
+    return f"; {found}" if found else ""
 
 
 def _upper(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The doctor: test whether pods will work here, and report what is missing, with the remedy."""
+"""The doctor: test whether pods will work here, and report what is missing with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short diagnosis that an init container without a working backend prints with its error, in one to three lines."""
+"""The short diagnosis that an init container prints when no backend works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINES = 3
 def summarise(failure: NetinitError) -> str:
     """Return one to three lines on the likeliest cause and its remedy; empty if the failure explains itself.
 
-    Reads privileges, programs and the kernel only, and never raises: it accompanies an error that must not be replaced.
+    Never raises: it accompanies an error that must not be replaced.
     """
     if not isinstance(failure, NoBackendError):
         return ""
@@ -48,7 +48,7 @@ def _lines(*, of_kernel: bool) -> list[str]:
 
 
 def find_missing_program(options: Options) -> str:
-    """Return what to install for the backend in one line; empty if nothing is missing."""
+    """Return in one line what to install for the backend; empty if nothing is missing."""
     wanted = options.wanted_backend
     if wanted != AUTO and not backends.is_installed(wanted):
         return f"--backend {wanted} finds none of its programs: apt-get install iptables"

@@ -1,4 +1,4 @@
-"""The full examination: the checks and their results, the backend that `auto` chooses, and whether pods will work."""
+"""The full examination: checks, the backend that `auto` chooses, and whether pods will work."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 
-MOST_NAMED = 4
+MAX_NAMED = 4
 MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The result. `feature_checks` is empty if none was possible, and `obstacle` says why. `backend`: what apply would choose.
+    """The result. `backend`: what apply would choose; `obstacle`: why there are no `feature_checks`.
 
-    `needed`: the features that these options need, by family name. `seen`: False for a person without the privileges to
-    read; then nothing is known about pods.
+    `needed`: the features that the options need, by family name. `seen`: False without the privileges to read, when nothing
+    is known about pods.
     """
 
     backend: str
@@ -40,14 +40,14 @@ class Examination:
 
     @property
     def good(self) -> bool:
-        """Whether pods with these options will work: a backend supports everything needed, and nothing prevents it."""
+        """Whether pods with these options will work."""
         return bool(self.backend) and not any(finding.severity == ERROR for finding in self.findings)
 
 
 def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] = ()) -> Examination:
-    """Examine the namespace that the options name (default: this process's) and the machine, without side effects.
+    """Examine the namespace that the options name (default: this process's) and the machine; changes nothing.
 
-    `uids` and `gids` are the application's. Raises NamespaceError if the namespace cannot be entered.
+    `uids`, `gids`: the application's. Raises NamespaceError.
     """
     if not (options.pid or options.netns):
         text = read_text(detect.RESOLV_CONF) if options.redirect_dns else ""
@@ -63,15 +63,12 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
             cgroups.remember(programs)
             return _examine_here(options, uids, gids, pod.warn_if_host(), text)
 
-        found = pod.run_inside(
-            act,
-            keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP),
-        )
+        found = pod.run_inside(act, keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP))
     return replace(found, findings=(*found.findings, *trouble))
 
 
 def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
-    """Return the pod's resolv.conf if it matters, or what is wrong with the file."""
+    """Return the pod's resolv.conf if it matters, and what is wrong with it."""
     if not options.redirect_dns:
         return "", ()
     try:
@@ -80,9 +77,7 @@ def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Sympto
         return "", (Symptom(ERROR, "resolv.conf", str(error)),)
 
 
-def _examine_here(
-    options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str
-) -> Examination:
+def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str) -> Examination:
     settled = HERE.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)
@@ -118,7 +113,7 @@ def _examine_here(
 
 
 def _find_escapes(survey: Survey) -> list[Symptom]:
-    """Return what takes traffic away from rules that are here already."""
+    """Return what takes traffic away from existing rules."""
     try:
         return list(find.find_escapes(Options())) if survey.holders() else []
     except (NetinitError, OSError) as error:
@@ -139,7 +134,7 @@ def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Featur
 
 
 def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]) -> str:
-    """Return the backend that apply would use: the first readable candidate whose feature checks passed."""
+    """Return the backend that apply would use: the first candidate whose feature checks passed."""
     works = {checked.backend: checked.works(needed) for checked in checks}
     for observed in survey.candidates():
         if works.get(observed.backend.name, True) and (works or _seems_able(observed.backend.name)):
@@ -148,7 +143,7 @@ def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str,
 
 
 def _seems_able(name: str) -> bool:
-    """Whether nothing visible rules out a backend that was not tried."""
+    """Whether a backend that was not tried seems to work."""
     return detect.has_capability(detect.CAP_NET_ADMIN) and backends.is_installed(name)
 
 
@@ -165,9 +160,7 @@ def _explain_lack(
         rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
         for cause, concerned in (rooted or problems).items():  # if nothing can be programmed, nothing is captured
             more = (
-                f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})"
-                if concerned
-                else ""
+                f" ({', '.join(concerned[:MAX_NAMED])}{' and more' if len(concerned) > MAX_NAMED else ''})" if concerned else ""
             )
             remedy = _remedy(checked.backend, concerned) if cause in checked.of_kernel else ""
             found.append(Symptom(ERROR, checked.backend, f"{_on_one_line(cause)}{more}", remedy))
@@ -177,7 +170,7 @@ def _explain_lack(
 
 
 def _remedy(backend: str, concerned: list[str]) -> str:
-    """Return how to load the missing kernel modules; empty if none are known."""
+    """Return how to load the missing kernel modules; empty if unknown."""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0
     modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)

@@ -1,4 +1,4 @@
-"""Test every feature that rules need, with the code that programs pods, in an isolated namespace."""
+"""Test every feature that rules need in an isolated namespace, with the code that programs pods."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _PLAIN: tuple[type, ...] = (Protocol, Return, Drop, TcpFlags, ConnectionDirectio
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature that rules need from program and kernel; `kinds` are the matches and targets that need it."""
+    """A feature that rules need from program and kernel."""
 
     name: str
     table: str
@@ -72,7 +72,7 @@ class Feature:
 
 
 def kinds_of(target: Target, matches: tuple[Match, ...]) -> frozenset[object]:
-    """Return the classes that kernels may lack, each with whether it uses connection tracking, a separate module."""
+    """Return the classes that kernels may lack, each with whether it needs connection tracking, another module."""
     parts: tuple[Match | Target, ...] = (target, *matches)
     return frozenset((type(part), part.tracks) for part in parts if type(part) not in _PLAIN)
 
@@ -103,9 +103,9 @@ SETS_FEATURE = "sets"
 
 @dataclass(frozen=True, slots=True)
 class FeatureChecks:
-    """The results of one backend: by family and feature name, an empty text if it works, else why not.
+    """One backend's results by family and feature name: why it does not work, empty if it works.
 
-    `of_kernel`: causes that loading kernel modules on the node would fix. `failure`: why nothing could be checked.
+    `of_kernel`: causes that loading kernel modules would fix. `failure`: why nothing could be checked.
     """
 
     backend: str
@@ -114,15 +114,13 @@ class FeatureChecks:
     of_kernel: frozenset[str] = frozenset()
 
     def works(self, needed: dict[str, frozenset[str]]) -> bool:
-        """Whether everything needed works, by family name."""
+        """Whether every needed feature, by family name, works."""
         return not self.failure and not any(
-            self.outcomes.get(family, {}).get(name, "was not tried")
-            for family, names in needed.items()
-            for name in names
+            self.outcomes.get(family, {}).get(name, "was not tried") for family, names in needed.items() for name in names
         )
 
     def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
-        """Return why needed features do not work: cause -> what it affects."""
+        """Return why needed features do not work: cause -> affected features."""
         if self.failure:
             return {self.failure: []}
         found: dict[str, list[str]] = {}
@@ -162,18 +160,17 @@ def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str,
 
 
 def can_prove(options: Options) -> bool:
-    """Whether these options must capture a connection that is possible with only a loopback device."""
+    """Whether these options capture a connection that a loopback device alone can make."""
     return options.layout == CURRENT and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
 
 def check_backends(
     options: Options, families: tuple[Family, ...], names: tuple[str, ...] = backends.AUTO_ORDER
 ) -> tuple[FeatureChecks, ...]:
-    """Run each backend's feature checks. Raises NamespaceError if no isolated namespace can be created."""
+    """Run each backend's checks. Raises NamespaceError if no namespace can be created."""
     found = attempt_all({name: partial(_check_backend, name, options, families) for name in names}, SECONDS)
     return tuple(
-        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome
-        for name, outcome in found.items()
+        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome for name, outcome in found.items()
     )
 
 
@@ -206,9 +203,7 @@ def _check_features(name: str, options: Options, family: Family) -> dict[str, Ex
 
 def _set_rule(family: Family) -> Rule:
     networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
-    return Rule(
-        matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,)
-    )
+    return Rule(matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,))
 
 
 def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> NetinitError | None:

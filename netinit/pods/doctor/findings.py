@@ -1,4 +1,4 @@
-"""Problems that are visible without tests: privileges, locks, leftovers, settings, users and name servers."""
+"""Problems that are visible without tests: privileges, locks, leftovers, settings, users, name servers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ IN_A_CLUSTER = (
     " use the CNI plugin), OpenShift needs an SCC that allows it"
 )
 STRICT = 1  # of rp_filter: the reverse path must use the same interface
-MOST_SERVERS = 3  # MAXNS of resolv.h
+MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """A problem. Errors keep pods from working, warnings may; `remedy` is what to do."""
+    """A problem: an ERROR keeps pods from working, a WARNING may."""
 
     severity: str
     subject: str
@@ -49,9 +49,9 @@ def remedy_for_privileges() -> str:
 
 
 def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
-    """Yield missing privileges. Only legacy iptables needs NET_RAW, so it matters if a backend is `lacking`."""
+    """Yield missing privileges. `lacking`: no backend works, which NET_RAW (for legacy iptables) may explain."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
-        who = "root, but without NET_ADMIN" if detect.is_root() else f"uid {os.geteuid()} without NET_ADMIN"
+        who = "root, but without NET_ADMIN" if os.geteuid() == 0 else f"uid {os.geteuid()} without NET_ADMIN"
         yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_NET_RAW):
         severity = WARNING if lacking else NOTE
@@ -69,12 +69,9 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
 
 
 def find_locks() -> Iterator[Symptom]:
-    """Yield the holders of locks that programming takes. Tries each lock briefly: /proc/locks hides other containers."""
+    """Yield holders of locks that programming needs; tries each, since /proc/locks hides other containers."""
     named = os.environ.get("XTABLES_LOCKFILE", "")
-    for path, what, severity in (
-        (named or XTABLES_LOCK, "legacy iptables", WARNING),
-        (OWN, "this network namespace", WARNING),
-    ):
+    for path, what, severity in ((named or XTABLES_LOCK, "legacy iptables", WARNING), (OWN, "this network namespace", WARNING)):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path == OWN else open_lock_file(path, make=False)
         except OSError as error:
@@ -95,7 +92,7 @@ def find_locks() -> Iterator[Symptom]:
 
 
 def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
-    """Yield existing rules of Istio or netinit, above all those outside the chosen backend."""
+    """Yield existing rules of Istio or netinit, above all outside the chosen backend."""
     holders = survey.holders()
     names = [observed.backend.name for observed in holders]
     if len(names) > 1:
@@ -115,7 +112,7 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
 
 
 def find_escapes(options: Options) -> Iterator[Symptom]:
-    """Yield what keeps the rules that are here from being in force, as `netinit verify` without options finds it."""
+    """Yield what keeps existing rules from being in force, as `netinit verify` without options does."""
     from netinit.pods.live import infer_run
     from netinit.pods.verify import verify
 
@@ -142,7 +139,7 @@ def list_interfaces() -> list[str]:
 def find_settings(
     options: Options, read: Read = read_text, interfaces: Callable[[], list[str]] = list_interfaces
 ) -> Iterator[Symptom]:
-    """Yield kernel settings of this namespace that lose captured connections."""
+    """Yield kernel settings that lose captured connections."""
 
     def is_on(name: str) -> bool:
         return (read(f"/proc/sys/net/{name}").strip() or "0") != "0"
@@ -189,7 +186,7 @@ def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
 
 
 def find_bpf_programs() -> Iterator[Symptom]:
-    """Yield a warning for each BPF program that may redirect traffic before any rule sees it; a note for the node's own."""
+    """Yield BPF programs that may redirect traffic before any rule sees it; the node's own as notes."""
     try:
         programs = read_programs(read_host().links, [])
     except OSError:  # what cannot be read, `netinit verify` reports
@@ -202,7 +199,7 @@ def find_bpf_programs() -> Iterator[Symptom]:
 
 
 def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
-    """Yield users and groups of the application whose traffic bypasses the proxy, because they are the proxy's."""
+    """Yield users and groups of the application that are the proxy's, so that their traffic bypasses it."""
     if options.layout == AMBIENT:  # identifies the proxy by its mark
         return
     for kind, number, taken in (
@@ -219,7 +216,7 @@ def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ..
 
 
 def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
-    """Yield pitfalls of a resolv.conf when DNS is captured for each server. `options` are settled."""
+    """Yield pitfalls of a resolv.conf if DNS is captured. `options` are settled."""
     if not options.redirect_dns:
         return
     lines = [line.split() for line in text.splitlines()]
@@ -252,7 +249,5 @@ def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
                 f"nameserver {address} is IPv6, which is not captured: queries to it bypass the proxy",
                 "use --dual-stack or --ipv6 on, or IPv4 servers alone",
             )  # fmt: skip
-    if len(words) > MOST_SERVERS:
-        yield Symptom(
-            NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MOST_SERVERS}"
-        )
+    if len(words) > MAX_SERVERS:
+        yield Symptom(NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MAX_SERVERS}")

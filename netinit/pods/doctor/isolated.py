@@ -1,4 +1,4 @@
-"""Isolated network namespaces: a forked child enters one, runs a test and reports; the namespace ends with it."""
+"""Run tests in forked children, each in a network namespace of its own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 
 
 def attempt_all(jobs: Mapping[str, Callable[[], Result]], seconds: float) -> dict[str, Result | NetinitError]:
-    """Run each job in a namespace of its own, all at the same time; return results and errors.
+    """Run each job in a namespace of its own, all at once; return results and errors.
 
-    Raises NamespaceError if no namespace can be created (SYS_ADMIN is missing).
+    Raises NamespaceError if no namespace can be created.
     """
     wanted = {name: partial(_attempt, job) for name, job in jobs.items()}
     found: dict[str, Result | NetinitError] = {}
@@ -38,7 +38,7 @@ def attempt_all(jobs: Mapping[str, Callable[[], Result]], seconds: float) -> dic
 
 
 def renew() -> None:
-    """Move this process into a new network namespace with loopback up. Raises NamespaceError if not permitted."""
+    """Move this process into a new network namespace with `lo` up. Raises NamespaceError."""
     namespaces.unshare()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         request = fcntl.ioctl(asking, SIOCGIFFLAGS, struct.pack("16sH22x", b"lo", 0))

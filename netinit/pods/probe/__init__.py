@@ -1,8 +1,8 @@
-"""Send real packets through the live rules of a pod and compare their path with the plan.
+"""Send real packets through a pod's rules and compare their path with the plan.
 
-Each probe is the first packet of a connection, sent by a user of the matrix or by a temporary peer. Its path is read from
-connection tracking, so no port is occupied, no program in the pod receives a connection, and the proxy may be running.
-Packets that would leave the pod stop at the first router.
+Each probe is a connection's first packet, from a user in the pod or a temporary peer. Its path is read from connection
+tracking: no port is occupied, no program receives a connection, and the proxy may run. Packets that would leave the pod
+stop at the first router.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choose the connections to probe for these options: for each kind of rule, one that matches and one that does not."""
+"""Choose the connections to probe: for each kind of rule, one that matches and one that does not."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 CANDIDATE_PORTS = (8080, 9080, 18080, 28080, 38080)
 APPLICATIONS = (1000, 65534, 4242)
 DNS = 53
-MOST = 3  # probes for each list
+MAX_OF_A_LIST = 3  # probes for each list
 OUTBOUND, INBOUND = "outbound", "inbound"
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A connection to make: its user and destination. Inbound ones come from the temporary peer."""
+    """A connection to make; inbound ones come from the peer."""
 
     direction: str
     family: Family
@@ -37,23 +37,23 @@ class Ask:
 
 
 def plan_outbound(options: Options, family: Family, own: str) -> tuple[Ask, ...]:
-    """Return the connections made in the pod; `own` is its address, empty if it has none."""
+    """Return the connections to make in the pod; `own` is its address, empty if it has none."""
     return tuple(_outbound(options, family, own))
 
 
 def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
-    """Return the connections from the peer to `own`; `listening` are the ports that programs here listen on.
+    """Return the connections from the peer to `own`, given the ports that programs listen on.
 
-    Prefers a captured port without a listener: with TPROXY only that shows whether the proxy was reached.
+    Prefers captured ports without a listener: with TPROXY only those show whether the proxy was reached.
     """
     if options.inbound_mode == NONE:
         return ()
     ports = [port for port in CANDIDATE_PORTS if not lists_port(options.exclude_inbound_ports, port) and port not in listening][:1]
     if options.inbound_ports != ALL:
         named = [bounds_of(port)[0] for port in options.inbound_ports if not isinstance(port, str)]
-        ports = sorted(named, key=lambda port: port in listening)[:MOST] + ports
+        ports = sorted(named, key=lambda port: port in listening)[:MAX_OF_A_LIST] + ports
     wanted = [(port, "a port") for port in ports]
-    wanted += [(bounds_of(port)[0], "an excluded port") for port in options.exclude_inbound_ports[:MOST]]
+    wanted += [(bounds_of(port)[0], "an excluded port") for port in options.exclude_inbound_ports[:MAX_OF_A_LIST]]
     if options.layout != CLASSIC and options.tunnel_port:
         wanted += [(options.tunnel_port, "the tunnel's port")]
     return tuple(
@@ -77,11 +77,11 @@ def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
         yield ask(("proxy's uid", options.proxy_uids[0], app), "an address outside", outside, port)
         yield ask(("proxy's gid", app, options.proxy_gids[0]), "an address outside", outside, port)
     groups = options.owner_groups if isinstance(options.owner_groups, tuple) else ()
-    for gid in (*groups[:MOST], *options.exclude_owner_groups[:MOST]):
+    for gid in (*groups[:MAX_OF_A_LIST], *options.exclude_owner_groups[:MAX_OF_A_LIST]):
         yield ask((f"app in group {gid}", app, gid), "an address outside", outside, port)
-    for listed in options.exclude_outbound_ports[:MOST]:
+    for listed in options.exclude_outbound_ports[:MAX_OF_A_LIST]:
         yield ask(anybody, "an excluded port", outside, bounds_of(listed)[0])
-    for listed in options.outbound_ports[:MOST]:
+    for listed in options.outbound_ports[:MAX_OF_A_LIST]:
         yield ask(anybody, "an included port", outside, bounds_of(listed)[0])
     for network in _of_family(options.exclude_outbound_cidrs, family):
         yield ask(anybody, "an excluded network", _host_in(network), port)
@@ -106,7 +106,7 @@ def _choose_application(options: Options) -> int:
 
 
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
-    """Yield connections within the pod: through lo, and inbound again."""
+    """Yield connections within the pod."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
     port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))
@@ -119,7 +119,7 @@ def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator
 
 
 def _of_family(networks: tuple[Network, ...], family: Family) -> tuple[Network, ...]:
-    return tuple(network for network in networks if network.family is family)[:MOST]
+    return tuple(network for network in networks if network.family is family)[:MAX_OF_A_LIST]
 
 
 def _host_in(network: Network) -> str:

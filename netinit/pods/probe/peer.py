@@ -27,9 +27,9 @@ NEVER_ASLEEP = 0x80  # NUD_PERMANENT
 
 
 class Peer:
-    """The namespace of a neighbour, connected by a veth pair whose end here is called NAME.
+    """A namespace connected by a veth pair whose end in the pod is called NAME, with the addresses `here` by family.
 
-    `here`: the addresses of that end by family. Raises LabError and OSError if it cannot be created.
+    Raises LabError, OSError.
     """
 
     NAME: ClassVar[str] = "netinit-probe"
@@ -78,7 +78,6 @@ class Peer:
 
 
 def _find(link: Any, name: str) -> Any:
-    """Return the device as the kernel describes it."""
     return link.get_links(link.link_lookup(ifname=name)[0])[0]
 
 
@@ -90,7 +89,7 @@ def _address(link: Any, index: int, addresses: dict[int, str], families: Sequenc
 
 
 def _introduce(link: Any, index: int, hardware: str, addresses: dict[int, str], families: Sequence[Family]) -> None:
-    """Add permanent neighbour entries, because the pod's rules might drop neighbour discovery."""
+    """Add permanent neighbour entries: the pod's rules might drop neighbour discovery."""
     for family in families:
         link.neigh("replace", dst=addresses[family.version], lladdr=hardware, ifindex=index, state=NEVER_ASLEEP)
 
@@ -110,7 +109,7 @@ def can_make_peers() -> str:
 
 
 def listening_ports(family: Family) -> frozenset[int]:
-    """Return the TCP ports with a listener in this namespace (an IPv6 socket may accept IPv4 too)."""
+    """Return the TCP ports with a listener; IPv6 sockets may accept IPv4 too."""
     found = set()
     for name in ("tcp", "tcp6") if family is IPV4 else ("tcp6",):
         path = Path("/proc/thread-self/net") / name
@@ -123,7 +122,7 @@ def listening_ports(family: Family) -> frozenset[int]:
 
 @contextlib.contextmanager
 def open_transparent(family: Family, port: int) -> Iterator[None]:
-    """Keep a transparent socket open on the port for TPROXY: the proxy's if it listens, else our own."""
+    """Keep a transparent socket on the port for TPROXY: the proxy's if it listens, else our own."""
     with socket.socket(family.number, socket.SOCK_STREAM) as listener:
         if family is IPV6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -1,4 +1,4 @@
-"""Send the probes, read their paths from connection tracking, and compare them with the simulator's prediction."""
+"""Send the probes, read their paths from connection tracking, and compare them with the simulator."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of one probe: the planned and the observed outcome, and whether they agree.
+    """A probe's planned and observed outcome, and whether they agree.
 
-    `right` is None if the probe could not be sent or its outcome is unknown; `observed` says why.
+    `right`: None if it could not be sent or its outcome is unknown; `observed` says why.
     """
 
     ask: Ask
@@ -48,7 +48,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """The rows in order of the matrix, and what was left out and why."""
+    """The results in order, and what was left out and why."""
 
     rows: tuple[ProbeResult, ...]
     notes: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class _Sighting:
 
     @property
     def target(self) -> tuple[str, int] | None:
-        """The connection's destination after translation; None if it was never tracked."""
+        """The connection's destination after NAT; None if it was never tracked."""
         return (self.events[0].reply[1], self.events[0].reply[2]) if self.events else None
 
     @property
@@ -82,7 +82,7 @@ class _Sighting:
 
 
 def probe(options: Options) -> Probes:
-    """Probe the namespace that the options name (default: this process's), and leave it unchanged.
+    """Probe the namespace that the options name (default: this process's); leave it unchanged.
 
     Raises BackendUnavailableError if a privilege is missing; LockedError while rules are being programmed.
     """
@@ -156,7 +156,7 @@ def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str
 
 
 def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None) -> list[ProbeResult]:
-    """Return the rows of one family and direction; unexpected ones were probed twice."""
+    """Return the results of one family and direction; probe unexpected ones twice."""
     rows = _attempt(asks, options, around, peer, QUICK)
     wrong = [index for index, row in enumerate(rows) if row.right is False]
     again = _attempt([asks[index] for index in wrong], options, around, peer, SLOW) if wrong else []
@@ -168,7 +168,7 @@ def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer
 def _attempt(
     asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
 ) -> list[ProbeResult]:
-    """Send all probes at the same time and return their rows."""
+    """Send all probes at once; return their results."""
     ruleset = load_plan(plan_for(options), around.family)
     sockets: list[ProbeSocket | str] = []
     with ExitStack() as stack:
@@ -246,8 +246,8 @@ def _predict(ask: Ask, opened: ProbeSocket, ruleset: Ruleset, around: Surroundin
 def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, ambiguous: bool) -> ProbeResult:
     """Compare the observation with the prediction.
 
-    With `transparent`, TPROXY does not translate connections: one accepted without a listener was captured, and with a
-    listener the result is `ambiguous`.
+    TPROXY (`transparent`) does not translate: a connection accepted without a listener was captured, with a listener the
+    result is `ambiguous`.
     """
     cause = find_cause(trace)
     because = cause.rule.purpose if cause and cause.rule else ""
@@ -290,9 +290,7 @@ def _describe_observed(ask: Ask, sighting: _Sighting) -> str:
     if sighting.target is None:
         return "dropped (connection tracking never saw it)"
     address, port = sighting.target
-    end = (
-        "" if sighting.accepted or ask.protocol == "udp" else ", no process listens" if sighting.arrived else ", no answer"
-    )
+    end = "" if sighting.accepted or ask.protocol == "udp" else ", no process listens" if sighting.arrived else ", no answer"
     if sighting.target != (ask.destination, ask.port):
         return f"sent to {_endpoint(ask.family, (address, port))}{end}"
     return f"kept its destination{', accepted' if sighting.accepted else end}"

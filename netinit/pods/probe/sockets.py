@@ -1,8 +1,8 @@
-"""Send the first packet of a connection as a chosen user, without needing an answer.
+"""Send a connection's first packet as a chosen user, without needing an answer.
 
-For TCP a SYN is sent through a raw socket. Rules treat it like any socket's packet (the owner match reads the socket's
-owner), and so do connection tracking and NAT. If a server answers, the kernel finds no matching socket and sends a reset,
-so the server's program never notices. For UDP an empty datagram is sent.
+For TCP a SYN is sent through a raw socket; rules (the owner match reads the socket's owner), connection tracking and NAT
+treat it like any. If a server answers, the kernel finds no socket and sends a reset, so no program notices. For UDP an
+empty datagram is sent.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ IPV6_CHECKSUM = 7  # linux/in6.h
 
 
 class ProbeSocket:
-    """A socket of a user, ready to send a first packet to one address. `source` and `source_port` are its own end.
+    """A user's socket, ready to send a first packet to one address; `source`, `source_port`: its own end.
 
-    Raises OSError if the address is unreachable (no route); NamespaceError if it cannot switch to the user.
+    Raises OSError without a route; NamespaceError if it cannot switch to the user.
     """
 
-    def __init__(
-        self, family: Family, protocol: str, destination: str, port: int, *, uid: int, gid: int, source: str = ""
-    ) -> None:
+    def __init__(self, family: Family, protocol: str, destination: str, port: int, *, uid: int, gid: int, source: str = "") -> None:
         self._family = family
         self._destination, self._port = destination, port
         self.is_tcp = protocol == "tcp"
@@ -80,14 +78,14 @@ class ProbeSocket:
         return protocol, self.source, self.source_port, self._destination, self._port
 
     def send(self) -> None:
-        """Send the packet. Raises OSError if the kernel refuses it at once."""
+        """Send the packet. Raises OSError."""
         if self._raw:
             self._raw.send(self._segment())
         else:
             self._reserved.send(b"")
 
     def close(self) -> None:
-        """Close the sockets; late answers are discarded."""
+        """Close the sockets."""
         self._reserved.close()
         if self._raw:
             self._raw.close()

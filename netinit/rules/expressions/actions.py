@@ -8,38 +8,10 @@ from __future__ import annotations
 from _struct import pack
 
 from netinit.base.net import FULL_MASK, IPV4, Family, family_of, number_of
+from netinit.rules import targets
+from netinit.rules.expressions import numbers
 from netinit.rules.expressions.building import RuleBuilder, be32, data
-from netinit.rules.expressions.numbers import (
-    CT_MARK,
-    CT_ZONE,
-    ICMP_CODE,
-    ICMPX_CODE,
-    ICMPX_PORT_UNREACHABLE,
-    META_MARK,
-    NF_ACCEPT,
-    NF_DROP,
-    NFT_GOTO,
-    NFT_JUMP,
-    NFT_RETURN,
-    REJECT_ICMP,
-    REJECT_ICMPX,
-    REJECT_RESET,
-)
-from netinit.rules.targets import (
-    Accept,
-    Drop,
-    Jump,
-    LogTarget,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
-    Target,
-    Tproxy,
-    TrackZone,
-)
+from netinit.rules.targets import Target
 from netinit.rules.xtables.names import UNREACHABLE, WARNING
 
 TYPE_CHECKING = False
@@ -50,39 +22,44 @@ if TYPE_CHECKING:
 
 SOCKET_ALONE = 2  # as `part`: TPROXY without its mark and verdict
 SECOND = be32(2)  # NFT_REG_2
+_VERDICTS: dict[type[Target], int] = {
+    targets.Accept: numbers.NF_ACCEPT,
+    targets.Drop: numbers.NF_DROP,
+    targets.Return: numbers.NFT_RETURN,
+}
 
 
 def _finish_verdict(writer: RuleBuilder, target: Target, _: int, __: Family) -> None:
-    writer.decide({Accept: NF_ACCEPT, Drop: NF_DROP, Return: NFT_RETURN}[type(target)])
+    writer.decide(_VERDICTS[type(target)])
 
 
-def _finish_jump(writer: RuleBuilder, target: Jump, _: int, __: Family) -> None:
-    writer.decide(NFT_GOTO if target.goto else NFT_JUMP, target.chain)
+def _finish_jump(writer: RuleBuilder, target: targets.Jump, _: int, __: Family) -> None:
+    writer.decide(numbers.NFT_GOTO if target.goto else numbers.NFT_JUMP, target.chain)
 
 
-def _finish_redirect(writer: RuleBuilder, target: Redirect, _: int, __: Family) -> None:
+def _finish_redirect(writer: RuleBuilder, target: targets.Redirect, _: int, __: Family) -> None:
     writer.put(pack(">H", target.port))
     writer.add(b"redir", (1, be32(1)), (2, be32(1)), (3, be32(2)))
 
 
-def _finish_reject(writer: RuleBuilder, target: Reject, _: int, family: Family) -> None:
+def _finish_reject(writer: RuleBuilder, target: targets.Reject, _: int, family: Family) -> None:
     if target.message == "tcp-reset":
-        writer.add(b"reject", (1, be32(REJECT_RESET)))
-    elif target.message.startswith((ICMP_CODE, ICMPX_CODE)):
-        kind = REJECT_ICMP if target.message.startswith(ICMP_CODE) else REJECT_ICMPX
+        writer.add(b"reject", (1, be32(numbers.REJECT_RESET)))
+    elif target.message.startswith((numbers.ICMP_CODE, numbers.ICMPX_CODE)):
+        kind = numbers.REJECT_ICMP if target.message.startswith(numbers.ICMP_CODE) else numbers.REJECT_ICMPX
         writer.add(b"reject", (1, be32(kind)), (2, bytes((int(target.message.rpartition(" ")[2]),))))
     elif target.message:
         raise ValueError(f"reject with {target.message}: nft has another name for it")
     elif writer.is_mixed:
-        writer.add(b"reject", (1, be32(REJECT_ICMPX)), (2, bytes((ICMPX_PORT_UNREACHABLE,))))
+        writer.add(b"reject", (1, be32(numbers.REJECT_ICMPX)), (2, bytes((numbers.ICMPX_PORT_UNREACHABLE,))))
     else:
-        writer.add(b"reject", (1, be32(REJECT_ICMP)), (2, bytes((UNREACHABLE[family.version],))))
+        writer.add(b"reject", (1, be32(numbers.REJECT_ICMP)), (2, bytes((UNREACHABLE[family.version],))))
 
 
-def _finish_tproxy(writer: RuleBuilder, target: Tproxy, part: int, family: Family) -> None:
+def _finish_tproxy(writer: RuleBuilder, target: targets.Tproxy, part: int, family: Family) -> None:
     """The second rule drops what found no transparent socket."""
     if part == 1:
-        writer.decide(NF_DROP)
+        writer.decide(numbers.NF_DROP)
         return
     if target.address:
         writer.put(number_of(target.address).to_bytes(family.bits // 8, "big"))
@@ -93,7 +70,7 @@ def _finish_tproxy(writer: RuleBuilder, target: Tproxy, part: int, family: Famil
         writer.add(b"tproxy", (1, be32(family.number)), (3, be32(1)))
     if part != SOCKET_ALONE:
         _set_meta_mark(writer, target.mark)
-        writer.decide(NF_ACCEPT)
+        writer.decide(numbers.NF_ACCEPT)
 
 
 def _set_meta_mark(writer: RuleBuilder, value: int) -> None:
@@ -103,19 +80,19 @@ def _set_meta_mark(writer: RuleBuilder, value: int) -> None:
 
 def _store_mark(writer: RuleBuilder, *, connection: bool) -> None:
     if connection:
-        writer.add(b"ct", (4, be32(1)), (2, be32(CT_MARK)))
+        writer.add(b"ct", (4, be32(1)), (2, be32(numbers.CT_MARK)))
     else:
-        writer.add(b"meta", (2, be32(META_MARK)), (3, be32(1)))
+        writer.add(b"meta", (2, be32(numbers.META_MARK)), (3, be32(1)))
 
 
 def _load_mark(writer: RuleBuilder, *, connection: bool) -> None:
     if connection:
-        writer.load_ct(CT_MARK)
+        writer.load_ct(numbers.CT_MARK)
     else:
-        writer.load_meta(META_MARK)
+        writer.load_meta(numbers.META_MARK)
 
 
-def _finish_mark(writer: RuleBuilder, target: SetMark, _: int, __: Family) -> None:
+def _finish_mark(writer: RuleBuilder, target: targets.SetMark, _: int, __: Family) -> None:
     if target.mask == FULL_MASK:
         writer.put(pack("=I", target.value))
     else:
@@ -124,18 +101,18 @@ def _finish_mark(writer: RuleBuilder, target: SetMark, _: int, __: Family) -> No
     _store_mark(writer, connection=target.connection)
 
 
-def _finish_copy(writer: RuleBuilder, target: SaveMark | RestoreMark, _: int, __: Family) -> None:
-    is_saved = isinstance(target, SaveMark)
+def _finish_copy(writer: RuleBuilder, target: targets.SaveMark | targets.RestoreMark, _: int, __: Family) -> None:
+    is_saved = isinstance(target, targets.SaveMark)
     _load_mark(writer, connection=not is_saved)
     _store_mark(writer, connection=is_saved)
 
 
-def _finish_zone(writer: RuleBuilder, target: TrackZone, _: int, __: Family) -> None:
+def _finish_zone(writer: RuleBuilder, target: targets.TrackZone, _: int, __: Family) -> None:
     writer.put(pack("=H", target.zone))
-    writer.add(b"ct", (4, be32(1)), (2, be32(CT_ZONE)))
+    writer.add(b"ct", (4, be32(1)), (2, be32(numbers.CT_ZONE)))
 
 
-def _finish_log(writer: RuleBuilder, target: LogTarget, _: int, __: Family) -> None:
+def _finish_log(writer: RuleBuilder, target: targets.LogTarget, _: int, __: Family) -> None:
     prefix = target.prefix.encode("utf-8", "surrogateescape") + b"\0"
     where = (1, pack(">H", target.group)) if target.group else (5, be32(WARNING))
     writer.add(b"log", (2, prefix), where)
@@ -167,7 +144,13 @@ def _finish_nat(writer: RuleBuilder, target: DestinationNat) -> None:
 
 
 TARGETS: dict[type, Callable[..., None]] = {
-    Accept: _finish_verdict, Drop: _finish_verdict, Return: _finish_verdict, Jump: _finish_jump, Redirect: _finish_redirect,
-    Reject: _finish_reject, Tproxy: _finish_tproxy, SetMark: _finish_mark, SaveMark: _finish_copy, RestoreMark: _finish_copy,
-    TrackZone: _finish_zone, LogTarget: _finish_log,
-}  # fmt: skip
+    **dict.fromkeys((targets.Accept, targets.Drop, targets.Return), _finish_verdict),
+    targets.Jump: _finish_jump,
+    targets.Redirect: _finish_redirect,
+    targets.Reject: _finish_reject,
+    targets.Tproxy: _finish_tproxy,
+    targets.SetMark: _finish_mark,
+    **dict.fromkeys((targets.SaveMark, targets.RestoreMark), _finish_copy),
+    targets.TrackZone: _finish_zone,
+    targets.LogTarget: _finish_log,
+}

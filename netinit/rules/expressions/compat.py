@@ -14,7 +14,7 @@ from netinit.rules.expressions.numbers import FIELDS, META_IIFNAME, META_OIFNAME
 from netinit.rules.expressions.writing import EQUAL, UNEQUAL, NativeWriter
 from netinit.rules.foreign_targets import AsWritten
 from netinit.rules.iptables.modules import take_module
-from netinit.rules.iptables.write import unfold
+from netinit.rules.iptables.write import encode_each
 from netinit.rules.matches.context import Limit, Mark, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, LogTarget, Return
@@ -55,26 +55,13 @@ FORMS = {
 }  # by the first version seen with it: 1.8.7, 1.8.9 to 1.8.11 and 1.8.13 were compared  # fmt: skip
 
 
-def form_of(version: tuple[int, ...]) -> CompatForm:
-    """The form of a version of iptables: that of the newest one compared which is not newer."""
-    known = [one for one in FORMS if one <= version] or [min(FORMS)]
-    return FORMS[max(known)]
-
-
 def encode_plan(
     plan: Plan, family: Family, *, comments: bool = False, form: CompatForm = FORM
 ) -> dict[str, dict[str, tuple[tuple[bytes, Rule], ...]]]:
-    """The plan's rules of one family, by table and chain, each with the planned rule: what stands in for iptables' own text."""
-    return {
-        table.name: {
-            chain.name: tuple([
-                (encode_rule(matches, rule.target, family, rule.comment if comments else "", form), rule)
-                for matches, rule in unfold((*chain.inserted, *chain.rules), family)
-            ])
-            for chain in table.chains
-        }
-        for table in plan.tables
-    }  # fmt: skip
+    """Return the expressions of a plan's rules of one family, by table and chain, each with its planned rule."""
+    return encode_each(
+        plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "", form)
+    )
 
 
 def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "", form: CompatForm = FORM) -> bytes:

@@ -4,38 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from sys import byteorder
 
-from netinit.base.net import FAMILIES, FULL_MASK, Family, Network
+from netinit.base.net import FAMILIES, FULL_MASK, Family, Network, split_range
 from netinit.base.records import Record
-from netinit.rules.expressions.numbers import (
-    CT_DIRECTION,
-    CT_MARK,
-    CT_STATE,
-    CT_STATUS,
-    ETHERTYPES,
-    FIB_ADDRTYPE,
-    FIB_DADDR,
-    FIB_SADDR,
-    FIELDS,
-    INTERFACE_NAME,
-    META_IIF,
-    META_IIFNAME,
-    META_L4PROTO,
-    META_MARK,
-    META_NFPROTO,
-    META_OIF,
-    META_OIFNAME,
-    META_PROTOCOL,
-    META_SKGID,
-    META_SKUID,
-    NETWORK_HEADER,
-    PORTS,
-    STATES,
-    STATUSES,
-    TCP_FLAGS_AT,
-    TRANSPORT_HEADER,
-)
+from netinit.rules.expressions import numbers
 from netinit.rules.expressions.registers import CT, FIB, META, PAYLOAD, Operand
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
@@ -46,10 +20,19 @@ from netinit.rules.matches.context import (
     TcpFlags,
     UnknownMatch,
 )
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, protocol_name
+from netinit.rules.matches.packet import (
+    Destination,
+    InInterface,
+    InterfaceMatch,
+    OutInterface,
+    Owner,
+    Port,
+    Protocol,
+    Source,
+)
+from netinit.rules.xtables.names import ADDRESS_TYPES, protocol_name
 
-MOST_NETWORKS = 100_000
+MAX_NETWORKS = 100_000
 Range = tuple[bytes, bytes]
 
 
@@ -103,10 +86,10 @@ def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
         return None
     number = int.from_bytes(value, "big")
     chosen = None
-    if operand.key == (META_NFPROTO,) and len(value) == 1:
+    if operand.key == (numbers.META_NFPROTO,) and len(value) == 1:
         chosen = next((one for one in FAMILIES if one.number == number), None)
-    elif operand.key == (META_PROTOCOL,) and len(value) == 2:  # noqa: PLR2004 - an ethertype's
-        chosen = ETHERTYPES.get(number)
+    elif operand.key == (numbers.META_PROTOCOL,) and len(value) == 2:  # noqa: PLR2004 - an ethertype's
+        chosen = numbers.ETHERTYPES.get(number)
     if chosen is None:
         return None
     return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
@@ -117,9 +100,9 @@ def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
     base, offset = operand.key
     if operand.xor.strip(b"\0") or operand.swapped:
         return None
-    if base == NETWORK_HEADER and known.family:
+    if base == numbers.NETWORK_HEADER and known.family:
         return _network_header(compared, int(offset), known.family)
-    if base == TRANSPORT_HEADER and known.protocol in ("tcp", "udp"):
+    if base == numbers.TRANSPORT_HEADER and known.protocol in ("tcp", "udp"):
         return _transport_header(compared, int(offset), known.protocol)
     return None
 
@@ -128,12 +111,12 @@ def _network_header(compared: RegisterTest, offset: int, family: Family) -> list
     length = compared.operand.length
     if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
         return []  # the version, which the family has already said
-    for start, size, what in FIELDS[family]:
+    for start, size, what in numbers.FIELDS[family]:
         if start == offset and length <= size:
             if what == "protocol":
                 return _protocol(compared, Known(families=(family,), devices={}))
             return _address(compared, family, Source if what == "source" else Destination)
-    return _split(compared, offset, [(start, size) for start, size, _ in FIELDS[family]], family)
+    return _split(compared, offset, [(start, size) for start, size, _ in numbers.FIELDS[family]], family)
 
 
 def _split(
@@ -164,46 +147,34 @@ def _address(compared: RegisterTest, family: Family, kind: type[Source | Destina
     mask = compared.operand.mask
     networks: list[Network] = []
     for low, high in compared.ranges:
-        if max(len(low), len(high)) > size:
+        if max(len(low), len(high)) > size or (mask and low != high):
             return None
+        first, last = (int.from_bytes(end.ljust(size, pad), "big") for end, pad in ((low, b"\0"), (high, b"\xff")))
         if mask:
-            if low != high:
-                return None
             bits = int.from_bytes(mask.ljust(size, b"\0"), "big")
             length = bits.bit_count()
-            if bits != (1 << family.bits) - (1 << family.bits - length) or int.from_bytes(low.ljust(size, b"\0"), "big") & ~bits:
+            if bits != (1 << family.bits) - (1 << family.bits - length) or first & ~bits:
                 return None
-            networks.append(Network((family.version, int.from_bytes(low.ljust(size, b"\0"), "big"), length)))
+            networks.append(Network((family.version, first, length)))
         else:
-            first, last = (int.from_bytes(end.ljust(size, pad), "big") for end, pad in ((low, b"\0"), (high, b"\xff")))
-            networks += networks_between(first, last, family)
-            if len(networks) > MOST_NETWORKS:
+            networks += split_range(first, last, family)
+            if len(networks) > MAX_NETWORKS:
                 return None
     return [kind(networks=tuple(networks), negated=compared.negated)] if networks else None
 
 
-def networks_between(low: int, high: int, family: Family) -> list[Network]:
-    """Return the fewest networks that contain exactly the addresses from `low` to `high`."""
-    found = []
-    while low <= high:
-        free = min((low & -low).bit_length() - 1 if low else family.bits, (high - low + 1).bit_length() - 1)
-        found.append(Network((family.version, low, family.bits - free)))
-        low += 1 << free
-    return found
-
-
 def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> list[Match] | None:
     operand = compared.operand
-    if protocol == "tcp" and (offset, operand.length) == (TCP_FLAGS_AT, 1):
+    if protocol == "tcp" and (offset, operand.length) == (numbers.TCP_FLAGS_AT, 1):
         return _tcp_flags(compared)
-    for start, size, is_source in PORTS:
+    for start, size, is_source in numbers.PORTS:
         if (offset, operand.length) == (start, size) and not operand.mask:
             ports = tuple([
                 low if low == high else (low, high)
                 for low, high in ((int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges)
             ])
             return [Port(protocol=protocol, ports=ports, source=is_source, negated=compared.negated)]
-    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in PORTS], None, protocol)
+    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], None, protocol)
 
 
 def _tcp_flags(compared: RegisterTest) -> list[Match] | None:
@@ -212,11 +183,8 @@ def _tcp_flags(compared: RegisterTest) -> list[Match] | None:
     if value is None or mask & ~0x3F or value[0] & ~mask:
         return None
     if not value[0] and compared.negated and mask & mask - 1 == 0:  # nft's `tcp flags syn`: that flag is set
-        value, negated = bytes((mask,)), False
-    else:
-        negated = compared.negated
-    names = [tuple([name for bit, name in enumerate(TCP_FLAGS) if bits >> bit & 1]) for bits in (mask, value[0])]
-    return [TcpFlags(mask=names[0], flags=names[1], negated=negated)]
+        return [TcpFlags.from_bits(mask, mask, negated=False)]
+    return [TcpFlags.from_bits(mask, value[0], negated=compared.negated)]
 
 
 def _protocol(compared: RegisterTest, _: Known) -> list[Match] | None:
@@ -226,62 +194,49 @@ def _protocol(compared: RegisterTest, _: Known) -> list[Match] | None:
     return [Protocol(name=protocol_name(value[0]), negated=compared.negated)]
 
 
-def _interface(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
-        names = []
-        for low, high in compared.ranges:
-            name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
-            if compared.operand.mask or not name or b"\0" in low.rstrip(b"\0"):
+def _interface(compared: RegisterTest, _: Known, *, kind: type[InterfaceMatch]) -> list[Match] | None:
+    names = []
+    for low, high in compared.ranges:
+        name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
+        if compared.operand.mask or not name or b"\0" in low.rstrip(b"\0"):
+            return None
+        if low == high and len(low) < numbers.INTERFACE_NAME and not low.endswith(b"\0"):  # only a prefix is compared
+            name = f"{name}+"
+        elif low != high:
+            if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != numbers.INTERFACE_NAME:
                 return None
-            if low == high and len(low) < INTERFACE_NAME and not low.endswith(b"\0"):  # only a prefix is compared
-                name = f"{name}+"
-            elif low != high:
-                if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != INTERFACE_NAME:
-                    return None
-                name = f"{name}+"
-            names.append(name)
-        return [kind(names=tuple(names), negated=compared.negated)]
-
-    return read
+            name = f"{name}+"
+        names.append(name)
+    return [kind(names=tuple(names), negated=compared.negated)]
 
 
-def _device(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, known: Known) -> list[Match] | None:
-        if compared.operand.mask or any(low != high for low, high in compared.ranges):
-            return None
-        indexes = [int.from_bytes(low, byteorder) for low, _ in compared.ranges]
-        if any(index not in known.devices for index in indexes):
-            return None
-        return [kind(names=tuple([known.devices[index] for index in indexes]), negated=compared.negated)]
-
-    return read
+def _device(compared: RegisterTest, known: Known, *, kind: type[InterfaceMatch]) -> list[Match] | None:
+    indexes = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
+    if compared.operand.mask or len(indexes) < len(compared.ranges) or not known.devices.keys() >= set(indexes):
+        return None
+    return [kind(names=tuple([known.devices[index] for index in indexes]), negated=compared.negated)]
 
 
-def _mark(*, connection: bool) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
-        value = compared.single
-        if value is None or compared.operand.xor.strip(b"\0"):
-            return None
-        order: str = "big" if compared.operand.swapped else byteorder
-        mask = int.from_bytes(compared.operand.mask, byteorder) if compared.operand.mask else FULL_MASK
-        number = int.from_bytes(value, order)  # type: ignore[arg-type] # one of the two
-        return [Mark(value=number, mask=mask, connection=connection, negated=compared.negated)]
-
-    return read
+def _number(compared: RegisterTest, value: bytes) -> int:
+    return int.from_bytes(value, "big" if compared.operand.swapped else byteorder)
 
 
-def _owner(kind: str) -> Callable[[RegisterTest, Known], list[Match] | None]:
-    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
-        if compared.operand.mask or len(compared.ranges) != 1:
-            return None
-        low, high = compared.ranges[0]
-        if low != high and not compared.operand.swapped:
-            return None
-        order: str = "big" if compared.operand.swapped else byteorder
-        first, last = (int.from_bytes(end, order) for end in (low, high))  # type: ignore[arg-type]
-        return [Owner(kind=kind, number=first, last=None if first == last else last, negated=compared.negated)]
+def _mark(compared: RegisterTest, _: Known, *, connection: bool) -> list[Match] | None:
+    value = compared.single
+    if value is None or compared.operand.xor.strip(b"\0"):
+        return None
+    mask = int.from_bytes(compared.operand.mask, byteorder) if compared.operand.mask else FULL_MASK
+    return [Mark(value=_number(compared, value), mask=mask, connection=connection, negated=compared.negated)]
 
-    return read
+
+def _owner(compared: RegisterTest, _: Known, *, kind: str) -> list[Match] | None:
+    if compared.operand.mask or len(compared.ranges) != 1:
+        return None
+    low, high = compared.ranges[0]
+    if low != high and not compared.operand.swapped:
+        return None
+    first, last = _number(compared, low), _number(compared, high)
+    return [Owner(kind=kind, number=first, last=None if first == last else last, negated=compared.negated)]
 
 
 def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
@@ -297,7 +252,7 @@ def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
 
 
 def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
-    by_bit = {bit: name for name, bit in STATES}
+    by_bit = {bit: name for name, bit in numbers.STATES}
     if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
         bits = 0
         for low, high in compared.ranges:
@@ -309,14 +264,14 @@ def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
         asked = _bits(compared)
     if asked is None or asked[0] & ~sum(by_bit):
         return None
-    return [ConnectionState(states=tuple([name for name, bit in STATES if asked[0] & bit]), negated=asked[1])]
+    return [ConnectionState(states=tuple([name for name, bit in numbers.STATES if asked[0] & bit]), negated=asked[1])]
 
 
 def _status(compared: RegisterTest, _: Known) -> list[Match] | None:
     asked = _bits(compared) if compared.operand.mask else None
-    if asked is None or asked[0] & ~sum([bit for _, bit in STATUSES]):
+    if asked is None or asked[0] & ~sum([bit for _, bit in numbers.STATUSES]):
         return None
-    return [ConnectionState(states=tuple([name for name, bit in STATUSES if asked[0] & bit]), negated=asked[1])]
+    return [ConnectionState(states=tuple([name for name, bit in numbers.STATUSES if asked[0] & bit]), negated=asked[1])]
 
 
 def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:
@@ -326,30 +281,30 @@ def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:
 
 
 def _fib(compared: RegisterTest, _: Known) -> list[Match] | None:
-    side = {FIB_SADDR: "source", FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
+    side = {numbers.FIB_SADDR: "source", numbers.FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
     if side is None or compared.operand.mask:
         return None
-    numbers = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
-    if len(numbers) < len(compared.ranges) or any(number >= len(ADDRESS_TYPES) for number in numbers):
+    codes = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
+    if len(codes) < len(compared.ranges) or any(number >= len(ADDRESS_TYPES) for number in codes):
         return None
-    types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if number in numbers])
+    types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if number in codes])
     return [AddressType(side=side, types=types, negated=compared.negated)]
 
 
 _READERS: dict[tuple[str, int | str], Callable[[RegisterTest, Known], list[Match] | None]] = {
-    (PAYLOAD, NETWORK_HEADER): _payload,
-    (PAYLOAD, TRANSPORT_HEADER): _payload,
-    (META, META_L4PROTO): _protocol,
-    (META, META_IIFNAME): _interface(InInterface),
-    (META, META_OIFNAME): _interface(OutInterface),
-    (META, META_IIF): _device(InInterface),
-    (META, META_OIF): _device(OutInterface),
-    (META, META_MARK): _mark(connection=False),
-    (META, META_SKUID): _owner("uid"),
-    (META, META_SKGID): _owner("gid"),
-    (CT, CT_STATE): _state,
-    (CT, CT_DIRECTION): _direction,
-    (CT, CT_STATUS): _status,
-    (CT, CT_MARK): _mark(connection=True),
-    (FIB, FIB_ADDRTYPE): _fib,
+    (PAYLOAD, numbers.NETWORK_HEADER): _payload,
+    (PAYLOAD, numbers.TRANSPORT_HEADER): _payload,
+    (META, numbers.META_L4PROTO): _protocol,
+    (META, numbers.META_IIFNAME): partial(_interface, kind=InInterface),
+    (META, numbers.META_OIFNAME): partial(_interface, kind=OutInterface),
+    (META, numbers.META_IIF): partial(_device, kind=InInterface),
+    (META, numbers.META_OIF): partial(_device, kind=OutInterface),
+    (META, numbers.META_MARK): partial(_mark, connection=False),
+    (META, numbers.META_SKUID): partial(_owner, kind="uid"),
+    (META, numbers.META_SKGID): partial(_owner, kind="gid"),
+    (CT, numbers.CT_STATE): _state,
+    (CT, numbers.CT_DIRECTION): _direction,
+    (CT, numbers.CT_STATUS): _status,
+    (CT, numbers.CT_MARK): partial(_mark, connection=True),
+    (FIB, numbers.FIB_ADDRTYPE): _fib,
 }

@@ -5,47 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from sys import byteorder
 
-from netinit.base.net import FULL_MASK, IPV4, Family, text_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, text_of
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed
-from netinit.rules.expressions.numbers import (
-    CT_MARK,
-    CT_ZONE,
-    ICMP_CODE,
-    ICMPX_CODE,
-    ICMPX_PORT_UNREACHABLE,
-    META_MARK,
-    NETWORK_HEADER,
-    NF_ACCEPT,
-    NF_DROP,
-    NFT_GOTO,
-    NFT_JUMP,
-    NFT_RETURN,
-    REJECT_ICMP,
-    REJECT_ICMPX,
-    REJECT_RESET,
-    TRANSPORT_HEADER,
-)
+from netinit.rules import targets
+from netinit.rules.expressions import numbers
 from netinit.rules.expressions.registers import CONSTANT, CT, META, Operand, Registers
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack, WriteDestination
-from netinit.rules.targets import (
-    Accept,
-    Drop,
-    Jump,
-    LogTarget,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
-    Target,
-    Tproxy,
-    TrackZone,
-)
+from netinit.rules.targets import Target
 from netinit.rules.xtables.names import UNREACHABLE, WARNING
 from netinit.rules.xtables.targets import decode_target
 
-VERDICTS: dict[int, Target] = {NF_DROP: Drop(), NF_ACCEPT: Accept(), NFT_RETURN: Return()}
+VERDICTS: dict[int, Target] = {
+    numbers.NF_DROP: targets.Drop(),
+    numbers.NF_ACCEPT: targets.Accept(),
+    numbers.NFT_RETURN: targets.Return(),
+}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
@@ -63,18 +37,15 @@ def decode_verdict(payload: bytes) -> Target | None:
     code = signed(found[1])
     if code in GOES_ON:
         return None
-    if code in (NFT_JUMP, NFT_GOTO):
-        return Jump(chain=name(found[2]), goto=code == NFT_GOTO)
+    if code in (numbers.NFT_JUMP, numbers.NFT_GOTO):
+        return targets.Jump(chain=name(found[2]), goto=code == numbers.NFT_GOTO)
     return VERDICTS.get(code) or UnknownTarget(text=f"verdict {code}")
 
 
 def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
     """Return the target for an expression; None if it has no effect. `family` is None for both. Raises MalformedError."""
     reader = _READERS.get(kind)
-    if reader is None:
-        return UnknownTarget(text=kind)
-    target = reader(found, registers, family)
-    return UnknownTarget(text=kind) if target is None else target
+    return (reader and reader(found, registers, family)) or UnknownTarget(text=kind)
 
 
 def _constant(registers: Registers, register: bytes | None) -> bytes | None:
@@ -102,10 +73,9 @@ def _read_nat(found: Found, registers: Registers) -> DestinationNat | None:
     address, port = "", 0
     if 3 in found:  # noqa: PLR2004 - NFTA_NAT_REG_ADDR_MIN
         value = _constant(registers, found[3])
-        families = {2: (IPV4, 4), 10: (None, 16)}
-        if value is None or number(found.get(2)) not in families:
+        size = {IPV4.number: 4, IPV6.number: 16}.get(number(found.get(2)))
+        if value is None or size is None:
             return None
-        size = families[number(found.get(2))][1]
         address = _address(value[:size])
     if 5 in found:  # noqa: PLR2004 - NFTA_NAT_REG_PROTO_MIN
         known = _port(registers, found[5])
@@ -116,8 +86,6 @@ def _read_nat(found: Found, registers: Registers) -> DestinationNat | None:
 
 
 def _address(value: bytes) -> str:
-    from netinit.base.net import IPV6
-
     return text_of(int.from_bytes(value, "big"), IPV4 if len(value) == 4 else IPV6)  # noqa: PLR2004 - bytes of IPv4
 
 
@@ -125,7 +93,7 @@ def _redirect(found: Found, registers: Registers, _: Family | None) -> Target | 
     if found.get(2, found.get(1)) != found.get(1) or number(found.get(3)) & ~2:
         return None
     port = _port(registers, found.get(1)) if 1 in found else None
-    return Redirect(port=port) if port else None
+    return targets.Redirect(port=port) if port else None
 
 
 def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | None:
@@ -139,23 +107,23 @@ def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | No
         if value is None or len(value) not in (4, 16):
             return None
         address = _address(value)
-    return Tproxy(port=port, mark=0, address=address)
+    return targets.Tproxy(port=port, mark=0, address=address)
 
 
 def _set_meta(found: Found, registers: Registers, _: Family | None) -> Target | None:
     key = number(found.get(2))
     if key in HARMLESS_META:
         return Observe(text=f"meta {HARMLESS_META[key]} set")
-    return _set_mark(registers.load(found.get(3)), META, META_MARK) if key == META_MARK else None
+    return _set_mark(registers.load(found.get(3)), META, numbers.META_MARK) if key == numbers.META_MARK else None
 
 
 def _set_ct(found: Found, registers: Registers, _: Family | None) -> Target | None:
     key, operand = number(found.get(2)), registers.load(found.get(4))
     if key in HARMLESS_CT:
         return Observe(text=f"ct {HARMLESS_CT[key]} set")
-    if key == CT_ZONE and operand.source == CONSTANT:
-        return TrackZone(zone=int.from_bytes(operand.data[:2], byteorder))
-    return _set_mark(operand, CT, CT_MARK) if key == CT_MARK else None
+    if key == numbers.CT_ZONE and operand.source == CONSTANT:
+        return targets.TrackZone(zone=int.from_bytes(operand.data[:2], byteorder))
+    return _set_mark(operand, CT, numbers.CT_MARK) if key == numbers.CT_MARK else None
 
 
 def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
@@ -163,48 +131,48 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
     if operand.swapped:
         return None
     if operand.source == CONSTANT:
-        return SetMark(value=int.from_bytes(operand.data, byteorder), connection=connection)
+        return targets.SetMark(value=int.from_bytes(operand.data, byteorder), connection=connection)
     if (operand.source, operand.key[0]) == (whose, key):
         kept = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
-        return SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
+        return targets.SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
     if operand.mask or operand.xor:
         return None
-    if (operand.source, operand.key[0]) == ((META, META_MARK) if connection else (CT, CT_MARK)):
-        return SaveMark() if connection else RestoreMark()
+    if (operand.source, operand.key[0]) == ((META, numbers.META_MARK) if connection else (CT, numbers.CT_MARK)):
+        return targets.SaveMark() if connection else targets.RestoreMark()
     return None
 
 
 def _set_payload(found: Found, registers: Registers, family: Family | None) -> Target | None:
     """Return the target for a write into the packet."""
     base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
-    header = "network" if base == NETWORK_HEADER else "transport"
+    header = "network" if base == numbers.NETWORK_HEADER else "transport"
     text = f"write {length} bytes at {offset} of the {header} header"
     value = _constant(registers, found.get(5))  # NFTA_PAYLOAD_SREG
-    if base == NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
+    if base == numbers.NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
-    if value and base == NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
+    if value and base == numbers.NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
         return WriteDestination(text=text, address=_address(value[:length]))
-    if value and base == TRANSPORT_HEADER and (offset, length) == DESTINATION_PORT:
+    if value and base == numbers.TRANSPORT_HEADER and (offset, length) == DESTINATION_PORT:
         return WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
     return UnknownTarget(text=text)
 
 
 def _reject(found: Found, _: Registers, family: Family | None) -> Target | None:
     kind, code = number(found.get(1)), number(found.get(2))
-    if kind == REJECT_RESET:
-        return Reject(message="tcp-reset")
-    if (kind == REJECT_ICMPX and code == ICMPX_PORT_UNREACHABLE) or (
-        kind == REJECT_ICMP and family and code == UNREACHABLE[family.version]
+    if kind == numbers.REJECT_RESET:
+        return targets.Reject(message="tcp-reset")
+    if (kind == numbers.REJECT_ICMPX and code == numbers.ICMPX_PORT_UNREACHABLE) or (
+        kind == numbers.REJECT_ICMP and family and code == UNREACHABLE[family.version]
     ):
-        return Reject()
-    return Reject(message=f"{ICMPX_CODE if kind == REJECT_ICMPX else ICMP_CODE}{code}")
+        return targets.Reject()
+    return targets.Reject(message=f"{numbers.ICMPX_CODE if kind == numbers.REJECT_ICMPX else numbers.ICMP_CODE}{code}")
 
 
 def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
     prefix = name(found.get(2, b""))
     # NFTA_LOG_GROUP, _PREFIX, _QTHRESHOLD, _LEVEL: the usual level is a warning's
     plain = not set(found) - {1, 2, 4, 5} and number(found.get(4)) <= 1 and number(found.get(5), WARNING) == WARNING and prefix
-    return LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
+    return targets.LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
 
 
 _READERS: dict[str, Reader] = {

@@ -109,17 +109,3 @@ def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) 
         target = Jump(chain=format_chain(target.chain), goto=target.goto)
     writer.finish(target, step.part, step.rule.families[0])
     return EncodedRule(expressions=writer.block(), rule=step.rule)
-
-
-def encode_rule(rule: Rule, family: int, sets: list[EncodedSet]) -> bytes:
-    """Any rule's expressions, in a table of the family; sets that it looks into are appended. ValueError where nft has none."""
-    writer = NativeWriter(family, sets)
-    if family == INET and len(rule.families) == 1:
-        writer.write(rule.families[0])
-    for match in rule.matches:
-        if match.nft_chain:
-            raise ValueError(f"{type(match).__name__}: nft takes a chain of its own for it")
-        writer.write(match)
-    writer.count()
-    writer.finish(rule.target, 0, rule.families[0])
-    return writer.block()

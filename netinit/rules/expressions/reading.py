@@ -19,13 +19,13 @@ from netinit.rules.expressions.undecoded import FILLS, RegisterCode, keep_match,
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, TcpFlags, UnknownMatch
-from netinit.rules.matches.packet import Port, Protocol
+from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
 from netinit.rules.model import Rule
 from netinit.rules.targets import Target
 from netinit.rules.xtables.matches import decode_match
 
-MOST_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
-MOST_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
+MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
+MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
 LIMIT_PACKETS = 0
 OTHER_LOADS = ("rt", "hash", "osf", "tunnel", "xfrm")  # not used by our rules
@@ -85,7 +85,7 @@ def _split(block: bytes) -> list[tuple[str, dict[int, bytes], bytes]]:
     for _, body in split_attributes(block):
         expression = attributes_of(body)
         found.append((name(expression[1]), attributes_of(expression.get(2, b"")), body))
-    if len(found) > MOST_EXPRESSIONS:
+    if len(found) > MAX_EXPRESSIONS:
         raise MalformedError(f"{len(found)} expressions in one rule")
     return found
 
@@ -103,7 +103,7 @@ def _decode_variants(
         try:
             walk.go(expressions)
         except _SeveralWays as choice:
-            if len(waiting) + len(done) + choice.count > MOST_VARIANTS:
+            if len(waiting) + len(done) + choice.count > MAX_VARIANTS:
                 raise MalformedError("a verdict map with too many elements") from None
             waiting += [(*choices, at) for at in reversed(range(choice.count))]
             continue
@@ -159,9 +159,7 @@ class _Walk:
 
     def rule(self) -> Rule:
         """Return the decoded rule."""
-        implied = {match.protocol for match in self._matches if isinstance(match, Port | TcpFlags)}
-        kept = [one for one in self._matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
-        kept.sort(key=lambda match: match.xt().place)  # iptables' order, which is equivalent: all of them must match
+        kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.xt().place)  # iptables' order: all must match
         for at, (one, other) in enumerate(pairwise(kept)):
             if isinstance(one, TcpFlags) and isinstance(other, Port):  # iptables lists them in this order
                 kept[at : at + 2] = other, one

@@ -7,7 +7,6 @@ What is not understood is an UnknownMatch or UnknownTarget on both sides, and ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
 from itertools import product
 from typing import Any
 
@@ -17,6 +16,7 @@ from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, HeldChain, NftRu
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
 from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Plan, Rule
@@ -155,29 +155,16 @@ def _compare_rules(
     if keys == listed or _one_by_one(keys) == _one_by_one(listed):
         return
     texts = [written.text for written, _ in wanted]
-    missing: list[int] = []
-    extra: list[int] = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, keys, listed, autojunk=False).get_opcodes():
-        if tag != "equal":
-            missing += range(i1, i2)
-            extra += range(j1, j2)
+    missing, extra = align(keys, listed)
     lists = {_skeleton(live[place].text): live[place].text for place in extra}
-    planned_lists = {_skeleton(texts[index]): texts[index] for index in missing}
-    for index in missing:
-        moved_from = next((place for place in extra if listed[place] == keys[index]), None)
-        if moved_from is not None:
-            extra.remove(moved_from)
+    planned_lists = {_skeleton(texts[index]): texts[index] for index, _ in missing}
+    for index, moved_from in missing:
         rule = wanted[index][0].rule
         yield Difference(
-            kind=MISSING if moved_from is None else MOVED,
-            where=DIALECT,
-            table=table,
-            chain=chain,
-            number=(index if moved_from is None else moved_from) + 1,
-            rule=_abridge(texts[index], lists),
-            purpose=rule.comment,
-            origin=rule.origin_label,
-        )
+            kind=MISSING if moved_from is None else MOVED, where=DIALECT, table=table, chain=chain,
+            number=(index if moved_from is None else moved_from) + 1, rule=_abridge(texts[index], lists),
+            purpose=rule.comment, origin=rule.origin_label,
+        )  # fmt: skip
     for place in extra:
         rule_text = _abridge(live[place].text, planned_lists)
         yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=rule_text)
@@ -200,12 +187,8 @@ def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
 
 
 _LISTS: dict[type[object], str] = {
-    Source: "networks",
-    Destination: "networks",
-    Port: "ports",
-    InInterface: "names",
-    OutInterface: "names",
-}
+    Source: "networks", Destination: "networks", Port: "ports", InInterface: "names", OutInterface: "names",
+}  # fmt: skip
 
 
 def _elements(match: Any) -> list[object]:

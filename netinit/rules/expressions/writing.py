@@ -8,40 +8,10 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, bounds_of, join_ranges, merge_networks
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, merge_networks
+from netinit.rules.expressions import numbers
 from netinit.rules.expressions.actions import SOCKET_ALONE, TARGETS, finish_foreign
 from netinit.rules.expressions.building import EncodedSet, RuleBuilder, be32
-from netinit.rules.expressions.numbers import (
-    CT_DIRECTION,
-    CT_MARK,
-    CT_STATE,
-    CT_STATUS,
-    FIB_ADDRTYPE,
-    FIB_DADDR,
-    FIB_SADDR,
-    FIELDS,
-    INTERFACE_NAME,
-    META_IIFNAME,
-    META_L4PROTO,
-    META_MARK,
-    META_NFPROTO,
-    META_OIFNAME,
-    META_SKGID,
-    META_SKUID,
-    NETWORK_HEADER,
-    PORTS,
-    SOCKET_TRANSPARENT,
-    SOCKET_WILDCARD,
-    STATES,
-    STATUSES,
-    TCP_FLAGS_AT,
-    TRANSPORT_HEADER,
-    TYPE_FIB,
-    TYPE_INTERFACE,
-    TYPE_IPV4,
-    TYPE_IPV6,
-    TYPE_SERVICE,
-)
 from netinit.rules.matches import Unless
 from netinit.rules.matches.context import (
     AddressType,
@@ -58,7 +28,7 @@ from netinit.rules.targets import (
     Target,
     Tproxy,
 )
-from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, protocol_number
+from netinit.rules.xtables.names import ADDRESS_TYPES, protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,14 +111,14 @@ class NativeWriter(RuleBuilder):
         """Match packets of this family only."""
         if self._only is not family:
             self._only, self.is_mixed = family, False
-            self.load_meta(META_NFPROTO)
+            self.load_meta(numbers.META_NFPROTO)
             self.compare(EQUAL, bytes((family.number,)))
 
     def limit_protocol(self, name: str) -> None:
         """Match packets of this protocol only."""
         if self._protocol != name:
             self._protocol = name
-            self.load_meta(META_L4PROTO)
+            self.load_meta(numbers.META_L4PROTO)
             self.compare(EQUAL, bytes((protocol_number(name),)))
 
 
@@ -160,31 +130,31 @@ def _write_address(writer: NativeWriter, match: Source | Destination) -> None:
     family = match.networks[0].family
     writer.limit_family(family)
     which = "source" if isinstance(match, Source) else "destination"
-    ((offset, size),) = [(offset, size) for offset, size, what in FIELDS[family] if what == which]
+    ((offset, size),) = [(offset, size) for offset, size, what in numbers.FIELDS[family] if what == which]
     networks = merge_networks(match.networks, family)
     (low, high) = networks[0]
     more = high - low
     if len(networks) == 1 and not more & more + 1 and not low & more:  # one network, or an address
         length = family.bits - more.bit_length()
         taken = size if length % 8 or not length else length // 8
-        writer.load_payload(NETWORK_HEADER, offset, taken)
+        writer.load_payload(numbers.NETWORK_HEADER, offset, taken)
         if length % 8 or not length:
             writer.mask(((1 << family.bits) - 1 - more).to_bytes(size, "big"))
         writer.compare(_operator(match.negated), low.to_bytes(size, "big")[:taken])
         return
-    writer.load_payload(NETWORK_HEADER, offset, size)
+    writer.load_payload(numbers.NETWORK_HEADER, offset, size)
     ranges = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in networks]
-    writer.compare_ranges(ranges, match.negated, TYPE_IPV4 if family is IPV4 else TYPE_IPV6)
+    writer.compare_ranges(ranges, match.negated, numbers.TYPE_IPV4 if family is IPV4 else numbers.TYPE_IPV6)
 
 
 def _write_interface(writer: NativeWriter, match: InInterface | OutInterface) -> None:
-    writer.load_meta(META_IIFNAME if isinstance(match, InInterface) else META_OIFNAME)
+    writer.load_meta(numbers.META_IIFNAME if isinstance(match, InInterface) else numbers.META_OIFNAME)
     ranges = [_name_range(name) for name in dict.fromkeys(match.names)]
     (low, high) = ranges[0]
     if len(ranges) == 1 and low != high:  # a prefix of names
         writer.compare(_operator(match.negated), low.rstrip(b"\0"))
     else:
-        writer.compare_ranges(ranges, match.negated, TYPE_INTERFACE)
+        writer.compare_ranges(ranges, match.negated, numbers.TYPE_INTERFACE)
 
 
 def _name_range(name: str) -> tuple[bytes, bytes]:
@@ -193,13 +163,13 @@ def _name_range(name: str) -> tuple[bytes, bytes]:
     if packed == b"+":
         raise ValueError("any interface: nft has no expression for it")
     if not packed.endswith(b"+"):
-        return packed.ljust(INTERFACE_NAME, b"\0"), packed.ljust(INTERFACE_NAME, b"\0")
-    return packed[:-1].ljust(INTERFACE_NAME, b"\0"), packed[:-1].ljust(INTERFACE_NAME, b"\xff")
+        return packed.ljust(numbers.INTERFACE_NAME, b"\0"), packed.ljust(numbers.INTERFACE_NAME, b"\0")
+    return packed[:-1].ljust(numbers.INTERFACE_NAME, b"\0"), packed[:-1].ljust(numbers.INTERFACE_NAME, b"\xff")
 
 
 def _write_protocol(writer: NativeWriter, match: Protocol) -> None:
     if match.negated:
-        writer.load_meta(META_L4PROTO)
+        writer.load_meta(numbers.META_L4PROTO)
         writer.compare(UNEQUAL, bytes((protocol_number(match.name),)))
     else:
         writer.limit_protocol(match.name)
@@ -207,25 +177,22 @@ def _write_protocol(writer: NativeWriter, match: Protocol) -> None:
 
 def _write_port(writer: NativeWriter, match: Port) -> None:
     writer.limit_protocol(match.protocol)
-    ((offset, size),) = [(offset, size) for offset, size, is_source in PORTS if is_source is match.source]
-    writer.load_payload(TRANSPORT_HEADER, offset, size)
-    ranges = sorted({bounds_of(port) for port in match.ports})
-    if match.has_ranges:
-        ranges = join_ranges(ranges)
-    packed = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in ranges]
-    writer.compare_ranges(packed, match.negated, TYPE_SERVICE)
+    ((offset, size),) = [(offset, size) for offset, size, is_source in numbers.PORTS if is_source is match.source]
+    writer.load_payload(numbers.TRANSPORT_HEADER, offset, size)
+    packed = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in match.ranges]
+    writer.compare_ranges(packed, match.negated, numbers.TYPE_SERVICE)
 
 
 def _write_tcp_flags(writer: NativeWriter, match: TcpFlags) -> None:
     writer.limit_protocol("tcp")
-    writer.load_payload(TRANSPORT_HEADER, TCP_FLAGS_AT, 1)
-    mask, flags = (sum([1 << TCP_FLAGS.index(name) for name in names]) for names in (match.mask, match.flags))
+    writer.load_payload(numbers.TRANSPORT_HEADER, numbers.TCP_FLAGS_AT, 1)
+    mask, flags = match.bits
     writer.mask(bytes((mask,)))
     writer.compare(_operator(match.negated), bytes((flags,)))
 
 
 def _write_owner(writer: NativeWriter, match: Owner) -> None:
-    writer.load_meta(META_SKUID if match.kind == "uid" else META_SKGID)
+    writer.load_meta(numbers.META_SKUID if match.kind == "uid" else numbers.META_SKGID)
     if match.last is None:
         writer.compare(_operator(match.negated), pack("=I", match.number))
     else:
@@ -235,9 +202,9 @@ def _write_owner(writer: NativeWriter, match: Owner) -> None:
 
 def _write_mark(writer: NativeWriter, match: Mark) -> None:
     if match.connection:
-        writer.load_ct(CT_MARK)
+        writer.load_ct(numbers.CT_MARK)
     else:
-        writer.load_meta(META_MARK)
+        writer.load_meta(numbers.META_MARK)
     if match.mask != FULL_MASK:
         writer.mask(pack("=I", match.mask))
     writer.compare(_operator(match.negated), pack("=I", match.value))
@@ -247,7 +214,7 @@ def _write_state(writer: NativeWriter, match: ConnectionState) -> None:
     """Write a test of states, or of translations. Raises ValueError for both: nft has no single expression."""
     asked = [
         (key, sum([bit for name, bit in known if name in match.states]))
-        for key, known in ((CT_STATE, STATES), (CT_STATUS, STATUSES))
+        for key, known in ((numbers.CT_STATE, numbers.STATES), (numbers.CT_STATUS, numbers.STATUSES))
         if any(name in match.states for name, _ in known)
     ]
     if len(asked) > 1 and not match.negated:
@@ -259,17 +226,17 @@ def _write_state(writer: NativeWriter, match: ConnectionState) -> None:
 
 
 def _write_direction(writer: NativeWriter, match: ConnectionDirection) -> None:
-    writer.load_ct(CT_DIRECTION)
+    writer.load_ct(numbers.CT_DIRECTION)
     writer.compare(EQUAL, b"\1" if match.direction == "REPLY" else b"\0")
 
 
 def _write_socket(writer: NativeWriter, _: Socket) -> None:
-    writer.load_socket(SOCKET_TRANSPARENT)
+    writer.load_socket(numbers.SOCKET_TRANSPARENT)
     writer.compare("<=", b"\1")  # matches every socket that is found
 
 
 def _write_wildcard(writer: NativeWriter, _: Unless) -> None:
-    writer.load_socket(SOCKET_WILDCARD)
+    writer.load_socket(numbers.SOCKET_WILDCARD)
     writer.compare(EQUAL, b"\1")
 
 
@@ -279,9 +246,9 @@ def _write_limit(writer: NativeWriter, match: Limit) -> None:
 
 
 def _write_address_type(writer: NativeWriter, match: AddressType) -> None:
-    writer.load_fib(FIB_ADDRTYPE, FIB_SADDR if match.side == "source" else FIB_DADDR)
-    numbers = [pack("=I", ADDRESS_TYPES.index(name)) for name in match.types]
-    writer.compare_ranges([(one, one) for one in numbers], match.negated, TYPE_FIB)
+    writer.load_fib(numbers.FIB_ADDRTYPE, numbers.FIB_SADDR if match.side == "source" else numbers.FIB_DADDR)
+    codes = [pack("=I", ADDRESS_TYPES.index(name)) for name in match.types]
+    writer.compare_ranges([(one, one) for one in codes], match.negated, numbers.TYPE_FIB)
 
 
 _CONDITIONS: dict[type, Callable[..., None]] = {

@@ -48,7 +48,7 @@ from netinit.rules.rule_patterns import layout_forms
 from netinit.rules.targets import Jump, Return
 
 Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical form
-MOST_CANDIDATES = 200  # rules that are tried as the one foreign rule
+MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,8 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
         for name, table in listing.items():
             for chain, texts in table.rules.items():
                 ours = owned.get((name, chain), []) if chain in BUILTIN_CHAINS else range(len(texts))
-                if chain not in OWNED_CHAINS and not ours:
-                    continue
-                rules[family][name, chain] = [
-                    resolve(parse_rule(texts[index], family), contents or {}) for index in ours
-                ]
+                if chain in OWNED_CHAINS or ours:
+                    rules[family][name, chain] = [resolve(parse_rule(texts[index], family), contents or {}) for index in ours]
         excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
     found = _infer(rules, routing, _written_chains)
     if not excluded or not found.options:
@@ -89,16 +86,9 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
 def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
     """Interfaces that rules before ours exclude inbound: a virtual machine's, or foreign ones."""
     texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
-    before = [
-        text for index, text in enumerate(texts) if index not in owned and not any(place < index for place in owned)
-    ]
-    found = [parse_rule(text, family) for text in before]
-    names = [rule.matches[0].names for rule in found if isinstance(rule.target, Return) and _is_interface(rule)]  # type: ignore[attr-defined]
-    return [name for group in names for name in group]
-
-
-def _is_interface(rule: Rule) -> bool:
-    return len(rule.matches) == 1 and isinstance(rule.matches[0], InInterface) and not rule.matches[0].negated
+    found = [parse_rule(text, family) for text in texts[: min(owned, default=len(texts))]]
+    alone = [rule.matches[0] for rule in found if isinstance(rule.target, Return) and len(rule.matches) == 1]
+    return [name for match in alone if isinstance(match, InInterface) and not match.negated for name in match.names]
 
 
 def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
@@ -106,22 +96,18 @@ def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpt
     return _infer(rules, routing, _planned_chains)
 
 
-def _infer(rules: Mapping[Family, Chains], routing: Routing, write_plan: Callable[[Plan, Family], Keys]) -> InferredOptions:
-    """Infer options from all rules, or from all but one; `write_plan` writes a plan's rules in the dialect."""
+def _infer(rules: Mapping[Family, Chains], routing: Routing, keys_of: Callable[[Plan, Family], Keys]) -> InferredOptions:
+    """Infer options from all rules, or from all but one; `keys_of` gives the keys of a plan's rules in the dialect."""
     found = _infer_all(rules, routing)
     if found.options is None and found.unread:
-        return _infer_without_one(rules, routing, write_plan) or found
+        return _infer_without_one(rules, routing, keys_of) or found
     return found
 
 
 def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
-    found = {family: chains for family, chains in rules.items() if any(chain in OWNED_CHAINS for _, chain in chains)}
-    if not found:
+    live = {family: chains for family, chains in rules.items() if chains}  # in a family the classic layout may have no chain
+    if not any(chain in OWNED_CHAINS for chains in live.values() for _, chain in chains):
         return InferredOptions(None)
-    refusing = {
-        family: chains for family, chains in rules.items() if chains
-    }  # the classic layout rejects without chains of its own
-    live = {**found, **refusing}
     reading = (Ambient if _is_ambient(live) else Classic if _is_classic(live) else Current)(live, routing)
     try:
         options = Interception(**reading.fields())
@@ -168,23 +154,22 @@ def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
 
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
     """Whether any rule exists that `--istio-exact` omits."""
-    return any(
-        chains.get((FILTER, name)) for chains in rules.values() for name in (*untranslated.CHAINS, ISTIO_DROP)
-    ) or any(
-        isinstance(match, TcpFlags)
-        for chains in rules.values()
-        for rule in chains.get((MANGLE, ISTIO_INBOUND), ())
-        for match in rule.matches
+    guarding = [(FILTER, name) for name in (*untranslated.CHAINS, ISTIO_DROP)]
+    diverting = [rule for chains in rules.values() for rule in chains.get((MANGLE, ISTIO_INBOUND), ())]
+    return any(chains.get(place) for chains in rules.values() for place in guarding) or any(
+        isinstance(match, TcpFlags) for rule in diverting for match in rule.matches
     )
+
+
 def _infer_without_one(
-    rules: Mapping[Family, Chains], routing: Routing, write_plan: Callable[[Plan, Family], Keys]
+    rules: Mapping[Family, Chains], routing: Routing, keys_of: Callable[[Plan, Family], Keys]
 ) -> InferredOptions | None:
     """Infer options ignoring one foreign rule in our chains; None if no single rule is the obstacle.
 
-    The remaining rules must be exactly those of the options, as `write_plan` writes them in the dialect.
+    The remaining rules must be exactly those of the options, as `keys_of` gives them for the dialect.
     """
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
-    if sum([len(rules[family][place]) for family, place in places]) > MOST_CANDIDATES:
+    if sum([len(rules[family][place]) for family, place in places]) > MAX_CANDIDATES:
         return None
     for family, place in places:
         for foreign in rules[family][place]:
@@ -193,16 +178,16 @@ def _infer_without_one(
                 for one, chains in rules.items()
             }
             found = _infer_all(left, routing)
-            if found.options and _makes(found.options, left, write_plan):
+            if found.options and _makes(found.options, left, keys_of):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
                 return InferredOptions(found.options, (*found.unread, what))
     return None
 
 
-def _makes(options: Interception, rules: Mapping[Family, Chains], write_plan: Callable[[Plan, Family], Keys]) -> bool:
+def _makes(options: Interception, rules: Mapping[Family, Chains], keys_of: Callable[[Plan, Family], Keys]) -> bool:
     """Whether options produce exactly these rules in our chains."""
     plan_made = plan(options)
-    return all(write_plan(plan_made, family) == _keys(chains) for family, chains in rules.items())
+    return all(keys_of(plan_made, family) == _keys(chains) for family, chains in rules.items())
 
 
 def _keys(chains: Chains) -> Keys:
@@ -235,13 +220,8 @@ def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[F
     Ignores options that produce no rule, and the order of lists.
     """
     seen = _through_rules(wanted)
-    return tuple(
-        [
-            (flag, getattr(seen, flag.field), getattr(live, flag.field))
-            for flag in Interception.flags
-            if _comparable(getattr(seen, flag.field)) != _comparable(getattr(live, flag.field))
-        ]
-    )
+    values = [(flag, getattr(seen, flag.field), getattr(live, flag.field)) for flag in Interception.flags]
+    return tuple([(flag, one, other) for flag, one, other in values if _comparable(one) != _comparable(other)])
 
 
 def _through_rules(options: Interception) -> Interception:

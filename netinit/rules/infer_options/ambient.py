@@ -7,9 +7,8 @@ from typing import Any
 from netinit.base.net import FAMILIES, IPV4, IPV6, text_of
 from netinit.options import AMBIENT, DNS_LISTENER, OFF, ON, Interception
 from netinit.rules.infer_options.reading import Layout, find_match
-from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark
-from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import AddressMatch, Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_REFUSE_OUT, NAT, RAW
 from netinit.rules.targets import Accept, Redirect, Return
 
@@ -36,22 +35,15 @@ class Ambient(Layout):
         return ON if captured or self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=IPV6) else OFF
 
     def outbound(self) -> dict[str, Any]:
-        port = self._port(ISTIO_OUTPUT, Destination, Mark, Protocol)
-        if port is None:
-            self.unread.append("--envoy-port: the rule that redirects to it is missing")
-        return {} if port is None else {"outbound_port": port}
+        return self.redirect_port("outbound_port", "--envoy-port", ISTIO_OUTPUT, Destination, Mark, Protocol)
 
     def inbound(self) -> dict[str, Any]:
         captured = self.find(NAT, ISTIO_PRERT, Redirect, Destination, Port, Mark)
         if not captured:
             return {"ingress": True}
-        found: dict[str, Any] = {"inbound_port": self._port(ISTIO_PRERT, Destination, Port, Mark)}
+        found: dict[str, Any] = {"inbound_port": captured[0].target.captures_at}
         tunnel = [port for port in find_match(captured[0], Port).ports if isinstance(port, int)]
         return found | ({"tunnel_port": tunnel[0]} if tunnel else {})
-
-    def _port(self, chain: str, *kinds: type[Match]) -> int | None:
-        targets = [rule.target for rule in self.find(NAT, chain, Redirect, *kinds)]
-        return next((target.port for target in targets if isinstance(target, Redirect)), None)
 
     def _probes(self) -> tuple[str, ...]:
         """The probes' addresses; a disabled family keeps its default, because no rule shows it."""
@@ -60,14 +52,8 @@ class Ambient(Layout):
             rules = self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=family)
             rules = rules or self.find(NAT, ISTIO_PRERT, Accept, Source, Protocol, family=family)
             rules = rules or self.find(FILTER, ISTIO_REFUSE_OUT, Return, Destination, family=family)
-            networks = [
-                network
-                for rule in rules
-                for match in rule.matches
-                if isinstance(match, Destination | Source)
-                for network in match.networks
-            ]
-            found += [text_of(network.first, family) for network in networks]
+            matches = [match for rule in rules for match in rule.matches if isinstance(match, AddressMatch)]
+            found += [text_of(network.first, family) for match in matches for network in match.networks]
             if family is not IPV4 and self.ipv6() == OFF:
                 found += [address for address in Interception.flag("host_probe_addresses").default if ":" in address]
         return tuple(found)

@@ -11,7 +11,7 @@ from netinit.options.kinds import ALL
 from netinit.options.user_ports import PortsOfUsers
 from netinit.rules.infer_options.reading import (
     LOOPBACKS,
-    MOST_SERVERS,
+    MAX_SERVERS,
     STAND_IN,
     WHOLE,
     Layout,
@@ -80,12 +80,14 @@ class Current(Layout):
         excluded = [find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)]
         groups = [owner.number for owner in excluded if owner.kind == "gid" and not owner.negated]
         found: dict[str, Any] = {"exclude_owner_groups": tuple(groups[of_the_proxy:])}
-        for family in FAMILIES:
-            for rule in self.rules.get(family, {}).get((NAT, ISTIO_OUTPUT), ()):
-                others = [match for match in rule.matches if isinstance(match, Owner) and match.negated]
-                if isinstance(rule.target, Return) and others and len(others) == len(rule.matches):
-                    return {"owner_groups": tuple([owner.number for owner in others])}
+        for rule in self._outbound_rules():
+            others = [match for match in rule.matches if isinstance(match, Owner) and match.negated]
+            if isinstance(rule.target, Return) and others and len(others) == len(rule.matches):
+                return {"owner_groups": tuple([owner.number for owner in others])}
         return found
+
+    def _outbound_rules(self) -> list[Rule]:
+        return [rule for chains in self.rules.values() for rule in chains.get((NAT, ISTIO_OUTPUT), ())]
 
     def _own_services(self, ports: type[Port | Protocol]) -> list[Rule]:
         """Rules that make the proxy's connections to its own pod inbound again: except for some ports, or for all."""
@@ -150,8 +152,7 @@ class Current(Layout):
             isinstance(rule.target, Return)
             and any(isinstance(match, OutInterface) for match in rule.matches)
             and any(isinstance(match, Owner) and match.negated for match in rule.matches)
-            for chains in self.rules.values()
-            for rule in chains.get((NAT, ISTIO_OUTPUT), ())
+            for rule in self._outbound_rules()
         )
 
     def dns(self) -> dict[str, Any]:
@@ -165,8 +166,8 @@ class Current(Layout):
             captured = self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Destination, Port, family=family)
             for rule in captured or self.find(FILTER, ISTIO_REFUSE_OUT, Reject, Destination, Port, family=family):
                 networks = find_match(rule, Destination).networks
-                if sum([network.last - network.first + 1 for network in networks]) > MOST_SERVERS:
-                    self.unread.append(f"--dns-servers: a rule for more than {MOST_SERVERS} addresses")
+                if sum([network.last - network.first + 1 for network in networks]) > MAX_SERVERS:
+                    self.unread.append(f"--dns-servers: a rule for more than {MAX_SERVERS} addresses")
                     continue
                 numbers = [number for network in networks for number in range(network.first, network.last + 1)]
                 servers.update(dict.fromkeys([text_of(number, family) for number in numbers]))
@@ -178,12 +179,14 @@ class Current(Layout):
     def _ports_of_users(self, kind: str) -> tuple[PortsOfUsers, ...]:
         found: dict[tuple[str, int, int], Ports] = {}
         for rule in self.rules_of(NAT, ISTIO_OUTPUT):
-            owner = _find_owner(rule, kind)
-            if owner is None:
+            owner = next((match for match in rule.matches if isinstance(match, Owner)), None)
+            if not isinstance(rule.target, Return) or owner is None or owner.kind != kind or owner.negated:
+                continue
+            if not holds_exactly(rule, (Port, Owner)) and not holds_exactly(rule, (Protocol, Owner)):
                 continue
             port = next((match for match in rule.matches if isinstance(match, Port)), None)
             protocol = port.protocol if port else find_match(rule, Protocol).name
-            key = (protocol, owner.number, owner.number if owner.last is None else owner.last)
+            key = (protocol, *owner.bounds)
             ports = () if port is None else tuple([one if isinstance(one, int) else PortRange(one) for one in port.ports])
             found[key] = merge_ports((*found.get(key, ()), *ports))
         return tuple([PortsOfUsers(protocol=key[0], ports=ports, first=key[1], last=key[2]) for key, ports in found.items()])
@@ -196,14 +199,6 @@ class Current(Layout):
                     if isinstance(rule.target, Return) and (not rule.matches or holds_exactly(rule, (Source,))):
                         found += find_match(rule, Source).networks if rule.matches else (WHOLE[family],)
         return tuple(found)
-
-
-def _find_owner(rule: Rule, kind: str) -> Owner | None:
-    """The owner that a rule with a protocol or ports excludes."""
-    if not isinstance(rule.target, Return) or not (holds_exactly(rule, (Port, Owner)) or holds_exactly(rule, (Protocol, Owner))):
-        return None
-    owner = find_match(rule, Owner)
-    return owner if owner.kind == kind and not owner.negated else None
 
 
 def _take_metadata(excluded: dict[Family, list[Network]], families: tuple[Family, ...]) -> bool:

@@ -31,7 +31,7 @@ from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, SetM
 Kind = TypeVar("Kind", bound=Match)
 Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> our rules of one family
 Routing = Mapping[int, int]  # mark -> routing table
-MOST_SERVERS = 64  # addresses in one rule for servers: larger networks are not ours
+MAX_SERVERS = 64  # addresses in one rule for servers: larger networks are not ours
 WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
 STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows because IPv6 is off
 LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
@@ -50,14 +50,10 @@ class Layout:
     def fields(self) -> dict[str, Any]:
         """The option fields that the rules show."""
         found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()}
-        found |= {"outbound_port": self.port_of(ISTIO_REDIRECT), "inbound_port": self.port_of(ISTIO_IN_REDIRECT)}
-        for field, flag in (("outbound_port", "--envoy-port"), ("inbound_port", "--inbound-capture-port")):
-            if found[field] is None:
-                del found[field]
-                self.unread.append(f"{flag}: the rule that redirects to it is missing")
-        return (
-            found | self.inbound() | self.outbound() | self.proxy() | {"virtual_interfaces": self.virtual_interfaces()}
-        )
+        found |= self.redirect_port("outbound_port", "--envoy-port", ISTIO_REDIRECT, Protocol)
+        found |= self.redirect_port("inbound_port", "--inbound-capture-port", ISTIO_IN_REDIRECT, Protocol)
+        found["virtual_interfaces"] = self.virtual_interfaces()
+        return found | self.inbound() | self.outbound() | self.proxy()
 
     def ipv6(self) -> str:
         """Whether IPv6 is captured or rejected."""
@@ -101,12 +97,8 @@ class Layout:
         Without `family`, those of the first family that has any: families differ only in addresses.
         """
         for one in (family,) if family else FAMILIES:
-            found = [
-                rule
-                for rule in self.rules.get(one, {}).get((table, chain), ())
-                if (rule.target == target if isinstance(target, Target) else isinstance(rule.target, target))
-                and holds_exactly(rule, kinds)
-            ]
+            rules = self.rules.get(one, {}).get((table, chain), ())
+            found = [rule for rule in rules if has_target(rule, target) and holds_exactly(rule, kinds)]
             if found or family:
                 return found
         return []
@@ -119,10 +111,12 @@ class Layout:
         """Whether one of these tables has the chain."""
         return any((table, chain) in chains for chains in self.rules.values() for table in tables)
 
-    def port_of(self, chain: str) -> int | None:
-        """The port that a chain redirects to."""
-        targets = [rule.target for rule in self.find(NAT, chain, Redirect, Protocol)]
-        return next((target.port for target in targets if isinstance(target, Redirect)), None)
+    def redirect_port(self, field: str, flag: str, chain: str, *kinds: type[Match]) -> dict[str, Any]:
+        """The field with the port that a nat chain redirects to, by a rule with these kinds of matches."""
+        rules = self.find(NAT, chain, Redirect, *kinds)
+        if not rules:
+            self.unread.append(f"{flag}: the rule that redirects to it is missing")
+        return {field: rules[0].target.captures_at} if rules else {}
 
     def names(self, chain: str, kind: type[InInterface | OutInterface]) -> list[str]:
         """Interfaces that the built-in nat chain excludes, in order."""
@@ -166,25 +160,25 @@ class Layout:
                 self.unread.append(f"--istio-inbound-tproxy-route-table: no policy rule routes the mark {mark}")
         return found
 
-    def networks(self, target: type[Target] | Target, *, skip: int = 0) -> dict[Family, list[Network]]:
-        """Destinations that ISTIO_OUTPUT treats with this target by address alone, in order, after `skip` rules."""
+    def networks(self, target: type[Target] | Target) -> dict[Family, list[Network]]:
+        """Destinations that ISTIO_OUTPUT treats with this target by address alone, in order."""
         found: dict[Family, list[Network]] = {}
         for family in FAMILIES:
-            captured = isinstance(target, Jump)
-            rules = self._by_address(family, captured=captured) if self.refuses(family) else [
-                rule
-                for rule in self.rules.get(family, {}).get((NAT, ISTIO_OUTPUT), ())
-                if (rule.target == target if isinstance(target, Target) else isinstance(rule.target, target))
-                and (not rule.matches or holds_exactly(rule, (Destination,)) or asks_set(rule))
-            ]
+            if self.refuses(family):  # the rules that reject, or exclude from that; all match TCP
+                refusing = self.rules.get(family, {}).get((FILTER, ISTIO_REFUSE_OUT), ())
+                treated = [rule for rule in refusing if has_target(rule, Reject if isinstance(target, Jump) else Return)]
+                tcp = Protocol(name="tcp")
+                rules = [rule.replace(matches=tuple([one for one in rule.matches if one != tcp])) for rule in treated]
+            else:
+                rules = [rule for rule in self.rules.get(family, {}).get((NAT, ISTIO_OUTPUT), ()) if has_target(rule, target)]
             found[family] = []
-            for rule in rules[skip:]:
+            for rule in rules:
                 if not rule.matches:
                     found[family].append(WHOLE[family])
                 elif asks_set(rule):
                     flag = "--istio-service-cidr" if isinstance(rule.target, Jump) else "--istio-service-exclude-cidr"
                     self.unread.append(f"{flag}: the address set of {family.name} cannot be read")
-                elif not (match := find_match(rule, Destination)).negated:
+                elif holds_exactly(rule, (Destination,)) and not (match := find_match(rule, Destination)).negated:
                     found[family] += match.networks
         return found
 
@@ -196,12 +190,10 @@ class Layout:
         """Whether the family is rejected instead of captured."""
         return family is IPV6 and self.ipv6() == REJECT
 
-    def _by_address(self, family: Family, *, captured: bool) -> list[Rule]:
-        """The rules that reject by address alone, or exclude from that; their TCP match is ignored."""
-        rules = self.rules.get(family, {}).get((FILTER, ISTIO_REFUSE_OUT), ())
-        found = [rule for rule in rules if isinstance(rule.target, Reject if captured else Return)]
-        bare = [rule.replace(matches=tuple([one for one in rule.matches if one != Protocol(name="tcp")])) for rule in found]
-        return [rule for rule in bare if not rule.matches or holds_exactly(rule, (Destination,)) or asks_set(rule)]
+
+def has_target(rule: Rule, target: type[Target] | Target) -> bool:
+    """Whether a rule has this target, or one of this type."""
+    return rule.target == target if isinstance(target, Target) else isinstance(rule.target, target)
 
 
 def holds_exactly(rule: Rule, kinds: tuple[type[Match], ...]) -> bool:

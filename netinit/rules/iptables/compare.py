@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 DOCKER_RULE = "-d 127.0.0.11/32 -j DOCKER_OUTPUT"  # Docker's resolver; the rules for DNS come before it
+NO_CHAIN = WrittenChain(rules=())
 HARMLESS_TARGETS = frozenset(
     ("", "LOG", "NFLOG", "MARK", "CONNMARK", "COUNTER", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "AUDIT")
 )
@@ -39,13 +40,11 @@ def live_chains(name: str, table: ListedTable | None, owned: Owned) -> dict[str,
     """Return our rules of a listed table by chain: all rules in our chains, and ours in built-in chains."""
     if table is None:
         return {}
-    chains = {}
-    for chain, texts in table.rules.items():
-        if chain in OWNED_CHAINS:
-            chains[chain] = texts
-        elif (name, chain) in owned:
-            chains[chain] = [texts[index] for index in owned[name, chain]]
-    return chains
+    return {
+        chain: texts if chain in OWNED_CHAINS else [texts[index] for index in owned[name, chain]]
+        for chain, texts in table.rules.items()
+        if chain in OWNED_CHAINS or (name, chain) in owned
+    }
 
 
 def table_names(written: Written, listing: Listing) -> list[str]:
@@ -99,19 +98,10 @@ def _compare_table(
         numbers = owned.get((name, chain), range(len(texts or ())))
         if texts is None:
             yield from miss_chain(name, chain, planned[chain], family)
-        elif chain not in planned:
-            yield from _extra_chain(name, chain, texts, numbers, family)
-        else:
-            yield from _compare_chain(name, chain, planned[chain], texts, numbers, family)
-
-
-def _extra_chain(
-    table: str, chain: str, texts: Sequence[str], numbers: Sequence[int], family: Family
-) -> Iterator[Difference]:
-    if chain not in BUILTIN_CHAINS:
-        yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain)
-    for index, text in zip(numbers, texts, strict=True):
-        yield _extra_rule(table, chain, index, text, family)
+            continue
+        if chain not in planned and chain not in BUILTIN_CHAINS:
+            yield Difference(kind=EXTRA, where=family.name, table=name, chain=chain)
+        yield from _compare_chain(name, chain, planned.get(chain, NO_CHAIN), texts, numbers, family)
 
 
 def _compare_chain(  # noqa: PLR0917 - what its caller has found out
@@ -122,24 +112,15 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
     numbers: Sequence[int],
     family: Family,
 ) -> Iterator[Difference]:
-    """Align both sequences; a rule missing at one place and extra at another has moved."""
-    from difflib import SequenceMatcher
-
     from netinit.rules.iptables.parse import normalise
 
-    wanted_keys = [normalise(written.text, family) for written in planned.rules]
-    live_keys = [normalise(text, family) for text in live]
-    missing: list[int] = []
-    extra: list[int] = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, wanted_keys, live_keys, autojunk=False).get_opcodes():
-        if tag != "equal":
-            missing += range(i1, i2)
-            extra += range(j1, j2)
-    for index in missing:
+    missing: list[tuple[int, int | None]] = []
+    extra: Sequence[int] = range(len(live))
+    if planned.rules:  # otherwise no rule needs to be understood
+        keys = [normalise(written.text, family) for written in planned.rules]
+        missing, extra = align(keys, [normalise(text, family) for text in live])
+    for index, moved_from in missing:
         written = planned.rules[index]
-        moved_from = next((j for j in extra if live_keys[j] == wanted_keys[index]), None)
-        if moved_from is not None:
-            extra.remove(moved_from)
         yield Difference(
             kind=MISSING if moved_from is None else MOVED, where=family.name, table=table, chain=chain,
             number=index + 1 if moved_from is None else numbers[moved_from] + 1, rule=written.text,
@@ -147,6 +128,29 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
         )  # fmt: skip
     for index in extra:
         yield _extra_rule(table, chain, numbers[index], live[index], family)
+
+
+def align(planned: Sequence[object], live: Sequence[object]) -> tuple[list[tuple[int, int | None]], list[int]]:
+    """Compare two sequences of hashable keys.
+
+    Returns the planned positions without a counterpart, each with the live position that it has moved from (None: it is
+    missing), and the live positions that are extra.
+    """
+    from difflib import SequenceMatcher
+
+    missing: list[int] = []
+    extra: list[int] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, planned, live, autojunk=False).get_opcodes():
+        if tag != "equal":
+            missing += range(i1, i2)
+            extra += range(j1, j2)
+    found: list[tuple[int, int | None]] = []
+    for index in missing:
+        moved_from = next((place for place in extra if live[place] == planned[index]), None)
+        if moved_from is not None:
+            extra.remove(moved_from)
+        found.append((index, moved_from))
+    return found, extra
 
 
 def _extra_rule(table: str, chain: str, index: int, text: str, family: Family) -> Difference:

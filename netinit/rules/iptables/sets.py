@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
 NEW = "-new"  # suffix of the set that is filled and then swapped in
 OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # options with a value
-MOST_ELEMENTS = 200_000  # elements read of a set
+MAX_ELEMENTS = 200_000  # elements read of a set
 UNREAD = "unknown elements: "
-LEAST_SIZE = 65536  # ipset's default limit of elements, raised for longer lists
+MIN_SIZE = 65536  # ipset's default limit of elements, raised for longer lists
 # The kernel's minimum; the size is set explicitly, because growing takes longer than adding 10,000 elements.
-LEAST_HASH = 64
+MIN_HASH_SIZE = 64
 
 Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset lists them
 
@@ -58,9 +58,7 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
-            if any(element.startswith(UNREAD) for element in elements):
-                continue  # its result stays unknown
-            if match.xt().alternatives == (_format_question(name),):
+            if not _is_unread(elements) and match.xt().alternatives == (_format_question(name),):
                 matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
     return rule.replace(matches=tuple(matches))
 
@@ -136,6 +134,10 @@ def parse_save(text: str, name: str, size: int) -> frozenset[str]:
     return frozenset(found)
 
 
+def _is_unread(elements: frozenset[str]) -> bool:
+    return any(element.startswith(UNREAD) for element in elements)
+
+
 def unread(why: str) -> frozenset[str]:
     """Return the content of an unreadable set: one element that no plan has."""
     return frozenset((f"{UNREAD}{why}",))
@@ -146,17 +148,8 @@ def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force:
 
     All sets are filled before the first is swapped.
     """
-    fills, swaps = [], []
-    for made in wanted:
-        if made.name not in live:
-            fills.append(_render_filled(made.name, made.elements))
-        elif force or live[made.name] != made.elements:
-            new = made.name + NEW
-            if new in live:  # left by a killed run
-                fills.append(f"destroy {new}\n")
-            fills.append(_render_filled(new, made.elements))
-            swaps.append(f"swap {made.name} {new}\n")
-    return "".join(fills + swaps)
+    changed = {made.name: made.elements for made in wanted if force or live.get(made.name) != made.elements}
+    return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else held for name, held in live.items()})
 
 
 def render_return(before: Contents, now: Contents) -> str:
@@ -164,19 +157,19 @@ def render_return(before: Contents, now: Contents) -> str:
 
     Sets created since then stay, because rules may still use them.
     """
+    changed = {name: elements for name, elements in before.items() if now.get(name) != elements and not _is_unread(elements)}
+    return _render_changes(changed, now)
+
+
+def _render_changes(changed: Contents, live: Contents) -> str:
+    """Create or replace the sets; one with the suffix `NEW` that has the content already is swapped in as it is."""
     fills, swaps = [], []
-    for name, elements in before.items():
-        if now.get(name) == elements or any(element.startswith(UNREAD) for element in elements):
-            continue
-        new = name + NEW
-        if name not in now:
-            fills.append(_render_filled(name, elements))
-            continue
-        if now.get(new) != elements:
-            if new in now:
-                fills.append(f"destroy {new}\n")
+    for name, elements in changed.items():
+        new = name + NEW if name in live else name
+        if new not in live or live[new] != elements:
+            fills += [f"destroy {new}\n"] if new in live else []  # left by a killed run
             fills.append(_render_filled(new, elements))
-        swaps.append(f"swap {name} {new}\n")
+        swaps += [f"swap {name} {new}\n"] if name in live else []
     return "".join(fills + swaps)
 
 
@@ -207,8 +200,8 @@ def _difference(kind: str, made: AddressSet, text: str) -> Difference:
 
 
 def _render_filled(name: str, elements: frozenset[str]) -> str:
-    size = max(LEAST_SIZE, len(elements))
+    size = max(MIN_SIZE, len(elements))
     family = "inet6" if name.removesuffix(NEW).endswith("-6") else "inet"
-    lines = [f"create {name} hash:net family {family} hashsize {max(LEAST_HASH, len(elements))} maxelem {size}\n"]
+    lines = [f"create {name} hash:net family {family} hashsize {max(MIN_HASH_SIZE, len(elements))} maxelem {size}\n"]
     lines += [f"add {name} {element}\n" for element in sorted(elements)]
     return "".join(lines)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KNOWN_TABLES = frozenset((*TABLES, "security"))
 UNSAFE = "the listing cannot be read safely: "
 _ESCAPED = ('"', "\\", "'")
-MOST_SHOWN = 80  # characters of foreign text in an error
+MAX_SHOWN = 80  # characters of foreign text in an error
 
 
 class WrittenRule(Record):
@@ -118,11 +118,11 @@ def _expand(rules: Iterable[Rule], family: Family, each: Callable[[Rule], list[O
 
 def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[str]:
     """Write a rule as iptables-save lists it, one text for every combination of its lists' elements."""
-    words = sorted([match.xt() for match in rule.matches], key=_place)  # stable sort: extensions keep their order
+    words = [match.xt() for match in rule.matches]
     protocols = {word.protocol for word in words if word.protocol}
     if protocols and not any(word.place == PROTOCOL for word in words):
         words.append(XtMatch(place=PROTOCOL, alternatives=tuple([f"-p {protocol}" for protocol in protocols])))
-        words.sort(key=_place)
+    words.sort(key=lambda word: word.place)  # stable: extensions keep their order
     if comments:
         words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f"-m comment --comment {quote_words(rule.comment)}",)))
     texts = [""]
@@ -138,24 +138,33 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
     return [text + ending for text in texts]
 
 
-def unfold(rules: Iterable[Rule], family: Family) -> Iterator[tuple[tuple[Match, ...], Rule]]:
-    """Yield the matches of each iptables rule in listing order, with its rule in the plan: one for each text above."""
-    return _expand(rules, family, _unfold_rule)
+def encode_each(
+    plan: Plan, family: Family, encode: Callable[[tuple[Match, ...], Rule], One]
+) -> dict[str, dict[str, tuple[tuple[One, Rule], ...]]]:
+    """Call `encode` with the matches of each iptables rule of a family and its planned rule.
+
+    Returns the results by table and chain, in listing order, each with its planned rule: one for each text of `write_rule`.
+    """
+    return {
+        table.name: {
+            chain.name: tuple([
+                (encode(matches, rule), rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, _unfold_rule)
+            ])
+            for chain in table.chains
+        }
+        for table in plan.tables
+    }
 
 
 def _unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
-    words = [(match.xt().place, match) for match in rule.matches]
-    protocols = [protocol for _, match in words if (protocol := match.xt().protocol)]
-    if protocols and not any(place == PROTOCOL for place, _ in words):
-        words.append((PROTOCOL, Protocol(name=protocols[0])))
+    words = [(written.place, written.protocol, match) for match in rule.matches for written in (match.xt(),)]
+    protocol = next((protocol for _, protocol, _ in words if protocol), "")
+    if protocol and not any(place == PROTOCOL for place, _, _ in words):
+        words.append((PROTOCOL, "", Protocol(name=protocol)))
     found: list[tuple[Match, ...]] = [()]
-    for _, match in sorted(words, key=_first):
+    for _, _, match in sorted(words, key=lambda word: word[0]):
         found = [(*before, one) if one else before for before in found for one in match.each()]
     return found
-
-
-def _first(word: tuple[int, Match]) -> int:
-    return word[0]
 
 
 def _append(text: str, alternative: str) -> str:
@@ -163,10 +172,6 @@ def _append(text: str, alternative: str) -> str:
     if alternative.startswith("-m tcp ") and text.rpartition("-m ")[2].startswith("tcp "):
         alternative = alternative.removeprefix("-m tcp ")
     return f"{text}{alternative} " if alternative else text
-
-
-def _place(word: XtMatch) -> int:
-    return word.place
 
 
 def end_of_quoted(line: str, at: int) -> int:
@@ -197,16 +202,19 @@ def unsafe(what: str, text: str) -> ParseError:
 
 def cut(text: str) -> str:
     """Shorten foreign text for an error: one line, ASCII."""
-    return text[:MOST_SHOWN].encode("unicode_escape").decode() + ("..." if len(text) > MOST_SHOWN else "")
+    return text[:MAX_SHOWN].encode("unicode_escape").decode() + ("..." if len(text) > MAX_SHOWN else "")
 
 
 def render_restore(written: Written) -> str:
     """Return input for iptables-restore --noflush that programs the rules in a namespace without any of ours."""
+    return _render(written, _commands)
+
+
+def _render(written: Written, commands: Callable[[dict[str, WrittenChain]], Iterable[tuple[str, str]]]) -> str:
     lines = []
     for table, chains in written.items():
-        lines.append(f"*{table}")
-        lines += [f":{chain} - [0:0]" for chain in chains if chain not in BUILTIN_CHAINS]
-        lines += [f"{command} {text}" for command, text in _commands(chains)]
+        lines += [f"*{table}", *[f":{chain} - [0:0]" for chain in chains if chain not in BUILTIN_CHAINS]]
+        lines += [f"{command} {text}" for command, text in commands(chains)]
         lines.append("COMMIT")
     return "".join([line + "\n" for line in lines])
 
@@ -231,13 +239,7 @@ def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) ->
 
 def render_listing(written: Written) -> str:
     """Return the rules as iptables-save lists them, without the built-in chains' policies."""
-    lines = []
-    for table, chains in written.items():
-        lines.append(f"*{table}")
-        lines += [f":{chain} - [0:0]" for chain in chains if chain not in BUILTIN_CHAINS]
-        lines += [f"-A {name} {text}" for name, chain in chains.items() for text in chain.texts]
-        lines.append("COMMIT")
-    return "".join([line + "\n" for line in lines])
+    return _render(written, lambda chains: [(f"-A {name}", text) for name, chain in chains.items() for text in chain.texts])
 
 
 def show_listing(listing: Listing) -> str:

@@ -20,8 +20,8 @@ from netinit.options import (
     Interception,
 )
 from netinit.rules.layouts import refuse, untranslated
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.layouts.refuse import Exclusion
+from netinit.rules.layouts.builder import Builder, Exclusion
+from netinit.rules.layouts.inbound import excluded_tunnel
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import (
@@ -165,14 +165,12 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
 def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
     """Return the IPv6 traffic that is not captured, inbound and outbound, which `refuse` leaves alone too."""
     proxy = Exclusion(matches=(OF_PROXY,), origin="", why="the node's proxy's own traffic")
-    tunnel = Port(protocol="tcp", ports=(options.tunnel_port,))
     inbound, outbound = [proxy], [proxy]
     for family, probe in _probes_by_family(options):
         probes = Exclusion(matches=(), origin="host_probe_addresses", why="the kubelet's probes are not captured", families=(family,))
         inbound.append(probes.replace(matches=(Source(networks=(probe,)),)))
         outbound.append(probes.replace(matches=(Destination(networks=(probe,)),)))
-    inbound.append(Exclusion(matches=(tunnel,), origin="tunnel_port", why="tunnelled connections reach the proxy as they are"))
-    return inbound, outbound
+    return inbound + excluded_tunnel(options), outbound
 
 
 def _not_to_loopback(family: Family) -> Destination:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV6, Family, Network
+from netinit.base.records import Record
 from netinit.options import Interception
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, Source
+from netinit.rules.matches.packet import AddressMatch, Owner
 from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
-from netinit.rules.targets import Jump, Target
+from netinit.rules.targets import Return, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+class Exclusion(Record):
+    """Packets of some families that are not captured, with the option's field (empty: none) and the reason."""
+
+    matches: tuple[Match, ...]
+    origin: str
+    why: str
+    families: tuple[Family, ...] = FAMILIES
 
 
 class Builder:
@@ -38,42 +48,24 @@ class Builder:
         origin: str = "",
         families: tuple[Family, ...] = FAMILIES,
         paired: bool = False,
+        inserted: bool = False,
     ) -> None:
-        """Add a rule at the end of a chain; skipped for families that are off."""
-        self._add(self._appended, table, chain, matches, to, why, origin, families, paired)
+        """Add a rule at the end of a chain; `inserted`: before all others, after earlier inserted ones.
 
-    def insert(
-        self,
-        table: str,
-        chain: str,
-        *matches: Match,
-        to: Target,
-        why: str,
-        origin: str = "",
-        families: tuple[Family, ...] = FAMILIES,
-    ) -> None:
-        """Add a rule before all appended rules of its chain and after earlier inserted ones."""
-        self._add(self._inserted, table, chain, matches, to, why, origin, families, paired=False)
-
-    def _add(  # noqa: PLR0917 - what the two above pass on
-        self,
-        place: dict[tuple[str, str], list[Rule]],
-        table: str,
-        chain: str,
-        matches: tuple[Match, ...],
-        to: Target,
-        why: str,
-        origin: str,
-        families: tuple[Family, ...],
-        paired: bool,
-    ) -> None:
+        Families that are off are left out, and so is a rule without any.
+        """
         wanted = tuple([family for family in families if family in self._families])
-        if not self._names_ipv6 and wanted == (IPV6,) and any(isinstance(one, (Source, Destination)) for one in matches):
+        if not self._names_ipv6 and wanted == (IPV6,) and any(isinstance(one, AddressMatch) for one in matches):
             return
         if wanted:
             made = self._origins.get(origin) or self._origin(origin)
             rule = Rule(matches=matches, target=to, comment=why, origin=made, families=wanted, paired=paired)
-            place.setdefault((table, chain), []).append(rule)
+            (self._inserted if inserted else self._appended).setdefault((table, chain), []).append(rule)
+
+    def exclude(self, table: str, chain: str, exclusions: Iterable[Exclusion]) -> None:
+        """Add a rule that returns from the chain for each exclusion."""
+        for one in exclusions:
+            self.append(table, chain, *one.matches, to=Return(), why=one.why, origin=one.origin, families=one.families)
 
     def within(self, families: tuple[Family, ...]) -> Builder:
         """Return a builder of the same ruleset limited to these families."""
@@ -91,40 +83,30 @@ class Builder:
 
     def tables(self) -> tuple[Table, ...]:
         """Return the tables in the order of programming; a chain exists if it has a rule or a rule jumps to it."""
-        places = list(self._appended) + [place for place in self._inserted if place not in self._appended]
-        for rules in (self._appended, self._inserted):
-            places += [
-                (place[0], rule.target.chain)
-                for place in rules
-                for rule in rules[place]
-                if isinstance(rule.target, Jump)
-            ]
-        known = list(dict.fromkeys(places))
-        return tuple(
-            [
-                Table(name=name, chains=tuple(self._chains(name, [chain for table, chain in known if table == name])))
-                for name in TABLES
-                if any(table == name for table, _ in known)
-            ]
-        )
+        places = dict.fromkeys((*self._appended, *self._inserted))
+        for collected in (self._appended, self._inserted):
+            for (table, _), rules in collected.items():
+                places.update({(table, rule.target.calls): None for rule in rules if rule.target.calls})
+        tables = [(name, [chain for table, chain in places if table == name]) for name in TABLES]
+        return tuple([
+            Table(name=name, chains=tuple([self._chain(name, chain) for chain in chains])) for name, chains in tables if chains
+        ])
 
-    def _chains(self, table: str, names: Iterable[str]) -> list[Chain]:
-        chains = []
-        for name in names:
-            appended = tuple(self._appended.get((table, name), ()))
-            inserted = tuple(self._inserted.get((table, name), ()))
-            if name in BUILTIN_CHAINS:
-                chains.append(Chain(name=name, rules=appended, inserted=inserted))
-            else:  # no foreign rules here, so the kernel's order decides
-                chains.append(Chain(name=name, rules=inserted + appended))
-        return chains
+    def _chain(self, table: str, name: str) -> Chain:
+        appended, inserted = (tuple(rules.get((table, name), ())) for rules in (self._appended, self._inserted))
+        if name in BUILTIN_CHAINS:
+            return Chain(name=name, rules=appended, inserted=inserted)
+        return Chain(name=name, rules=inserted + appended)  # no foreign rules here, so the kernel's order decides
+
+
+def proxy_owners(options: Interception) -> list[tuple[Owner, str]]:
+    """Return a match for each user and group of the proxy, with its option's field."""
+    return [(Owner(kind="uid", number=number), "proxy_uids") for number in options.proxy_uids] + [
+        (Owner(kind="gid", number=number), "proxy_gids") for number in options.proxy_gids
+    ]
 
 
 def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
     """Group networks by family, without empty groups."""
-    sorted_out = [
-        (family, tuple([n for n in networks if isinstance(n, Network) and n[0] == family.version]))
-        for family in FAMILIES
-    ]
-    return [(family, found) for family, found in sorted_out if found]
-
+    groups = [(family, tuple([n for n in networks if isinstance(n, Network) and n.family is family])) for family in FAMILIES]
+    return [(family, found) for family, found in groups if found]

@@ -6,10 +6,9 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, REJECT, TPROXY, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound, outbound, refuse, tproxy, untranslated
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.matches import Match
+from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.matches.context import BARE_SYN, ConnectionState, Socket
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface
 from netinit.rules.model import (
     FILTER,
     INPUT,
@@ -66,13 +65,8 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     if transparent:
         tproxy.define_chains(builder, options, options.outbound_port, "outbound_port")
     builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
-    chosen: Match = TCP
-    if options.inbound_ports == ALL:
-        inbound.exclude_ports(builder, table, (refuse.SSH_PORT,), "")
-        if options.exclude_inbound_ports:
-            inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports")
-    else:
-        chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
+    builder.exclude(table, ISTIO_INBOUND, inbound.excluded_ports(options, (refuse.SSH_PORT,)))
+    chosen = inbound.chosen(options)
     if transparent:
         tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL)
     builder.append(
@@ -82,10 +76,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
 
 
 def _exclude_outbound(builder: Builder, options: Interception) -> None:
-    builder.append(
-        NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT),
-        why="outbound connections are looked at",
-    )  # fmt: skip
+    builder.append(NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are looked at")
     for family in FAMILIES:
         if not options.keep_local_loopback:
             builder.append(
@@ -93,12 +84,8 @@ def _exclude_outbound(builder: Builder, options: Interception) -> None:
                 to=Jump(chain=ISTIO_REDIRECT), why="the application calls its own service",
                 origin="keep_local_loopback", families=(family,),
             )  # fmt: skip
-    for kind, numbers, flag in (("uid", options.proxy_uids, "proxy_uids"), ("gid", options.proxy_gids, "proxy_gids")):
-        for number in numbers:
-            builder.append(
-                NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(),
-                why="the proxy's own traffic goes out: no loops", origin=flag,
-            )  # fmt: skip
+    for owner, origin in proxy_owners(options):
+        builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
     outbound.exclude_networks(builder, options)
 
 

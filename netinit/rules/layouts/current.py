@@ -6,7 +6,19 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.options import INET, NONE, OFF, REJECT, TPROXY, Interception
 from netinit.rules.layouts import inbound, outbound, untranslated
 from netinit.rules.layouts.builder import Builder
-from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
+from netinit.rules.model import (
+    IPV6_ADDRESS,
+    ISTIO_DROP,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    MANGLE,
+    NAT,
+    PREROUTING,
+    Address,
+    IpRule,
+    Plan,
+    Route,
+)
 from netinit.rules.targets import Drop, Jump
 
 
@@ -28,18 +40,17 @@ def plan(options: Interception) -> Plan:
     outbound.exclude_interfaces(builder, options, transparent)
     outbound.exclude_virtual_interfaces(builder, options)
     _drop_invalid(builder, options)
-    inbound.exclude_tunnel(builder, options)
+    builder.exclude(NAT, ISTIO_INBOUND, inbound.excluded_tunnel(options))
     inbound.define_redirects(builder, options)
     if options.inbound_mode != NONE and options.inbound_ports:
         (tproxy if transparent else inbound).capture(builder, options)
-    outbound.enter(builder)
-    outbound.exclude_ports(builder, options)
+    outbound.enter(builder, options)
     outbound.exclude_proxy(builder, options, capture_dns)
     if options.exclude_outbound_for_uids or options.exclude_outbound_for_gids:
-        from netinit.rules.layouts import peers  # imported only when needed
+        from netinit.rules.layouts.refuse import excluded_users  # imported only when needed
 
-        peers.exclude_ports_of_users(builder, options)
-    outbound.exclude_groups(builder, options)
+        builder.exclude(NAT, ISTIO_OUTPUT, excluded_users(options, ("tcp", "udp")))
+    builder.exclude(NAT, ISTIO_OUTPUT, outbound.excluded_groups(options))
     if capture_dns:
         dns.capture(builder, options)
     outbound.exclude_networks(builder, options)

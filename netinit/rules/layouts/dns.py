@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_LISTENER, DNS_PORT, DOCKER_RESOLVER, INET, Interception
-from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, Owner, Port, Source
+from netinit.rules.matches.packet import Destination, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.targets import Jump, Redirect, Return, TrackZone
 
@@ -72,11 +72,11 @@ def _come_before_docker(builder: Builder, options: Interception) -> None:
     """
     resolver = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),))
     for protocol in ("tcp", "udp"):
-        builder.insert(
-            NAT, OUTPUT, resolver, Port(protocol=protocol, ports=(DNS_PORT,)), to=Jump(chain=ISTIO_OUTPUT),
+        builder.append(
+            NAT, OUTPUT, resolver, Port(protocol=protocol, ports=(DNS_PORT,)), to=Jump(chain=ISTIO_OUTPUT), inserted=True,
             why="queries to Docker's resolver are looked at before Docker's own rule", origin=ORIGIN, families=(IPV4,),
         )  # fmt: skip
-    for owner in _owners(options):
+    for owner, _ in proxy_owners(options):
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, resolver, Port(protocol="udp", ports=(DNS_PORT,)), owner, to=Return(),
             why="the proxy's queries to Docker's resolver", origin=ORIGIN, families=(IPV4,),
@@ -104,7 +104,7 @@ def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
 
 def _separate_proxy(builder: Builder, options: Interception) -> None:
     """Put the proxy's own queries, and its answers to the application, into separate zones by user and group."""
-    for owner in _owners(options):
+    for owner, _ in proxy_owners(options):
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_PORT,)), owner, to=TrackZone(zone=PROXY_ZONE),
             why="the proxy's own queries", origin=ORIGIN,
@@ -113,11 +113,6 @@ def _separate_proxy(builder: Builder, options: Interception) -> None:
             RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_LISTENER,), source=True), owner,
             to=TrackZone(zone=APPLICATION_ZONE), why="the proxy's answers to the application", origin=ORIGIN,
         )  # fmt: skip
-
-
-def _owners(options: Interception) -> list[Owner]:
-    owners = [Owner(kind="uid", number=uid) for uid in options.proxy_uids]
-    return owners + [Owner(kind="gid", number=gid) for gid in options.proxy_gids]
 
 
 def _servers(options: Interception, family: Family) -> tuple[Network, ...]:

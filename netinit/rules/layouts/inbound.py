@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import IPV4, Family, Network
 from netinit.options import Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder, by_family
+from netinit.rules.layouts.builder import Builder, Exclusion, by_family
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Port, Protocol, Source
 from netinit.rules.model import (
@@ -15,7 +15,7 @@ from netinit.rules.model import (
     NAT,
     PREROUTING,
 )
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Jump, Redirect
 
 TCP = Protocol(name="tcp")
 
@@ -30,69 +30,60 @@ def not_to_loopback(options: Interception, family: Family) -> Destination:
     return Destination(networks=(loopback(options, family),), negated=True)
 
 
-def exclude_tunnel(builder: Builder, options: Interception) -> None:
-    """Let tunnelled connections reach the proxy's tunnel port directly; no rule without a tunnel (port 0)."""
-    if not options.tunnel_port:
-        return
-    port = Port(protocol="tcp", ports=(options.tunnel_port,))
-    builder.append(
-        NAT, ISTIO_INBOUND, port, to=Return(),
-        why="tunnelled connections reach the proxy as they are", origin="tunnel_port",
-    )  # fmt: skip
-
-
 def define_redirects(builder: Builder, options: Interception) -> None:
     """Add the two chains that redirect connections to the proxy, one for each direction."""
-    builder.append(
-        NAT, ISTIO_REDIRECT, TCP, to=Redirect(port=options.outbound_port),
-        why="outbound connections go to the proxy", origin="outbound_port",
-    )  # fmt: skip
-    builder.append(
-        NAT, ISTIO_IN_REDIRECT, TCP, to=Redirect(port=options.inbound_port),
-        why="inbound connections go to the proxy", origin="inbound_port",
-    )  # fmt: skip
+    outwards, inwards = Redirect(port=options.outbound_port), Redirect(port=options.inbound_port)
+    builder.append(NAT, ISTIO_REDIRECT, TCP, to=outwards, why="outbound connections go to the proxy", origin="outbound_port")
+    builder.append(NAT, ISTIO_IN_REDIRECT, TCP, to=inwards, why="inbound connections go to the proxy", origin="inbound_port")
 
 
 def capture(builder: Builder, options: Interception) -> None:
     """Redirect the chosen inbound ports to the proxy."""
-    chosen, why = enter(builder, options, NAT)
-    builder.append(
-        NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT),
-        why=why, origin="inbound_ports",
-    )  # fmt: skip
+    enter(builder, options, NAT)
+    finish(builder, options, NAT, ISTIO_IN_REDIRECT)
 
 
-def enter(builder: Builder, options: Interception, table: str) -> tuple[Match, str]:
-    """Add the jump to the inbound chain and its excluded ports; return the match for captured traffic, and its reason."""
-    builder.append(
-        table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
-        why="inbound connections are looked at", origin="inbound_ports",
-    )  # fmt: skip
-    if options.exclude_inbound_cidrs:
-        _exclude_sources(builder, options, table)
+def enter(builder: Builder, options: Interception, table: str) -> None:
+    """Add the jump to the inbound chain, and what is excluded there."""
+    jump = Jump(chain=ISTIO_INBOUND)
+    builder.append(table, PREROUTING, TCP, to=jump, why="inbound connections are looked at", origin="inbound_ports")
+    builder.exclude(table, ISTIO_INBOUND, [*excluded_sources(options), *excluded_ports(options)])
+
+
+def finish(builder: Builder, options: Interception, table: str, chain: str) -> None:
+    """Send the chosen ports to a chain that captures."""
+    why = "inbound connections to these ports go to the proxy"
     if options.inbound_ports == ALL:
-        if options.exclude_inbound_ports:
-            exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports")
-        return TCP, "every other inbound connection goes to the proxy"
-    chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
-    return chosen, "inbound connections to these ports go to the proxy"
+        why = "every other inbound connection goes to the proxy"
+    builder.append(table, ISTIO_INBOUND, chosen(options), to=Jump(chain=chain), why=why, origin="inbound_ports")
 
 
-def exclude_ports(
-    builder: Builder, table: str, ports: tuple[int | tuple[int, int], ...], origin: str
-) -> None:
-    """Let inbound connections to these ports bypass the proxy."""
-    port = Port(protocol="tcp", ports=ports)
-    builder.append(
-        table, ISTIO_INBOUND, port, to=Return(),
-        why="these inbound ports are not captured", origin=origin,
-    )  # fmt: skip
+def chosen(options: Interception) -> Match:
+    """Return the match for the chosen inbound ports."""
+    if options.inbound_ports == ALL:
+        return TCP
+    return Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
 
 
-def _exclude_sources(builder: Builder, options: Interception, table: str) -> None:
-    """Let inbound connections from these networks bypass the proxy."""
-    for family, networks in by_family(options.exclude_inbound_cidrs):
-        builder.append(
-            table, ISTIO_INBOUND, Source(networks=networks), to=Return(),
-            why="connections from these networks are not captured", origin="exclude_inbound_cidrs", families=(family,),
-        )  # fmt: skip
+def excluded_tunnel(options: Interception) -> list[Exclusion]:
+    """Return the exclusion of the proxy's tunnel port; none without a tunnel (port 0)."""
+    port, why = Port(protocol="tcp", ports=(options.tunnel_port,)), "tunnelled connections reach the proxy as they are"
+    return [Exclusion(matches=(port,), origin="tunnel_port", why=why)] if options.tunnel_port else []
+
+
+def excluded_ports(options: Interception, always: tuple[int, ...] = ()) -> list[Exclusion]:
+    """Return the exclusions from "all ports": those of the layout (`always`), and the option's."""
+    return [
+        Exclusion(matches=(Port(protocol="tcp", ports=ports),), origin=origin, why="these inbound ports are not captured")
+        for ports, origin in ((always, ""), (options.exclude_inbound_ports, "exclude_inbound_ports"))
+        if ports and options.inbound_ports == ALL
+    ]
+
+
+def excluded_sources(options: Interception) -> list[Exclusion]:
+    """Return the exclusions of source networks."""
+    origin, why = "exclude_inbound_cidrs", "connections from these networks are not captured"
+    return [
+        Exclusion(matches=(Source(networks=networks),), origin=origin, why=why, families=(family,))
+        for family, networks in by_family(options.exclude_inbound_cidrs)
+    ]

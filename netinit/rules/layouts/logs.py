@@ -27,8 +27,6 @@ from netinit.rules.model import (
 from netinit.rules.targets import Jump, LogTarget
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SELDOM = Limit(rate=10, burst=20)
 NEW = ConnectionState(states=("NEW",))  # for chains that see every packet; nat sees only the first of a connection
@@ -40,23 +38,23 @@ def report(builder: Builder, options: Interception, capture_dns: bool, refusing:
 
     `refusing`: families in which QUIC is rejected.
     """
-    add_report(builder.insert, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
-    add_report(builder.insert, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
+    add_report(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
+    add_report(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
     for families, matches in queries(options) if capture_dns else ():
-        add_report(builder.insert, options, NAT, ISTIO_OUTPUT_DNS, *matches, fate="dns", families=families)
+        add_report(builder, options, NAT, ISTIO_OUTPUT_DNS, *matches, fate="dns", families=families)
     if options.inbound_mode == TPROXY and options.inbound_ports:
-        add_report(builder.insert, options, MANGLE, ISTIO_TPROXY, TCP, NEW, fate="inbound")
+        add_report(builder, options, MANGLE, ISTIO_TPROXY, TCP, NEW, fate="inbound")
     if options.drop_invalid:
-        add_report(builder.insert, options, MANGLE, ISTIO_DROP, fate="dropped")
+        add_report(builder, options, MANGLE, ISTIO_DROP, fate="dropped")
     if options.inbound_mode == REDIRECT and options.inbound_ports:  # in TPROXY mode nat sees what mangle has captured already
         _enter(builder, NAT, PREROUTING)
     _enter(builder, NAT, OUTPUT, families=tuple([family for family in FAMILIES if family not in refusing]))
-    add_report(builder.append, options, NAT, ISTIO_LOG, fate="direct")
+    add_report(builder, options, NAT, ISTIO_LOG, fate="direct", inserted=False)
     if refusing:  # after nat, because QUIC that nat accepts may still be rejected
         _enter(builder, NAT, OUTPUT, Protocol(name="udp", negated=True), families=refusing)
         _enter(builder, NAT, OUTPUT, QUIC.replace(negated=True), families=refusing)
         _enter(builder, FILTER, OUTPUT, QUIC, NEW, families=refusing)
-        add_report(builder.append, options, FILTER, ISTIO_LOG, fate="direct", families=refusing)
+        add_report(builder, options, FILTER, ISTIO_LOG, fate="direct", families=refusing, inserted=False)
 
 
 def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: tuple[Family, ...] = FAMILIES) -> None:
@@ -67,13 +65,11 @@ def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: 
 
 
 def add_report(
-    add: Callable[..., None], options: Interception, table: str, chain: str, *matches: Match, fate: str,
-    families: tuple[Family, ...] = FAMILIES,
+    builder: Builder, options: Interception, table: str, chain: str, *matches: Match, fate: str,
+    families: tuple[Family, ...] = FAMILIES, inserted: bool = True,
 ) -> None:  # fmt: skip
-    """Add a log rule with `add`: `Builder.append` or `Builder.insert`."""
-    why = "new connections are reported"
-    add(table, chain, *matches, SELDOM, to=_log(options, fate), why=why, origin=ORIGIN, families=families)
-
-
-def _log(options: Interception, fate: str) -> LogTarget:
-    return LogTarget(prefix=f"netinit {fate}: ", group=options.log_group)
+    """Add a log rule with the prefix "netinit FATE: "."""
+    builder.append(
+        table, chain, *matches, SELDOM, to=LogTarget(prefix=f"netinit {fate}: ", group=options.log_group),
+        why="new connections are reported", origin=ORIGIN, families=families, inserted=inserted,
+    )  # fmt: skip

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Family, lists_port
+from netinit.base.net import Family, lists_port
 from netinit.options import Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder, by_family
+from netinit.rules.layouts.builder import Builder, Exclusion, by_family
 from netinit.rules.layouts.outbound import HTTPS, QUIC
-from netinit.rules.layouts.refuse import outbound_exclusions, owner_of
+from netinit.rules.layouts.refuse import outbound_exclusions
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, OutInterface, Port, Protocol
-from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_QUIC, NAT, OUTPUT
-from netinit.rules.targets import Jump, Reject, Return
-
-
-def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
-    """Let traffic of some users and groups to some ports bypass the proxy.
-
-    The proxy's own rules come first, so a range that includes its user does not affect traffic to its own pod.
-    """
-    for kind, listed, origin in (
-        ("uid", options.exclude_outbound_for_uids, "exclude_outbound_for_uids"),
-        ("gid", options.exclude_outbound_for_gids, "exclude_outbound_for_gids"),
-    ):
-        for one in listed:
-            what: Match = Port(protocol=one.protocol, ports=one.ports) if one.ports else Protocol(name=one.protocol)
-            builder.append(
-                NAT, ISTIO_OUTPUT, what, owner_of(kind, one), to=Return(),
-                why=f"what these {'users' if kind == 'uid' else 'groups'} send there is not captured", origin=origin,
-            )  # fmt: skip
+from netinit.rules.matches.packet import Destination, OutInterface
+from netinit.rules.model import FILTER, ISTIO_QUIC, OUTPUT
+from netinit.rules.targets import Jump, Reject
 
 
 def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
@@ -48,19 +31,16 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
         FILTER, OUTPUT, QUIC, to=Jump(chain=ISTIO_QUIC),
         why="QUIC is looked at", origin=origin, families=both,
     )  # fmt: skip
-    interfaces = OutInterface(names=("lo", *options.exclude_interfaces))
-    excluded = [((interfaces,), FAMILIES)] + [(one.matches, one.families) for one in outbound_exclusions(options, HTTPS)]
-    for matches, of_these in excluded:
-        builder.append(
-            FILTER, ISTIO_QUIC, *matches, to=Return(),
-            why="their TCP is not captured either", origin=origin,
-            families=tuple([one for one in both if one in of_these]),
-        )  # fmt: skip
+    why = "their TCP is not captured either"
+    own = Exclusion(matches=(OutInterface(names=("lo", *options.exclude_interfaces)),), origin=origin, why=why)
+    for one in (own, *outbound_exclusions(options, HTTPS)):
+        families = tuple([family for family in both if family in one.families])
+        builder.exclude(FILTER, ISTIO_QUIC, [one.replace(origin=origin, why=why, families=families)])
     if options.log_rules:
         from netinit.rules.layouts.logs import add_report
 
         for family, matches in chosen:
-            add_report(builder.append, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,))
+            add_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,), inserted=False)
     for family, matches in chosen:  # the message of each family is another
         builder.append(
             FILTER, ISTIO_QUIC, *matches, to=Reject(),

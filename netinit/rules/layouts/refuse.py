@@ -7,37 +7,27 @@ connections continue. A fragment, whose flags cannot be read, counts as a first 
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV6, Family, Network, lists_port
-from netinit.base.records import Record
+from netinit.base.net import IPV6, Network, lists_port
 from netinit.options import AMBIENT, CLASSIC, DNS_PORT, NONE, REDIRECT, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder, by_family
+from netinit.rules.layouts import inbound
+from netinit.rules.layouts.builder import Builder, Exclusion, by_family, proxy_owners
 from netinit.rules.layouts.inbound import TCP
-from netinit.rules.layouts.outbound import excluded_groups, excluded_networks
+from netinit.rules.layouts.outbound import excluded_groups, excluded_interfaces, excluded_networks, excluded_ports
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, OUTPUT
-from netinit.rules.targets import Jump, Reject, Return, Target
+from netinit.rules.targets import Jump, Reject, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from netinit.options.user_ports import PortsOfUsers
 
 ORIGIN = "ipv6"
 RESET = Reject(message="tcp-reset")  # clients fail at once, and try IPv4
 SSH_PORT = 22  # never captured in the classic layout
-
-
-class Exclusion(Record):
-    """Packets of some families that are not captured, with the option (empty: none) and the reason."""
-
-    matches: tuple[Match, ...]
-    origin: str
-    why: str
-    families: tuple[Family, ...] = FAMILIES
 
 
 def refuse_ipv6(
@@ -49,28 +39,28 @@ def refuse_ipv6(
     `excluded`: what the ambient layout does not capture, inbound and outbound; it captures everything else.
     """
     own = builder.within((IPV6,))
-    inbound, outbound = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
+    not_in, not_out = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
     outwards, inwards = _outbound_captured(options), _inbound_captured(options)
     vms = InInterface(names=options.virtual_interfaces)
     behind = [(vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
     if inwards or behind:
         _enter(own, ISTIO_REFUSE_IN, INPUT, FORWARD)
-        _exclude(own, ISTIO_REFUSE_IN, [_ITSELF_IN])
+        own.exclude(FILTER, ISTIO_REFUSE_IN, [_ITSELF_IN])
         _refuse(own, options, ISTIO_REFUSE_IN, behind)
         if options.virtual_interfaces and not (options.inbound_mode == TPROXY and options.layout != CLASSIC):  # already handled
             why = "what a VM behind the pod sends is not inbound traffic"
-            _exclude(own, ISTIO_REFUSE_IN, [Exclusion(matches=(vms,), origin="virtual_interfaces", why=why)])
+            own.exclude(FILTER, ISTIO_REFUSE_IN, [Exclusion(matches=(vms,), origin="virtual_interfaces", why=why)])
         if inwards:
-            _exclude(own, ISTIO_REFUSE_IN, inbound)
+            own.exclude(FILTER, ISTIO_REFUSE_IN, not_in)
             _refuse(own, options, ISTIO_REFUSE_IN, inwards)
     queries = _queries(options) if capture_dns else []
     if outwards or queries:
         _enter(own, ISTIO_REFUSE_OUT, OUTPUT)
-        _exclude(own, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
-        of_networks = [one for one in outbound if any(isinstance(match, Destination) for match in one.matches)]
-        _exclude(own, ISTIO_REFUSE_OUT, [one for one in outbound if one not in of_networks])
+        own.exclude(FILTER, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
+        of_networks = [one for one in not_out if any(isinstance(match, Destination) for match in one.matches)]
+        own.exclude(FILTER, ISTIO_REFUSE_OUT, [one for one in not_out if one not in of_networks])
         _refuse(own, options, ISTIO_REFUSE_OUT, queries)  # captured for every destination
-        _exclude(own, ISTIO_REFUSE_OUT, of_networks)
+        own.exclude(FILTER, ISTIO_REFUSE_OUT, of_networks)
         _refuse(own, options, ISTIO_REFUSE_OUT, outwards)
 
 
@@ -87,64 +77,44 @@ def _enter(builder: Builder, chain: str, *hooks: str) -> None:
     )  # fmt: skip
 
 
-def _exclude(builder: Builder, chain: str, excluded: list[Exclusion]) -> None:
-    for one in excluded:
-        builder.append(FILTER, chain, *one.matches, to=Return(), why=one.why, origin=one.origin, families=one.families)
-
-
 def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tuple[Match, ...]]) -> None:
+    why = "IPv6 is refused: clients take IPv4, which is captured"
     for matches in chosen:
         if options.log_rules:
             from netinit.rules.layouts.logs import add_report
 
-            add_report(builder.append, options, FILTER, chain, *matches, fate="refused")
-        _append(builder, chain, matches, RESET, "IPv6 is refused: clients take IPv4, which is captured")
-
-
-def _append(builder: Builder, chain: str, matches: tuple[Match, ...], to: Target, why: str) -> None:
-    builder.append(FILTER, chain, *matches, to=to, why=why, origin=ORIGIN)
+            add_report(builder, options, FILTER, chain, *matches, fate="refused", inserted=False)
+        builder.append(FILTER, chain, *matches, to=RESET, why=why, origin=ORIGIN)
 
 
 def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]:
     """Return the outbound TCP that is not captured; with `port`, only exclusions other than by port, limited to this port."""
-    found: list[Exclusion] = []
-    why = "traffic of these interfaces is not captured"
-    if not port and options.exclude_interfaces:
-        interfaces = OutInterface(names=options.exclude_interfaces)
-        found.append(Exclusion(matches=(interfaces,), origin="exclude_interfaces", why=why))
-    if not port and options.exclude_outbound_ports:
-        ports = Port(protocol="tcp", ports=options.exclude_outbound_ports)
-        found.append(Exclusion(matches=(ports,), origin="exclude_outbound_ports", why="these outbound ports are not captured"))
-    found += _of_users(options, port)
-    for kind, numbers, origin in (("uid", options.proxy_uids, "proxy_uids"), ("gid", options.proxy_gids, "proxy_gids")):
-        why = "the proxy's own traffic goes out: no loops"
-        found += [Exclusion(matches=(Owner(kind=kind, number=one),), origin=origin, why=why) for one in numbers]
-    found += [Exclusion(matches=owners, origin=origin, why=why) for owners, origin, why in excluded_groups(options)]
-    for networks, origin, why in excluded_networks(options):
-        for family, of_family in by_family(networks):
-            to = Destination(networks=of_family)
-            found.append(Exclusion(matches=(to,), origin=origin, why=why, families=(family,)))
-    return found
+    why = "the proxy's own traffic goes out: no loops"
+    return [
+        *([] if port else excluded_interfaces(options, OutInterface) + excluded_ports(options, "tcp")),
+        *excluded_users(options, ("tcp",), port),
+        *[Exclusion(matches=(owner,), origin=origin, why=why) for owner, origin in proxy_owners(options)],
+        *excluded_groups(options),
+        *excluded_networks(options),
+    ]
 
 
-def _of_users(options: Interception, port: int) -> Iterator[Exclusion]:
+def excluded_users(options: Interception, protocols: tuple[str, ...], port: int = 0) -> Iterator[Exclusion]:
+    """Yield the exclusions by user or group and port; with `port`, those that include it, without their ports.
+
+    The proxy's own rules come first, so a range that includes its user does not affect traffic to its own pod.
+    """
     for kind, listed, origin in (
         ("uid", options.exclude_outbound_for_uids, "exclude_outbound_for_uids"),
         ("gid", options.exclude_outbound_for_gids, "exclude_outbound_for_gids"),
     ):
+        why = f"what these {'users' if kind == 'uid' else 'groups'} send there is not captured"
         for one in listed:
-            if one.protocol != "tcp" or (port and one.ports and not lists_port(one.ports, port)):
+            if one.protocol not in protocols or (port and one.ports and not lists_port(one.ports, port)):
                 continue
-            what: tuple[Match, ...] = ()
-            if not port:
-                what = (Port(protocol="tcp", ports=one.ports) if one.ports else Protocol(name="tcp"),)
-            why = f"what these {'users' if kind == 'uid' else 'groups'} send there is not captured"
-            yield Exclusion(matches=(*what, owner_of(kind, one)), origin=origin, why=why)
-
-
-def owner_of(kind: str, one: PortsOfUsers) -> Owner:
-    """Return the match for the users or groups of an exception."""
-    return Owner(kind=kind, number=one.first, last=None if one.first == one.last else one.last)
+            what: Match = Port(protocol=one.protocol, ports=one.ports) if one.ports else Protocol(name=one.protocol)
+            owner = Owner(kind=kind, number=one.first, last=None if one.first == one.last else one.last)
+            yield Exclusion(matches=(owner,) if port else (what, owner), origin=origin, why=why)
 
 
 def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
@@ -172,26 +142,13 @@ def _queries(options: Interception) -> list[tuple[Match, ...]]:
 
 
 def _inbound_exclusions(options: Interception) -> list[Exclusion]:
-    found: list[Exclusion] = []
-    why = "traffic of these interfaces is not captured"
-    if options.exclude_interfaces:
-        interfaces = InInterface(names=options.exclude_interfaces)
-        found.append(Exclusion(matches=(interfaces,), origin="exclude_interfaces", why=why))
-    if options.tunnel_port and options.inbound_mode == REDIRECT and options.layout != CLASSIC:
-        tunnel = Port(protocol="tcp", ports=(options.tunnel_port,))
-        found.append(Exclusion(matches=(tunnel,), origin="tunnel_port", why="tunnelled connections reach the proxy as they are"))
-    for family, networks in by_family(options.exclude_inbound_cidrs):
-        why = "connections from these networks are not captured"
-        source = Source(networks=networks)
-        found.append(Exclusion(matches=(source,), origin="exclude_inbound_cidrs", why=why, families=(family,)))
-    for ports, origin in (
-        ((SSH_PORT,) if options.layout == CLASSIC else (), ""),
-        (options.exclude_inbound_ports, "exclude_inbound_ports"),
-    ):
-        if ports and options.inbound_ports == ALL:
-            port = Port(protocol="tcp", ports=ports)
-            found.append(Exclusion(matches=(port,), origin=origin, why="these inbound ports are not captured"))
-    return found
+    tunnelled = options.inbound_mode == REDIRECT and options.layout != CLASSIC
+    return [
+        *excluded_interfaces(options, InInterface),
+        *(inbound.excluded_tunnel(options) if tunnelled else []),
+        *inbound.excluded_sources(options),
+        *inbound.excluded_ports(options, (SSH_PORT,) if options.layout == CLASSIC else ()),
+    ]
 
 
 def _inbound_captured(options: Interception) -> list[tuple[Match, ...]]:
@@ -199,7 +156,4 @@ def _inbound_captured(options: Interception) -> list[tuple[Match, ...]]:
         return [] if options.ingress else [(TCP,)]
     if options.inbound_mode == NONE or not options.inbound_ports:
         return []
-    if options.inbound_ports == ALL:
-        return [(TCP,)]
-    ports = tuple([port for port in options.inbound_ports if not isinstance(port, str)])
-    return [(Port(protocol="tcp", ports=ports),)]
+    return [(inbound.chosen(options),)]

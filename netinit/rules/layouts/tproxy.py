@@ -5,11 +5,11 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, Network
 from netinit.options import LOOP_MARK, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.layouts.inbound import TCP, enter, not_to_loopback
+from netinit.rules.layouts.builder import Builder, proxy_owners
+from netinit.rules.layouts.inbound import TCP, chosen, enter, finish, not_to_loopback
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark
-from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Source
+from netinit.rules.matches.packet import InInterface, OutInterface, Source
 from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, RestoreMark, Return, SaveMark, SetMark, Tproxy
 
@@ -19,18 +19,16 @@ ANSWERS = ConnectionDirection(direction="REPLY")
 NOT_OPENING = BARE_SYN.replace(negated=True)
 
 
-def divert(
-    builder: Builder, options: Interception, chosen: Match, known: Match, *, paired: bool
-) -> None:
+def divert(builder: Builder, options: Interception, captured: Match, known: Match, *, paired: bool) -> None:
     """Let packets of connections that the proxy has accepted skip TPROXY.
 
     Applies only to replies to what the pod sends: in the original direction TPROXY itself finds the proxy's socket.
     Otherwise a packet could reach a socket of the application: a SYN on the conntrack entry of a finished connection, or
     for a socket bound to the pod's address, or an ACK that completes a handshake with a SYN cookie.
     """
-    allowed: tuple[tuple[Match, ...], ...] = ((chosen, known),)
+    allowed: tuple[tuple[Match, ...], ...] = ((captured, known),)
     if not options.istio_exact:
-        first = (NOT_OPENING,) if chosen == TCP else (chosen, NOT_OPENING)
+        first = (NOT_OPENING,) if captured == TCP else (captured, NOT_OPENING)
         allowed = ((*first, known, ANSWERS),)
         if isinstance(known, ConnectionState):
             allowed += ((*first, known, TRANSLATED),)
@@ -45,14 +43,8 @@ def define_chains(builder: Builder, options: Interception, port: int, origin: st
     """Add the chains that deliver connections to a transparent socket."""
     mode = "inbound_mode"
     why = "the policy route delivers marked packets here"
-    builder.append(
-        MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark),
-        why=why, origin="tproxy_mark",
-    )  # fmt: skip
-    builder.append(
-        MANGLE, ISTIO_DIVERT, to=Accept(),
-        why="nothing else is to happen to them", origin=mode,
-    )  # fmt: skip
+    builder.append(MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark), why=why, origin="tproxy_mark")
+    builder.append(MANGLE, ISTIO_DIVERT, to=Accept(), why="nothing else is to happen to them", origin=mode)
     for family in FAMILIES:
         builder.append(
             MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,
@@ -64,13 +56,10 @@ def define_chains(builder: Builder, options: Interception, port: int, origin: st
 def capture(builder: Builder, options: Interception) -> None:
     """Deliver connections to the chosen inbound ports to the proxy, with both addresses unchanged."""
     define_chains(builder, options, options.inbound_port, "inbound_port")
-    chosen, why = enter(builder, options, MANGLE)
+    enter(builder, options, MANGLE)
     established = ConnectionState(states=("RELATED", "ESTABLISHED"))
-    divert(builder, options, chosen, established, paired=options.inbound_ports != ALL)
-    builder.append(
-        MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
-        why=why, origin="inbound_ports",
-    )  # fmt: skip
+    divert(builder, options, chosen(options), established, paired=options.inbound_ports != ALL)
+    finish(builder, options, MANGLE, ISTIO_TPROXY)
 
 
 def mark_connections(builder: Builder, options: Interception) -> None:
@@ -85,9 +74,7 @@ def mark_connections(builder: Builder, options: Interception) -> None:
         MANGLE, OUTPUT, out, TCP, marked, to=Return(),
         why="the proxy passes on a captured connection", origin=ORIGIN,
     )  # fmt: skip
-    owners = [(Owner(kind="uid", number=uid), "proxy_uids") for uid in options.proxy_uids]
-    owners += [(Owner(kind="gid", number=gid), "proxy_gids") for gid in options.proxy_gids]
-    for owner, flag in owners:
+    for owner, flag in proxy_owners(options):
         for family in FAMILIES:
             builder.append(
                 MANGLE, OUTPUT, not_to_loopback(options, family), out, TCP, owner, to=SetMark(value=LOOP_MARK),
@@ -98,14 +85,14 @@ def mark_connections(builder: Builder, options: Interception) -> None:
         MANGLE, OUTPUT, TCP, known, to=RestoreMark(),
         why="the application's answers go back to the proxy", origin=ORIGIN,
     )  # fmt: skip
-    builder.insert(MANGLE, ISTIO_INBOUND, TCP, marked, to=Return(), why="captured already", origin=ORIGIN)
+    builder.append(MANGLE, ISTIO_INBOUND, TCP, marked, inserted=True, to=Return(), why="captured already", origin=ORIGIN)
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))
-        builder.insert(
-            MANGLE, ISTIO_INBOUND, source, back, TCP, to=Return(),
+        builder.append(
+            MANGLE, ISTIO_INBOUND, source, back, TCP, to=Return(), inserted=True,
             why="the proxy passes an inbound connection on to the application", origin=ORIGIN, families=(family,),
         )  # fmt: skip
-    builder.insert(
-        MANGLE, ISTIO_INBOUND, back, TCP, Mark(value=LOOP_MARK, negated=True), to=Return(),
+    builder.append(
+        MANGLE, ISTIO_INBOUND, back, TCP, Mark(value=LOOP_MARK, negated=True), to=Return(), inserted=True,
         why="the application talks to itself", origin=ORIGIN,
     )  # fmt: skip

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.options import AMBIENT, AMBIENT_MASK, CURRENT, DNS_PORT, NODE_PROXY_MARK, Interception
-from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
     FORWARD,
@@ -61,10 +61,7 @@ NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 # nat's hook -> the filter hook that sees the same packets, and what is excluded there: nat is never consulted at PREROUTING
 # about what the pod sends to itself.
-_HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {
-    PREROUTING: (INPUT, (NOT_LO,)),
-    OUTPUT: (OUTPUT, ()),
-}
+_HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {PREROUTING: (INPUT, (NOT_LO,)), OUTPUT: (OUTPUT, ())}
 
 
 def guard(builder: Builder, options: Interception) -> None:
@@ -105,8 +102,7 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
     if options.layout == AMBIENT:
         proxy: tuple[Match, ...] = (Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK, negated=True),)
     else:
-        owners = [("uid", number) for number in options.proxy_uids] + [("gid", number) for number in options.proxy_gids]
-        proxy = tuple([Owner(kind=kind, number=number, negated=True) for kind, number in owners])
+        proxy = tuple([owner.replace(negated=True) for owner, _ in proxy_owners(options)])
     for side, families in (("source", (IPV6,)), ("destination", FAMILIES)):
         foreign = AddressType(side=side, types=("LOCAL",), negated=True)
         builder.append(

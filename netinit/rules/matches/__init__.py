@@ -1,4 +1,4 @@
-"""The base class of matches (conditions of rules). The matches themselves are in `packet` and `context`, one class each.
+"""The base class of matches, the conditions of rules; `packet`, `context` and `foreign` have one class for each.
 
 Sections refer to iptables(8) and iptables-extensions(8). A match with several values (networks, ports, interfaces) means
 "any of them"; where iptables takes one value per rule, the match has one alternative for each.
@@ -24,30 +24,31 @@ SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
 class XtMatch(Record):
     """A match in iptables-save syntax: one text for each alternative, `-m module` included."""
 
-    place: int
+    place: int = EXTENSION
     alternatives: tuple[str, ...]
-    protocol: str = ""  # the module's protocol, written before it as `-p`
+    protocol: str = ""  # of the module: written before it as `-p`
 
 
 class Match(Record):
     """A condition on a packet."""
 
     nft_chain = ""  # suffix of the chain's name if nft tests the match in a separate chain, after all others
+    tracks = False  # whether a rule with this match enables connection tracking
 
     @abstractmethod
     def xt(self) -> XtMatch:
         """Return the match in iptables syntax."""
 
     def each(self) -> tuple[Match | None, ...]:
-        """Return the match for each alternative of `xt`; None for an alternative that iptables lists as no match at all."""
+        """Return the match for each alternative of `xt`; None for one that iptables lists as no match."""
         return (self,)
 
     @abstractmethod
     def nft(self) -> str:
-        """Return the match as one nft expression, with sets for lists."""
+        """Return the match as one nft expression, with sets for lists. Raises ValueError if nft has none."""
 
     def nft_unless(self) -> tuple[str, ...]:
-        """Return nft expressions that exclude packets for which `nft` is true but the match is not; tested in a separate chain."""
+        """Return expressions for packets to exclude: `nft` is true for them, the match is not."""
         return ()
 
     @abstractmethod
@@ -56,16 +57,16 @@ class Match(Record):
 
     @abstractmethod
     def choose(self, packets: PacketSet) -> Chosen:
-        """Return the packets of a set that match: the counterpart of `test`."""
+        """Return the packets of a set that match: `test` for all of them at once."""
 
     @abstractmethod
     def describe(self) -> str:
         """Describe the match, as the continuation of "when"."""
 
-    @property
-    def tracks(self) -> bool:
-        """Whether a rule with this match enables connection tracking."""
-        return False
+
+def format_extension(module: str, option: str, values: str, negated: bool = False, protocol: str = "") -> XtMatch:
+    """Return the iptables syntax of a module's option."""
+    return XtMatch(alternatives=(f"-m {module} {'! ' if negated else ''}{option} {values}",), protocol=protocol)
 
 
 def format_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
@@ -80,6 +81,11 @@ def format_one_of(expression: str, texts: Sequence[str], negated: bool) -> str:
     return f"{expression} {'!= ' if negated else ''}{value}"
 
 
+def format_ranges(ranges: Iterable[tuple[int, int]], between: str) -> list[str]:
+    """Return each range as its ends with `between` between them, or as one number."""
+    return [f"{low}{between}{high}" if low < high else str(low) for low, high in ranges]
+
+
 def format_not(negated: bool) -> str:
     """Return `not ` if the match is negated, else an empty string."""
     return "not " if negated else ""
@@ -90,9 +96,14 @@ def format_list(words: Iterable[object]) -> str:
     return ", ".join([str(word) for word in words])
 
 
-def truth_of(found: bool | None, negated: bool) -> bool | None:
+def truth_of(result: bool | None, negated: bool) -> bool | None:
     """Negate the result if the match is negated; None stays None."""
-    return None if found is None else found is not negated
+    return None if result is None else result is not negated
+
+
+def any_of(results: Sequence[bool | None]) -> bool | None:
+    """Whether any result is True; None if none is, but one is unknown."""
+    return True if True in results else None if None in results else False
 
 
 class Unless(Record):

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK
-from netinit.rules.matches import EXTENSION, Match, XtMatch, format_list, format_not, format_one_of, truth_of
+from netinit.rules.matches import (
+    Match,
+    XtMatch,
+    any_of,
+    format_extension,
+    format_list,
+    format_not,
+    format_one_of,
+    truth_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +33,7 @@ class Mark(Match):
     def xt(self) -> XtMatch:
         mask = "" if self.mask == FULL_MASK else f"/{self.mask:#x}"
         module = "connmark" if self.connection else "mark"
-        text = f"-m {module} {'! ' if self.negated else ''}--mark {self.value:#x}{mask}"
-        return XtMatch(place=EXTENSION, alternatives=(text,))
+        return format_extension(module, "--mark", f"{self.value:#x}{mask}", self.negated)
 
     def nft(self) -> str:
         whose = "ct" if self.connection else "meta"
@@ -40,10 +48,10 @@ class Mark(Match):
         return (mark & self.mask == self.value) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        marked = packets.with_mark(self.value, self.mask, connection=self.connection).turned(self.negated)
+        marked = packets.with_mark(self.value, self.mask, connection=self.connection).negated_if(self.negated)
         if not self.connection:
             return marked
-        return packets.in_state(("", "INVALID", "UNTRACKED")).turned(negated=True) & marked
+        return packets.in_state(("", "INVALID", "UNTRACKED")).negated_if(negated=True) & marked
 
     def describe(self) -> str:
         whose = "its connection's" if self.connection else "its"
@@ -52,21 +60,21 @@ class Mark(Match):
         return f"{whose} mark under the mask {self.mask:#x} is {format_not(self.negated)}{self.value:#x}"
 
     @property
-    def tracks(self) -> bool:
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
         return self.connection
 
 
 class ConnectionState(Match):
     """Matches the state of the packet's connection, in the kernel's listing order (section conntrack; classic: state)."""
 
+    tracks = True
     states: tuple[str, ...]
     module: str = "conntrack"
     negated: bool = False
 
     def xt(self) -> XtMatch:
         option = "--ctstate" if self.module == "conntrack" else "--state"
-        text = f"-m {self.module} {'! ' if self.negated else ''}{option} {','.join(self.states)}"
-        return XtMatch(place=EXTENSION, alternatives=(text,))
+        return format_extension(self.module, option, ",".join(self.states), self.negated)
 
     def nft(self) -> str:
         """Return the nft expression. Raises ValueError for a mix of states and translations, which needs several."""
@@ -87,8 +95,7 @@ class ConnectionState(Match):
             truths.append(packet.destination_translated if known else False)
         if "SNAT" in self.states:
             truths.append(None if known else False)
-        found = True if True in truths else None if None in truths else False
-        return truth_of(found, self.negated)
+        return truth_of(any_of(truths), self.negated)
 
     @property
     def _asks_translation(self) -> bool:
@@ -98,30 +105,25 @@ class ConnectionState(Match):
     def choose(self, packets: PacketSet) -> Chosen:
         found = packets.in_state(self.states)
         if self._asks_translation and self.negated:
-            found |= packets.nobody_knows() & packets.in_state(("",))
+            found |= packets.unknown() & packets.in_state(("",))
         if "DNAT" in self.states:
             found |= packets.with_translated_destination()
         if "SNAT" in self.states:
-            found |= packets.nobody_knows() & packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
-        return found.turned(self.negated)
+            found |= packets.unknown() & packets.in_state(("INVALID", "UNTRACKED")).negated_if(negated=True)
+        return found.negated_if(self.negated)
 
     def describe(self) -> str:
-        if self.negated:
-            return f"its connection is not {' or '.join(self.states)}"
-        return f"its connection is {' or '.join(self.states)}"
-
-    @property
-    def tracks(self) -> bool:
-        return True
+        return f"its connection is {format_not(self.negated)}{' or '.join(self.states)}"
 
 
 class ConnectionDirection(Match):
     """Matches packets in one direction of their connection, ORIGINAL or REPLY (section conntrack)."""
 
+    tracks = True
     direction: str
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=EXTENSION, alternatives=(f"-m conntrack --ctdir {self.direction}",))
+        return format_extension("conntrack", "--ctdir", self.direction)
 
     def nft(self) -> str:
         return f"ct direction {self.direction.lower()}"
@@ -132,15 +134,11 @@ class ConnectionDirection(Match):
         return truth_of(packet.is_answer, self.direction == "ORIGINAL")
 
     def choose(self, packets: PacketSet) -> Chosen:
-        known = packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
-        return known & packets.in_answers().turned(self.direction == "ORIGINAL")
+        known = packets.in_state(("INVALID", "UNTRACKED")).negated_if(negated=True)
+        return known & packets.in_reply_direction().negated_if(self.direction == "ORIGINAL")
 
     def describe(self) -> str:
         return f"it is {'an answer' if self.direction == 'REPLY' else 'no answer'} in its connection"
-
-    @property
-    def tracks(self) -> bool:
-        return True
 
 
 class AddressType(Match):
@@ -152,8 +150,7 @@ class AddressType(Match):
 
     def xt(self) -> XtMatch:
         option = "--src-type" if self.side == "source" else "--dst-type"
-        text = f"-m addrtype {'! ' if self.negated else ''}{option} {','.join(self.types)}"
-        return XtMatch(place=EXTENSION, alternatives=(text,))
+        return format_extension("addrtype", option, ",".join(self.types), self.negated)
 
     def nft(self) -> str:
         side = "saddr" if self.side == "source" else "daddr"
@@ -167,11 +164,11 @@ class AddressType(Match):
 
     def choose(self, packets: PacketSet) -> Chosen:
         if "LOCAL" not in self.types:
-            return packets.nobody_knows()
+            return packets.unknown()
         found = packets.local(source=self.side == "source")
         if self.types != ("LOCAL",):
-            found |= packets.nobody_knows()
-        return found.turned(self.negated)
+            found |= packets.unknown()
+        return found.negated_if(self.negated)
 
     def describe(self) -> str:
         return f"its {self.side} address is {format_not(self.negated)}of the type {' or '.join(self.types)}"
@@ -183,7 +180,7 @@ class Socket(Match):
     nft_chain = "socket"
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=EXTENSION, alternatives=("-m socket",))
+        return XtMatch(alternatives=("-m socket",))
 
     def nft(self) -> str:
         return "socket transparent <= 1"  # true for every socket that is found; see nft_unless
@@ -202,6 +199,9 @@ class Socket(Match):
         return "a socket is open for it"
 
 
+FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order of their bits, in which iptables lists them
+
+
 class TcpFlags(Match):
     """Matches if of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
 
@@ -210,10 +210,21 @@ class TcpFlags(Match):
     flags: tuple[str, ...]
     negated: bool = False
 
+    @classmethod
+    def from_bits(cls, mask: int, flags: int, *, negated: bool) -> TcpFlags:
+        """Return the match for the flags' bits in the TCP header."""
+        names = [tuple([name for bit, name in enumerate(FLAGS) if bits >> bit & 1]) for bits in (mask, flags)]
+        return cls(mask=names[0], flags=names[1], negated=negated)
+
+    @property
+    def bits(self) -> tuple[int, int]:
+        """The bits of `mask` and of `flags` in the TCP header."""
+        mask, flags = (sum([1 << FLAGS.index(name) for name in names]) for names in (self.mask, self.flags))
+        return mask, flags
+
     def xt(self) -> XtMatch:
-        no = "! " if self.negated else ""
-        text = f"-m tcp {no}--tcp-flags {','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
-        return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
+        values = f"{','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
+        return format_extension("tcp", "--tcp-flags", values, self.negated, "tcp")
 
     def nft(self) -> str:
         mask, flags = (",".join(words).lower() for words in (self.mask, self.flags))
@@ -229,7 +240,7 @@ class TcpFlags(Match):
         return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.of_protocol("tcp") & packets.with_flags(self.mask, self.flags).turned(self.negated)
+        return packets.of_protocol("tcp") & packets.with_flags(self.mask, self.flags).negated_if(self.negated)
 
     def describe(self) -> str:
         if self.replace(negated=False) == BARE_SYN:
@@ -237,7 +248,6 @@ class TcpFlags(Match):
         return f"of its TCP flags {format_list(self.mask)} {format_not(self.negated)}just {format_list(self.flags) or 'none'} are set"
 
 
-FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order in which iptables lists them
 BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn: what a listening socket answers
 
 
@@ -248,7 +258,7 @@ class Limit(Match):
     burst: int
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=EXTENSION, alternatives=(f"-m limit --limit {self.rate}/sec --limit-burst {self.burst}",))
+        return format_extension("limit", "--limit", f"{self.rate}/sec --limit-burst {self.burst}")
 
     def nft(self) -> str:
         return f"limit rate {self.rate}/second burst {self.burst} packets"
@@ -257,7 +267,7 @@ class Limit(Match):
         return None  # depends on all earlier packets
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.nobody_knows()
+        return packets.unknown()
 
     def describe(self) -> str:
         return f"no more than {self.rate} a second came before it"
@@ -269,6 +279,7 @@ class UnknownMatch(Match):
     `kept` is the kernel's data: expressions, or name, revision and struct of an extension; ignored in comparisons.
     """
 
+    tracks = True  # nothing is assumed
     text: str
     kept: bytes | tuple[str, int, bytes] = b""
 
@@ -276,7 +287,7 @@ class UnknownMatch(Match):
         return (self.text,)
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=EXTENSION, alternatives=(self.text,))
+        return XtMatch(alternatives=(self.text,))
 
     def nft(self) -> str:
         return self.text
@@ -285,11 +296,8 @@ class UnknownMatch(Match):
         return None
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.nobody_knows()
+        return packets.unknown()
 
     def describe(self) -> str:
         return f"`{self.text}` (not known to netinit) holds"
 
-    @property
-    def tracks(self) -> bool:
-        return True  # it may match: nothing is assumed

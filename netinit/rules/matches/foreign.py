@@ -1,9 +1,19 @@
-"""Matches that foreign rules have and no plan makes."""
+"""Matches that only foreign rules have."""
 
 from __future__ import annotations
 
 from netinit.base.net import Family, bounds_of, format_intervals, split_range, text_of
-from netinit.rules.matches import EXTENSION, Match, XtMatch, format_list, format_not, format_one_of, truth_of
+from netinit.rules.matches import (
+    Match,
+    XtMatch,
+    any_of,
+    format_extension,
+    format_list,
+    format_not,
+    format_one_of,
+    format_ranges,
+    truth_of,
+)
 from netinit.rules.matches.packet import Port
 
 TYPE_CHECKING = False
@@ -13,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AddressRange(Match):
-    """The source or destination address lies between two, which belong to the range (section iprange)."""
+    """The source or destination address is in the range from `first` to `last`, both included (section iprange)."""
 
     family: Family
     first: int
@@ -22,8 +32,7 @@ class AddressRange(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        option = f"{'! ' if self.negated else ''}--{'src' if self.source else 'dst'}-range"
-        return XtMatch(place=EXTENSION, alternatives=(f"-m iprange {option} {self._format_ends('-')}",))
+        return format_extension("iprange", f"--{'src' if self.source else 'dst'}-range", self._format_ends("-"), self.negated)
 
     def nft(self) -> str:
         field = f"{self.family.nft} {'saddr' if self.source else 'daddr'}"
@@ -35,7 +44,7 @@ class AddressRange(Match):
 
     def choose(self, packets: PacketSet) -> Chosen:
         networks = split_range(self.first, self.last, self.family)
-        return (packets.from_networks(networks) if self.source else packets.to_networks(networks)).turned(self.negated)
+        return packets.in_networks(networks, source=self.source).negated_if(self.negated)
 
     def describe(self) -> str:
         return f"its {'source' if self.source else 'destination'} is {format_not(self.negated)}from {self._format_ends(' to ')}"
@@ -52,8 +61,8 @@ class EitherPort(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        texts = [f"{low}:{high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
-        return XtMatch(place=EXTENSION, alternatives=(f"-m multiport {'! ' if self.negated else ''}--ports {','.join(texts)}",))
+        ports = ",".join(format_ranges(map(bounds_of, self.ports), ":"))
+        return format_extension("multiport", "--ports", ports, self.negated, self.protocol)
 
     def nft(self) -> str:
         raise ValueError("either port: nft has no expression for it")
@@ -61,16 +70,15 @@ class EitherPort(Match):
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != self.protocol:
             return False
-        found = [side.test(packet, surroundings) for side in self._sides()]
-        return truth_of(True if True in found else None if None in found else False, self.negated)
+        return truth_of(any_of([side.test(packet, surroundings) for side in self._sides()]), self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
         source, destination = (side.choose(packets) for side in self._sides())
-        return packets.of_protocol(self.protocol) & (source | destination).turned(self.negated)
+        return packets.of_protocol(self.protocol) & (source | destination).negated_if(self.negated)
 
     def describe(self) -> str:
-        words = [f"{low} to {high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
-        return f"its source or destination port is {format_not(self.negated)}{format_list(words)}"
+        words = format_list(format_ranges(map(bounds_of, self.ports), " to "))
+        return f"its source or destination port is {format_not(self.negated)}{words}"
 
     def _sides(self) -> tuple[Port, Port]:
         source = Port(protocol=self.protocol, ports=self.ports, source=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from netinit.base.net import FULL_MASK, Network, bounds_of, format_intervals, join_ranges, merge_networks
 from netinit.rules.matches import (
     DESTINATION,
-    EXTENSION,
     IN_INTERFACE,
     OUT_INTERFACE,
     PROTOCOL,
@@ -13,9 +12,11 @@ from netinit.rules.matches import (
     Match,
     XtMatch,
     format_each,
+    format_extension,
     format_list,
     format_not,
     format_one_of,
+    format_ranges,
     truth_of,
 )
 
@@ -27,111 +28,94 @@ if TYPE_CHECKING:
     from netinit.rules.packet_set import Chosen, PacketSet
 
 
-MOST_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
+MAX_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
 
 
-class Source(Match):
+class AddressMatch(Match):
+    """Base of matches on an address in one of the networks, all of one family."""
+
+    source = True  # False: the destination
+    networks: tuple[Network, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        place, option = (SOURCE, "-s") if self.source else (DESTINATION, "-d")
+        texts = format_each(option, self.networks, self.negated)
+        if not self.negated and any(not network.length for network in self.networks):  # every address: listed as no match
+            texts = tuple([text if network.length else "" for network, text in zip(self.networks, texts, strict=True)])
+        return XtMatch(place=place, alternatives=texts)
+
+    def each(self) -> tuple[Match | None, ...]:
+        kind = Source if self.source else Destination
+        return tuple([
+            kind(networks=(one,), negated=self.negated) if self.negated or one.length else None for one in self.networks
+        ])
+
+    def nft(self) -> str:
+        family = self.networks[0].family
+        texts = format_intervals(merge_networks(self.networks, family), family)
+        return format_one_of(f"{family.nft} {'saddr' if self.source else 'daddr'}", texts, self.negated)
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        address = packet.source if self.source else packet.destination
+        if address is None:
+            return None
+        return any(network.first <= address <= network.last for network in self.networks) is not self.negated
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.in_networks(self.networks, source=self.source).negated_if(self.negated)
+
+    def describe(self) -> str:
+        verb, preposition = ("comes", "from") if self.source else ("goes", "to")
+        return f"it {verb} {format_not(self.negated)}{preposition} {format_list(self.networks)}"
+
+
+class Source(AddressMatch):
     """Matches a source address in one of the networks (iptables(8), `-s`)."""
 
-    networks: tuple[Network, ...]
-    negated: bool = False
 
-    def xt(self) -> XtMatch:
-        return XtMatch(place=SOURCE, alternatives=_format_addresses("-s", self.networks, self.negated))
-
-    def each(self) -> tuple[Match | None, ...]:
-        return tuple([
-            Source(networks=(one,), negated=self.negated) if self.negated or one.length else None for one in self.networks
-        ])
-
-    def nft(self) -> str:
-        return _format_networks("saddr", self.networks, self.negated)
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return truth_of(_lies_in(packet.source, self.networks), self.negated)
-
-    def choose(self, packets: PacketSet) -> Chosen:
-        return packets.from_networks(self.networks).turned(self.negated)
-
-    def describe(self) -> str:
-        return f"it comes {format_not(self.negated)}from {format_list(self.networks)}"
-
-
-class Destination(Match):
+class Destination(AddressMatch):
     """Matches a destination address in one of the networks (iptables(8), `-d`)."""
 
-    networks: tuple[Network, ...]
+    source = False
+
+
+class InterfaceMatch(Match):
+    """Base of matches on an interface with one of the names; `+` at the end of a name: any ending."""
+
+    inbound = True  # False: the interface that the packet leaves through
+    names: tuple[str, ...]
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=DESTINATION, alternatives=_format_addresses("-d", self.networks, self.negated))
+        place, option = (IN_INTERFACE, "-i") if self.inbound else (OUT_INTERFACE, "-o")
+        return XtMatch(place=place, alternatives=format_each(option, self.names, self.negated))
 
     def each(self) -> tuple[Match | None, ...]:
-        return tuple([
-            Destination(networks=(one,), negated=self.negated) if self.negated or one.length else None for one in self.networks
-        ])
+        return tuple([self.replace(names=(name,)) for name in self.names])
 
     def nft(self) -> str:
-        return _format_networks("daddr", self.networks, self.negated)
+        texts = [f'"{_format_interface(name)}"' for name in sorted(set(self.names), key=_as_number)]  # in nft's order
+        return format_one_of("iifname" if self.inbound else "oifname", texts, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return truth_of(_lies_in(packet.destination, self.networks), self.negated)
+        return is_named(packet.in_interface if self.inbound else packet.out_interface, self.names) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.to_networks(self.networks).turned(self.negated)
+        return packets.through_interfaces(self.names, inbound=self.inbound).negated_if(self.negated)
 
     def describe(self) -> str:
-        return f"it goes {format_not(self.negated)}to {format_list(self.networks)}"
+        return f"it {'came in' if self.inbound else 'leaves'} {format_not(self.negated)}through {format_list(self.names)}"
 
 
-class InInterface(Match):
+class InInterface(InterfaceMatch):
     """Matches packets received on one of the interfaces (iptables(8), `-i`)."""
 
-    names: tuple[str, ...]
-    negated: bool = False
 
-    def xt(self) -> XtMatch:
-        return XtMatch(place=IN_INTERFACE, alternatives=format_each("-i", self.names, self.negated))
-
-    def each(self) -> tuple[Match | None, ...]:
-        return tuple([InInterface(names=(name,), negated=self.negated) for name in self.names])
-
-    def nft(self) -> str:
-        return _format_interfaces("iifname", self.names, self.negated)
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return is_named(packet.in_interface, self.names) is not self.negated
-
-    def choose(self, packets: PacketSet) -> Chosen:
-        return packets.coming_through(self.names).turned(self.negated)
-
-    def describe(self) -> str:
-        return f"it came in {format_not(self.negated)}through {format_list(self.names)}"
-
-
-class OutInterface(Match):
+class OutInterface(InterfaceMatch):
     """Matches packets sent through one of the interfaces (iptables(8), `-o`)."""
 
-    names: tuple[str, ...]
-    negated: bool = False
-
-    def xt(self) -> XtMatch:
-        return XtMatch(place=OUT_INTERFACE, alternatives=format_each("-o", self.names, self.negated))
-
-    def each(self) -> tuple[Match | None, ...]:
-        return tuple([OutInterface(names=(name,), negated=self.negated) for name in self.names])
-
-    def nft(self) -> str:
-        return _format_interfaces("oifname", self.names, self.negated)
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return is_named(packet.out_interface, self.names) is not self.negated
-
-    def choose(self, packets: PacketSet) -> Chosen:
-        return packets.leaving_through(self.names).turned(self.negated)
-
-    def describe(self) -> str:
-        return f"it leaves {format_not(self.negated)}through {format_list(self.names)}"
+    inbound = False
 
 
 class Protocol(Match):
@@ -142,10 +126,8 @@ class Protocol(Match):
     module: bool = False
 
     def xt(self) -> XtMatch:
-        alternatives = format_each("-p", (self.name,), self.negated)
-        if self.module:
-            alternatives = tuple([f"{text} -m {self.name}" for text in alternatives])
-        return XtMatch(place=PROTOCOL, alternatives=alternatives)
+        (text,) = format_each("-p", (self.name,), self.negated)
+        return XtMatch(place=PROTOCOL, alternatives=(f"{text} -m {self.name}" if self.module else text,))
 
     def nft(self) -> str:
         return format_one_of("meta l4proto", (self.name,), self.negated)
@@ -154,7 +136,7 @@ class Protocol(Match):
         return (packet.protocol == self.name) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.of_protocol(self.name).turned(self.negated)
+        return packets.of_protocol(self.name).negated_if(self.negated)
 
     def describe(self) -> str:
         return f"it is {format_not(self.negated)}{self.name.upper()}"
@@ -176,15 +158,13 @@ class Port(Match):
         option = f"{'! ' if self.negated else ''}{'--sport' if self.source else '--dport'}"
         alternatives = []
         for group in self._groups():
-            texts = [f"{low}:{high}" if low < high else str(low) for low, high in map(bounds_of, group)]
+            texts = format_ranges(map(bounds_of, group), ":")
             module = "multiport" if len(texts) > 1 else self.protocol
             alternatives.append(f"-m {module} {option}{'s' if len(texts) > 1 else ''} {','.join(texts)}")
-        return XtMatch(place=EXTENSION, alternatives=tuple(alternatives), protocol=self.protocol)
+        return XtMatch(alternatives=tuple(alternatives), protocol=self.protocol)
 
     def each(self) -> tuple[Match | None, ...]:
-        return tuple([
-            Port(protocol=self.protocol, ports=tuple(group), source=self.source, negated=self.negated) for group in self._groups()
-        ])
+        return tuple([self.replace(ports=tuple(group)) for group in self._groups()])
 
     def _groups(self) -> Sequence[Sequence[int | tuple[int, int]]]:
         """The ports by iptables match."""
@@ -197,12 +177,15 @@ class Port(Match):
         """Whether any element is a range."""
         return any(isinstance(port, tuple) for port in self.ports)
 
-    def nft(self) -> str:
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The elements of nft's set, in order: adjacent ports are joined if there is a range."""
         ranges = sorted({bounds_of(port) for port in self.ports})
-        if self.has_ranges:
-            ranges = join_ranges(ranges)
-        texts = [f"{low}-{high}" if low < high else str(low) for low, high in ranges]
-        return format_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
+        return join_ranges(ranges) if self.has_ranges else ranges
+
+    def nft(self) -> str:
+        side = "sport" if self.source else "dport"
+        return format_one_of(f"{self.protocol} {side}", format_ranges(self.ranges, "-"), self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != self.protocol:
@@ -213,14 +196,13 @@ class Port(Match):
         return any(low <= port <= high for low, high in map(bounds_of, self.ports)) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        ranges = tuple([bounds_of(port) for port in self.ports])
-        ports = packets.with_port(ranges, source=self.source)
-        return packets.of_protocol(self.protocol) & ports.turned(self.negated)
+        ports = packets.with_port(tuple(map(bounds_of, self.ports)), source=self.source)
+        return packets.of_protocol(self.protocol) & ports.negated_if(self.negated)
 
     def describe(self) -> str:
         side = "source" if self.source else "destination"
-        words = [f"{low} to {high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
-        return f"it is {self.protocol.upper()} and its {side} port is {format_not(self.negated)}{format_list(words)}"
+        words = format_list(format_ranges(map(bounds_of, self.ports), " to "))
+        return f"it is {self.protocol.upper()} and its {side} port is {format_not(self.negated)}{words}"
 
 
 class Owner(Match):
@@ -235,31 +217,40 @@ class Owner(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        anybody = self.kind == "uid" and (self.number, self.last) == (0, FULL_MASK)
-        what = "--socket-exists" if anybody else f"--{self.kind}-owner {self._spell('-')}"
-        text = f"-m owner {'! ' if self.negated else ''}{what}"
-        return XtMatch(place=EXTENSION, alternatives=(text,))
+        if self.kind == "uid" and self.bounds == (0, FULL_MASK):
+            return XtMatch(alternatives=(f"-m owner {'! ' if self.negated else ''}--socket-exists",))
+        return format_extension("owner", f"--{self.kind}-owner", self._format_range("-"), self.negated)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last user or group."""
+        return self.number, self.number if self.last is None else self.last
 
     def nft(self) -> str:
-        return format_one_of(f"meta sk{self.kind}", (self._spell("-"),), self.negated)
+        return format_one_of(f"meta sk{self.kind}", (self._format_range("-"),), self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if not packet.has_socket:  # without a socket, xt_owner is true for every negated match
             return self.negated
         owner = packet.uid if self.kind == "uid" else packet.gid
-        last = self.number if self.last is None else self.last
-        return None if owner is None else (self.number <= owner <= last) is not self.negated
+        first, last = self.bounds
+        return truth_of(None if owner is None else first <= owner <= last, self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
-        last = self.number if self.last is None else self.last
-        return packets.owned_by(self.kind, self.number, last).turned(self.negated)
+        return packets.owned_by(self.kind, *self.bounds).negated_if(self.negated)
 
     def describe(self) -> str:
-        words = self._spell(" to ")
+        words = self._format_range(" to ")
         return f"its socket's {self.kind} is {format_not(self.negated)}{words if self.last is None else f'from {words}'}"
 
-    def _spell(self, between: str) -> str:
+    def _format_range(self, between: str) -> str:
         return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
+
+
+def drop_implied_protocols(matches: Sequence[Match]) -> tuple[Match, ...]:
+    """Return the matches without those on a protocol that another one implies."""
+    implied = {match.protocol for match in matches if hasattr(match, "protocol")}
+    return tuple([one for one in matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)])
 
 
 def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | tuple[int, int]]]:
@@ -271,30 +262,10 @@ def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | 
         size = 2 if low < high else 1
         if left < size:
             lists.append([])
-            left = MOST_MULTIPORTS
+            left = MAX_MULTIPORTS
         lists[-1].append(port)
         left -= size
     return lists
-
-
-def _format_addresses(option: str, networks: tuple[Network, ...], negated: bool) -> tuple[str, ...]:
-    """Return one alternative for each network; a family's whole address space is listed without a match."""
-    texts = format_each(option, networks, negated)
-    if negated or all(network.length for network in networks):
-        return texts
-    return tuple(["" if not network.length else text for network, text in zip(networks, texts, strict=True)])
-
-
-def _format_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
-    """Return the nft expression for an address in one of the networks, all of one family."""
-    family = networks[0].family
-    return format_one_of(f"{family.nft} {field}", format_intervals(merge_networks(networks, family), family), negated)
-
-
-def _format_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:
-    """Return the nft expression for one of the interfaces, in the order in which nft lists them."""
-    ordered = sorted(set(names), key=_as_number)
-    return format_one_of(field, [f'"{_format_interface(name)}"' for name in ordered], negated)
 
 
 def _format_interface(name: str) -> str:
@@ -309,10 +280,6 @@ def _format_interface(name: str) -> str:
 def _as_number(name: str) -> int:
     """Return the name as the number that the kernel compares in a set; little-endian, as on nearly all machines."""
     return int.from_bytes(name.encode("utf-8", "surrogateescape"), "little")
-
-
-def _lies_in(address: int | None, networks: tuple[Network, ...]) -> bool | None:
-    return None if address is None else any(network.first <= address <= network.last for network in networks)
 
 
 def is_named(interface: str, names: tuple[str, ...]) -> bool:

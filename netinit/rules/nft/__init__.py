@@ -22,7 +22,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
 from netinit.rules.matches import Match, Unless
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Source
+from netinit.rules.matches.packet import AddressMatch, InterfaceMatch
 from netinit.rules.model import (
     BUILTIN_CHAINS,
     FILTER,
@@ -90,10 +90,10 @@ HOOKS = {
 
 def format_rule(rule: Rule, *, counter: bool = True) -> str:
     """Format a rule read from the kernel as nft would list it, as one rule even if nft writes several."""
-    conditions = [one.nft() for one in rule.matches if isinstance(one, (InInterface, OutInterface))]
-    if len(rule.families) == 1 and not any(isinstance(one, (Source, Destination)) for one in rule.matches):
+    conditions = [one.nft() for one in rule.matches if isinstance(one, InterfaceMatch)]
+    if len(rule.families) == 1 and not any(isinstance(one, AddressMatch) for one in rule.matches):
         conditions.append(f"meta nfproto {rule.families[0].name.lower()}")
-    conditions += [one.nft() for one in rule.matches if not isinstance(one, (InInterface, OutInterface))]
+    conditions += [one.nft() for one in rule.matches if not isinstance(one, InterfaceMatch)]
     return " ".join([word for word in (*conditions, "counter" if counter else "", rule.target.nft(rule.families[0])[0]) if word])
 
 
@@ -137,15 +137,15 @@ def write_plan(plan: Plan, *, comments: bool = False) -> Written:
 
 def write_steps(tables: dict[str, Steps], *, comments: bool = False) -> Written:
     """Write the steps of each table as nft lists them."""
-    return {name: _write_chains(steps, comments) for name, steps in tables.items()}
-
-
-def _write_chains(planned: Steps, comments: bool) -> dict[str, WrittenNftChain]:
-    chains = {}
-    for name, (hook, steps) in planned.items():
-        rules = [WrittenNftRule(text=step.text(comments=comments), rule=step.rule) for step in steps]
-        chains[name] = WrittenNftChain(hook=hook, rules=tuple(rules))
-    return chains
+    return {
+        name: {
+            chain: WrittenNftChain(
+                hook=hook, rules=tuple([WrittenNftRule(text=one.text(comments=comments), rule=one.rule) for one in steps])
+            )
+            for chain, (hook, steps) in chains.items()
+        }
+        for name, chains in tables.items()
+    }
 
 
 def plan_steps(table: Table) -> Steps:
@@ -164,18 +164,16 @@ def plan_steps(table: Table) -> Steps:
             else:
                 count = len(rule.target.nft(rule.families[0]))
                 steps += [NftStep(conditions=conditions, target=rule.target, part=part, rule=rule) for part in range(count)]
-        chains[format_chain(chain.name)] = _hook(table.name, chain.name), steps
+        chains[format_chain(chain.name)] = HOOKS[table.name, chain.name] if chain.builtin else "", steps
     return chains
 
 
 def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition, ...]:
     """Return the rule's conditions without one tested in a separate chain; the interface first, as in Istio."""
-    interfaces = [match for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
-    others: list[Condition] = [
-        match for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)
-    ]
+    interfaces = [match for match in rule.matches if isinstance(match, InterfaceMatch)]
+    others: list[Condition] = [match for match in rule.matches if not (isinstance(match, InterfaceMatch) or match.nft_chain)]
     limited = rule.target.nft_spells_family or not entering <= set(rule.families)
-    if limited and not any(isinstance(match, (Source, Destination)) for match in rule.matches):
+    if limited and not any(isinstance(match, AddressMatch) for match in rule.matches):
         others.insert(0, rule.families[0])
     return (*interfaces, *others)
 
@@ -202,10 +200,6 @@ def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
         for source, target, families in jumps:
             entering[target] |= entering[source] & families
     return entering
-
-
-def _hook(table: str, chain: str) -> str:
-    return HOOKS[table, chain] if chain in BUILTIN_CHAINS else ""
 
 
 def model_table(name: str) -> str:

@@ -2,7 +2,6 @@
 
     encode_plan(plan, family, comments=...)    by table and chain: the entry of each rule
     split_table(table)                         the same of the kernel's table, so that both compare with `==`
-    join_table(...)                            chains of entries as one table again
 
 What the kernel or a place in the table chooses (counters, the hooks that lead to an entry, offsets of jumps) is not in a TableEntry.
 """
@@ -16,28 +15,14 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules.iptables.modules import take_module
-from netinit.rules.iptables.write import unfold
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
+from netinit.rules.iptables.write import encode_each
+from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
+from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
+from netinit.rules.xtables import structs
 from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
 from netinit.rules.xtables.names import protocol_number
-from netinit.rules.xtables.structs import (
-    ACCEPTING,
-    DROPPING,
-    ENTRY_FORMS,
-    ERROR_TARGET,
-    EXTENSION_HEADER,
-    HOOK_NAMES,
-    INVERTED_DESTINATION,
-    INVERTED_IN,
-    INVERTED_OUT,
-    INVERTED_PROTOCOL,
-    INVERTED_SOURCE,
-    NAME,
-    PROTOCOL_GIVEN,
-    RETURNING,
-    EntryForm,
-)
+from netinit.rules.xtables.structs import EntryForm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,8 +31,7 @@ if TYPE_CHECKING:
     from netinit.rules.matches import Match
     from netinit.rules.model import Plan, Rule
 
-VERDICTS: dict[type[Target], int] = {Accept: ACCEPTING, Drop: DROPPING, Return: RETURNING}
-STANDARD_SIZE, ERROR_SIZE = 40, 64  # struct xt_standard_target, xt_error_target
+VERDICTS: dict[type[Target], int] = {Accept: structs.ACCEPTING, Drop: structs.DROPPING, Return: structs.RETURNING}
 INTERFACE_NAME = 16
 NEXT = "\0next"  # where a rule without a target goes: no chain is called so
 
@@ -68,55 +52,44 @@ class EntryChain(Record):
 
 
 def encode_plan(plan: Plan, family: Family, *, comments: bool = False) -> dict[str, dict[str, tuple[tuple[TableEntry, Rule], ...]]]:
-    """The plan's rules of one family, by table and chain, each with the planned rule."""
-    return {
-        table.name: {
-            chain.name: tuple([
-                (encode_rule(matches, rule.target, family, rule.comment if comments else ""), rule)
-                for matches, rule in unfold((*chain.inserted, *chain.rules), family)
-            ])
-            for chain in table.chains
-        }
-        for table in plan.tables
-    }  # fmt: skip
+    """Return the entries of a plan's rules of one family, by table and chain, each with its planned rule."""
+    return encode_each(
+        plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "")
+    )
 
 
 def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "") -> TableEntry:
     """One rule of iptables. ValueError where it has no match or target for it."""
-    form = ENTRY_FORMS[family.version]
+    form = structs.ENTRY_FORMS[family.version]
     rest = list(matches)
     head = _write_head(rest, target, form)
-    rest = [one for one in rest if not isinstance(one, Source | Destination | InInterface | OutInterface)]
-    structs = b""
+    rest = [one for one in rest if not isinstance(one, AddressMatch | InterfaceMatch)]
+    extensions = b""
     while rest:
         module = take_module(rest)
         asked = [one for one in module if not isinstance(one, Protocol)]
         if asked or any(isinstance(one, Protocol) and one.module for one in module):
-            structs += _extension(*encode_match(asked or module, family))
+            extensions += extension(*encode_match(asked or module, family))
     if comment:
-        structs += _extension(*encode_comment(comment))
-    if isinstance(target, Jump):
-        end, chain = _standard(0), target.chain
-    elif type(target) in VERDICTS:
-        end, chain = _standard(VERDICTS[type(target)]), ""
-    elif target.xt(family):
-        end, chain = _extension(*encode_target(target, family)), ""
+        extensions += extension(*encode_comment(comment))
+    verdict = VERDICTS.get(type(target), 0)
+    if verdict or target.calls or not target.xt(family):
+        end = extension("", 0, pack("=ii", verdict, 0))
+        chain = "" if verdict else target.calls or NEXT
     else:
-        end, chain = _standard(0), NEXT
-    return TableEntry(data=_entry(form, head, structs, end), chain=chain)
+        end, chain = extension(*encode_target(target, family)), ""
+    return TableEntry(data=make_entry(form, head, extensions, end), chain=chain)
 
 
-def _entry(form: EntryForm, head: bytes, structs: bytes, end: bytes) -> bytes:
-    offset = form.header + len(structs)
-    return (head + pack("=IHH", 0, offset, offset + len(end))).ljust(form.header, b"\0") + structs + end
+def make_entry(form: EntryForm, head: bytes, extensions: bytes, end: bytes) -> bytes:
+    """Return struct ipt_entry with its matches and target."""
+    offset = form.header + len(extensions)
+    return (head + pack("=IHH", 0, offset, offset + len(end))).ljust(form.header, b"\0") + extensions + end
 
 
-def _extension(name: str, revision: int, info: bytes) -> bytes:
-    return pack("=H29sB", EXTENSION_HEADER + len(info), name.encode(), revision) + info
-
-
-def _standard(verdict: int) -> bytes:
-    return _extension("", 0, pack("=ii", verdict, 0))
+def extension(name: str, revision: int, info: bytes) -> bytes:
+    """Return struct xt_entry_match or xt_entry_target with the extension's own struct."""
+    return pack("=H29sB", structs.EXTENSION_HEADER + len(info), name.encode(), revision) + info
 
 
 def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
@@ -126,22 +99,22 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
     names = 4 * size
     inverted = flags = 0
     for match in matches:
-        if isinstance(match, Source | Destination):
-            at, bit = (0, INVERTED_SOURCE) if isinstance(match, Source) else (size, INVERTED_DESTINATION)
+        if isinstance(match, AddressMatch):
+            at, bit = (0, structs.INVERTED_SOURCE) if match.source else (size, structs.INVERTED_DESTINATION)
             network = match.networks[0]
             free = (1 << form.family.bits - network.length) - 1
             head[at : at + size] = network.first.to_bytes(size, "big")
             head[at + 2 * size : at + 3 * size] = ((1 << form.family.bits) - 1 - free).to_bytes(size, "big")
-        elif isinstance(match, InInterface | OutInterface):
-            at, bit = (names, INVERTED_IN) if isinstance(match, InInterface) else (names + INTERFACE_NAME, INVERTED_OUT)
+        elif isinstance(match, InterfaceMatch):
+            at, bit = (names, structs.INVERTED_IN) if match.inbound else (names + INTERFACE_NAME, structs.INVERTED_OUT)
             name = match.names[0].encode("utf-8", "surrogateescape")
             counted = len(name) - 1 if name.endswith(b"+") else len(name) + 1
             head[at : at + INTERFACE_NAME] = name.ljust(INTERFACE_NAME, b"\0")
             head[at + 2 * INTERFACE_NAME : at + 3 * INTERFACE_NAME] = (b"\xff" * counted).ljust(INTERFACE_NAME, b"\0")
         elif isinstance(match, Protocol):
-            bit = INVERTED_PROTOCOL
+            bit = structs.INVERTED_PROTOCOL
             pack_into("=H", head, names + 64, protocol_number(match.name))
-            flags |= PROTOCOL_GIVEN[form.family.version]
+            flags |= structs.PROTOCOL_GIVEN[form.family.version]
         else:
             continue
         inverted |= bit if match.negated else 0
@@ -154,40 +127,44 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
 # ---- whole tables --------------------------------------------------------------------------------------------------------
 
 
-def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
-    """The table's chains. ValueError where the blob is not one of its own."""
-    try:
-        return _split(table)
-    except (struct_error, IndexError) as error:
-        raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], dict[int, str]]:
+    """Return each chain's name, hook (-1: none) and offsets of entries; and the chains' names by the offset that jumps enter at.
 
-
-def _split(table: LegacyTable) -> tuple[EntryChain, ...]:
-    form = ENTRY_FORMS[table.version]
-    hooks = {table.hook_entries[hook]: hook for hook in range(len(HOOK_NAMES)) if table.valid_hooks >> hook & 1}
+    Raises IndexError or struct.error if the entries are not those of a table.
+    """
+    form, entries = structs.ENTRY_FORMS[table.version], table.entries
+    hooks = {table.hook_entries[hook]: hook for hook in range(len(BUILTIN_CHAINS)) if table.valid_hooks >> hook & 1}
     found: list[tuple[str, int, list[int]]] = []
     starts: dict[int, str] = {}
     at = 0
     while True:
-        offset, size = unpack_from("=HH", table.entries, at + form.packet + 4)
-        if offset < form.header or size < offset + EXTENSION_HEADER or at + size > len(table.entries):
-            raise ValueError(f"legacy table {table.name}: an entry of {size} bytes at {at}")
-        name = _name_at(table.entries, at + offset)
+        offset, size = unpack_from("=HH", entries, at + form.packet + 4)
+        if offset < form.header or size < offset + structs.EXTENSION_HEADER or at + size > len(entries):
+            raise IndexError(f"an entry of {size} bytes at {at}")
         if at in hooks:
-            found.append((HOOK_NAMES[hooks[at]], hooks[at], []))
-        if name == ERROR_TARGET:
-            if at + size == len(table.entries):
-                break
-            chain = table.entries[at + offset + EXTENSION_HEADER :][:30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+            found.append((BUILTIN_CHAINS[hooks[at]], hooks[at], []))
+        if name_at(entries, at + offset) == structs.ERROR_TARGET:
+            if at + size == len(entries):
+                return found, starts
+            chain = entries[at + offset + structs.EXTENSION_HEADER :][:30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
             starts[at + size] = chain
             found.append((chain, -1, []))
         else:
             found[-1][2].append(at)
         at += size
-    return tuple([
-        EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
-        for chain, hook, places in found
-    ])  # fmt: skip
+
+
+def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
+    """Return the kernel's table as chains of entries. Raises ValueError if the blob is malformed."""
+    form = structs.ENTRY_FORMS[table.version]
+    try:
+        found, starts = find_chains(table)
+        return tuple([
+            EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
+            for chain, hook, places in found
+        ])  # fmt: skip
+    except (struct_error, IndexError) as error:
+        raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
 
 
 def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -> TableEntry:
@@ -197,62 +174,16 @@ def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -
     data[form.packet : form.packet + 4] = bytes(4)  # the cache, and the hooks and counters behind the sizes
     data[form.packet + 8 : form.header] = bytes(form.header - form.packet - 8)
     chain = ""
-    if not _name_at(entries, at + offset):
-        verdict = unpack_from("=i", data, offset + EXTENSION_HEADER)[0]
+    if not name_at(entries, at + offset):
+        verdict = unpack_from("=i", data, offset + structs.EXTENSION_HEADER)[0]
         if verdict >= 0:
-            goes_on = verdict == at + size and verdict not in starts
-            if not goes_on and verdict not in starts:
+            if verdict != at + size and verdict not in starts:
                 raise ValueError(f"a jump to {verdict}, where no chain begins")
-            chain = NEXT if goes_on else starts[verdict]
-            pack_into("=i", data, offset + EXTENSION_HEADER, 0)
+            chain = starts.get(verdict, NEXT)
+            pack_into("=i", data, offset + structs.EXTENSION_HEADER, 0)
     return TableEntry(data=bytes(data), chain=chain)
 
 
-def join_table(table: LegacyTable, chains: Iterable[EntryChain]) -> LegacyTable:
-    """The table with these chains, in their order, counters at zero. Its hooks are those of the chains."""
-    form = ENTRY_FORMS[table.version]
-    placed: list[tuple[int, TableEntry]] = []
-    starts: dict[str, int] = {}
-    firsts, lasts = list(table.hook_entries), list(table.underflows)
-    at = 0
-    for chain in chains:
-        if chain.hook < 0:
-            head = _entry(form, bytes(form.packet), b"", _error(chain.name))
-            placed.append((at, TableEntry(data=head)))
-            at += len(head)
-            starts[chain.name] = at
-        else:
-            firsts[chain.hook] = at
-        for entry in chain.entries:
-            placed.append((at, entry))
-            if chain.hook >= 0:
-                lasts[chain.hook] = at
-            at += len(entry.data)
-    placed.append((at, TableEntry(data=_entry(form, bytes(form.packet), b"", _error(ERROR_TARGET)))))
-    blob = b"".join([_place(entry, place, form, starts) for place, entry in placed])
-    return table.replace(hook_entries=tuple(firsts), underflows=tuple(lasts), entries=blob)
-
-
-def _place(entry: TableEntry, at: int, form: EntryForm, starts: Mapping[str, int]) -> bytes:
-    if not entry.chain:
-        return entry.data
-    data = bytearray(entry.data)
-    offset = unpack_from("=H", data, form.packet + 4)[0]
-    pack_into("=i", data, offset + EXTENSION_HEADER, at + len(data) if entry.chain == NEXT else starts[entry.chain])
-    return bytes(data)
-
-
-def _error(chain: str) -> bytes:
-    name = chain.encode("utf-8", "surrogateescape")
-    return _extension(ERROR_TARGET, 0, name.ljust(ERROR_SIZE - EXTENSION_HEADER, b"\0"))
-
-
-def _name_at(entries: bytes, at: int) -> str:
-    return entries[at : at + EXTENSION_HEADER][NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
-
-
-def settle(table: LegacyTable) -> LegacyTable:
-    """The table without what no rule decides: what `join_table` makes of what `split_table` gives."""
-    return join_table(table, split_table(table))
-
-
+def name_at(entries: bytes, at: int) -> str:
+    """Return the name of the extension at an offset."""
+    return entries[at : at + structs.EXTENSION_HEADER][structs.NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")

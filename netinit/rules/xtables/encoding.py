@@ -20,7 +20,7 @@ from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
 from netinit.rules.xtables import structs
-from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS, UNREACHABLE, WARNING
+from netinit.rules.xtables.names import ADDRESS_TYPES, UNREACHABLE, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _write_tcp(*matches: Match) -> Struct:
             bit = structs.SOURCE_INVERTED if match.source else structs.DESTINATION_INVERTED
             inverted |= bit if match.negated else 0
         elif isinstance(match, TcpFlags):
-            mask, flags = (sum([1 << TCP_FLAGS.index(name) for name in names]) for names in (match.mask, match.flags))
+            mask, flags = match.bits
             inverted |= structs.FLAGS_INVERTED if match.negated else 0
     return "tcp", 0, pack(structs.TCP, *ends, 0, mask, flags, inverted)
 
@@ -110,7 +110,7 @@ def _write_udp(*matches: Port) -> Struct:
 
 
 def _write_owner(match: Owner) -> Struct:
-    ends = [match.number, match.number if match.last is None else match.last]
+    ends = match.bounds
     bit = structs.OWNER_BITS[match.kind]
     numbers = [*ends, 0, 0] if match.kind == "uid" else [0, 0, *ends]
     return "owner", 1, pack(structs.OWNER, *numbers, bit, bit if match.negated else 0)

@@ -19,9 +19,9 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.foreign import AddressRange, EitherPort
-from netinit.rules.matches.packet import MOST_MULTIPORTS, Owner, Port
+from netinit.rules.matches.packet import MAX_MULTIPORTS, Owner, Port
 from netinit.rules.xtables import structs
-from netinit.rules.xtables.names import ADDRESS_TYPES, TCP_FLAGS
+from netinit.rules.xtables.names import ADDRESS_TYPES
 
 Ports = tuple[int, int]
 Reader = Callable[[bytes, str], "list[Match] | None"]
@@ -59,8 +59,7 @@ def _read_tcp(info: bytes, _: str) -> list[Match] | None:
     if mask or inverted & structs.FLAGS_INVERTED:
         if not mask:
             return None
-        names = [tuple([name for bit, name in enumerate(TCP_FLAGS) if bits >> bit & 1]) for bits in (mask, flags)]
-        found.append(TcpFlags(mask=names[0], flags=names[1], negated=bool(inverted & structs.FLAGS_INVERTED)))
+        found.append(TcpFlags.from_bits(mask, flags, negated=bool(inverted & structs.FLAGS_INVERTED)))
     return found
 
 
@@ -78,7 +77,7 @@ def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
     side, count = unpack_from(structs.MULTIPORT, info)
     numbers, flags = unpack_from("=15H", info, structs.MULTIPORT_NUMBERS), unpack_from("=15B", info, structs.MULTIPORT_RANGES)
     inverted = unpack_from("=B", info, structs.MULTIPORT_INVERTED)[0]
-    if side > structs.MULTIPORT_EITHER or not 0 < count <= MOST_MULTIPORTS or protocol not in ("tcp", "udp"):
+    if side > structs.MULTIPORT_EITHER or not 0 < count <= MAX_MULTIPORTS or protocol not in ("tcp", "udp"):
         return None
     ports: list[int | tuple[int, int]] = []
     at = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-TCP_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # by bit
 UNREACHABLE = {4: 3, 6: 4}  # ICMP codes of "port unreachable", and the numbers of these rejections
 WARNING = 4  # the default level of a report
 ADDRESS_TYPES = (

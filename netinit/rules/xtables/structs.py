@@ -9,7 +9,6 @@ from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
 
 # Entries of a table
-HOOK_NAMES = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 NAME = slice(2, 31)
 ERROR_TARGET = "ERROR"
 ACCEPTING, DROPPING, RETURNING = -2, -1, -5  # verdicts: -NF_ACCEPT - 1, -NF_DROP - 1, XT_RETURN

@@ -14,31 +14,26 @@ from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import TcpFlags, UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import (
+    Destination,
+    InInterface,
+    OutInterface,
+    Protocol,
+    Source,
+    drop_implied_protocols,
+)
 from netinit.rules.model import Rule
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
+from netinit.rules.xtables import structs
+from netinit.rules.xtables.building import find_chains, name_at
 from netinit.rules.xtables.matches import decode_match
 from netinit.rules.xtables.names import protocol_name
-from netinit.rules.xtables.structs import (
-    ACCEPTING,
-    DROPPING,
-    ENTRY_FORMS,
-    ERROR_TARGET,
-    EXTENSION_HEADER,
-    HOOK_NAMES,
-    INVERTED_DESTINATION,
-    INVERTED_IN,
-    INVERTED_OUT,
-    INVERTED_PROTOCOL,
-    INVERTED_SOURCE,
-    NAME,
-    RETURNING,
-    EntryForm,
-)
+from netinit.rules.xtables.structs import EntryForm
 from netinit.rules.xtables.targets import decode_target
 
-VERDICTS: dict[int, Target] = {ACCEPTING: Accept(), DROPPING: Drop(), RETURNING: Return()}
+VERDICTS: dict[int, Target] = {structs.ACCEPTING: Accept(), structs.DROPPING: Drop(), structs.RETURNING: Return()}
+POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
 
 
 class EntryRule(Record):
@@ -57,7 +52,7 @@ class LegacyChain(Record):
 
 
 def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
-    """The chains of a table, built-in ones first as the kernel has them. ValueError where the blob is not one of its own."""
+    """Return the chains of a table in the kernel's order. Raises ValueError if the blob is malformed."""
     try:
         return _TableReader(table).read()
     except (struct.error, IndexError, KeyError) as error:
@@ -67,50 +62,21 @@ def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
 class _TableReader:
     def __init__(self, table: LegacyTable) -> None:
         self._entries = table.entries
-        self._form = ENTRY_FORMS[table.version]
-        self._hooks = {table.hook_entries[hook]: hook for hook in range(5) if table.valid_hooks >> hook & 1}
-        self._names: dict[int, str] = {}  # of the chains, by the offset at which jumps enter them
+        self._form = structs.ENTRY_FORMS[table.version]
+        self._chains, self._names = find_chains(table)
 
     def read(self) -> tuple[LegacyChain, ...]:
-        """All chains, once their names are known."""
-        starts = self._find_chains()
+        """Return the chains; the last entry of each is no rule."""
         chains = []
-        for (name, offsets), hooked in starts:
-            *rules, last = offsets
-            policy = self._policy(last) if hooked else ""
+        for name, hook, (*rules, last) in self._chains:
+            verdict = self._verdict(last)
+            policy = POLICIES.get(verdict, str(verdict)) if hook >= 0 else ""
             chains.append(LegacyChain(name=name, rules=tuple([self._read_entry(at) for at in rules]), policy=policy))
         return tuple(chains)
 
-    def _find_chains(self) -> list[tuple[tuple[str, list[int]], bool]]:
-        """Each chain's name with the offsets of its entries, and whether it is built in."""
-        found: list[tuple[tuple[str, list[int]], bool]] = []
-        at = 0
-        while at < len(self._entries):
-            target, following = unpack_from("=HH", self._entries, at + self._form.packet + 4)
-            if following < self._form.header or target > following:
-                raise IndexError(f"an entry of {following} bytes at {at}")
-            name = self._name_at(at + target)
-            if at in self._hooks:
-                found.append(((HOOK_NAMES[self._hooks[at]], []), True))
-            if name == ERROR_TARGET:
-                if at + following >= len(self._entries):
-                    return found
-                raw = self._entries[at + target + EXTENSION_HEADER :][:30]
-                chain = raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")
-                self._names[at + following] = chain
-                found.append(((chain, []), False))
-            else:
-                found[-1][0][1].append(at)
-            at += following
-        raise IndexError("the table has no end")
-
-    def _policy(self, at: int) -> str:
-        verdict = self._verdict(at)
-        return {ACCEPTING: "ACCEPT", DROPPING: "DROP"}.get(verdict, str(verdict))
-
     def _verdict(self, at: int) -> int:
         target = unpack_from("=H", self._entries, at + self._form.packet + 4)[0]
-        verdict: int = unpack_from("=i", self._entries, at + target + EXTENSION_HEADER)[0]
+        verdict: int = unpack_from("=i", self._entries, at + target + structs.EXTENSION_HEADER)[0]
         return verdict
 
     def _read_entry(self, at: int) -> EntryRule:
@@ -122,24 +88,23 @@ class _TableReader:
         place = at + form.header
         while place < at + target_at:
             size = unpack_from("=H", self._entries, place)[0]
-            if size < EXTENSION_HEADER or place + size > at + target_at:
+            if size < structs.EXTENSION_HEADER or place + size > at + target_at:
                 raise IndexError(f"a match of {size} bytes at {place}")
-            info = self._entries[place + EXTENSION_HEADER : place + size]
-            more, text = decode_match(self._name_at(place), self._entries[place + 31], info, protocol, form.family)
+            info = self._entries[place + structs.EXTENSION_HEADER : place + size]
+            more, text = decode_match(name_at(self._entries, place), self._entries[place + 31], info, protocol, form.family)
             matches += more
             comment = text or comment
             place += size
-        implied = {match.protocol for match in matches if isinstance(match, Port | TcpFlags)}
-        kept = [one for one in matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
         target = self._read_target(at, target_at, following, goes=bool(flags & form.goto))
         packets = unpack_from("=Q", self._entries, at + form.counters)[0]
-        rule = Rule(matches=tuple(kept), target=target, comment=comment, origin=None, families=(form.family,))
+        kept = drop_implied_protocols(matches)
+        rule = Rule(matches=kept, target=target, comment=comment, origin=None, families=(form.family,))
         return EntryRule(rule=rule, packets=packets)
 
     def _read_target(self, at: int, offset: int, following: int, *, goes: bool) -> Target:
-        name = self._name_at(at + offset)
+        name = name_at(self._entries, at + offset)
         if name:
-            info = self._entries[at + offset + EXTENSION_HEADER : at + following]
+            info = self._entries[at + offset + structs.EXTENSION_HEADER : at + following]
             return decode_target(name, self._entries[at + offset + 31], info, self._form.family)
         verdict = self._verdict(at)
         if verdict < 0:
@@ -147,9 +112,6 @@ class _TableReader:
         if verdict == at + following and not goes:  # on with the next rule
             return Observe(text="")
         return Jump(chain=self._names[verdict], goto=goes)
-
-    def _name_at(self, at: int) -> str:
-        return self._entries[at : at + EXTENSION_HEADER][NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
 def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
@@ -160,16 +122,16 @@ def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
     protocol = unpack_from("=H", head, names + 64)[0]
     flags, inverted = head[form.flags], head[form.flags + 1]
     matches: list[Match] = []
-    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & INVERTED_SOURCE))
-    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & INVERTED_DESTINATION))
-    for device, at, bit in ((InInterface, names, INVERTED_IN), (OutInterface, names + 16, INVERTED_OUT)):
+    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & structs.INVERTED_SOURCE))
+    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & structs.INVERTED_DESTINATION))
+    for device, at, bit in ((InInterface, names, structs.INVERTED_IN), (OutInterface, names + 16, structs.INVERTED_OUT)):
         matches += _read_device(device, head[at : at + 16], head[at + 32 : at + 48], negated=bool(inverted & bit))
     if flags & ~form.allowed or inverted & ~(1 | 2 | 8 | 16 | 64):
         matches.append(UnknownMatch(text="-f"))  # fragments, and what iptables cannot write
     named = protocol_name(protocol) if protocol else ""
-    if named or inverted & INVERTED_PROTOCOL:
-        matches.append(Protocol(name=named or "all", negated=bool(inverted & INVERTED_PROTOCOL)))
-    return matches, "" if inverted & INVERTED_PROTOCOL else named, flags
+    if named or inverted & structs.INVERTED_PROTOCOL:
+        matches.append(Protocol(name=named or "all", negated=bool(inverted & structs.INVERTED_PROTOCOL)))
+    return matches, "" if inverted & structs.INVERTED_PROTOCOL else named, flags
 
 
 def _read_network(
@@ -185,9 +147,7 @@ def _read_network(
     return [kind(networks=(network,), negated=negated)]
 
 
-def _read_device(
-    kind: type[InInterface | OutInterface], name: bytes, mask: bytes, *, negated: bool
-) -> list[Match]:
+def _read_device(kind: type[InInterface | OutInterface], name: bytes, mask: bytes, *, negated: bool) -> list[Match]:
     """An interface, by the bytes of its name that count: all and the byte behind them, or the beginning of `NAME+`."""
     if not mask.strip(b"\0"):
         return [kind(names=("+",), negated=True)] if negated else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from struct import unpack_from
 
 from netinit.base.net import FULL_MASK, IPV4, Family, text_of
@@ -57,20 +58,14 @@ def _read_redirect(info: bytes, family: Family) -> Target | None:
     return Redirect(port=found[1]) if found and not found[0] and found[1] else None
 
 
-def _read_dnat(revision: int) -> Reader:
-    def read(info: bytes, family: Family) -> Target | None:
-        found = _nat_range(info, family, revision)
-        return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
-
-    return read
+def _read_dnat(info: bytes, family: Family, *, revision: int) -> Target | None:
+    found = _nat_range(info, family, revision)
+    return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
 
 
-def _read_snat(revision: int) -> Reader:
-    def read(info: bytes, family: Family) -> Target | None:
-        found = _nat_range(info, family, revision)
-        return SourceNat(text="SNAT", kept=("SNAT", revision, info), address=found[0]) if found else None
-
-    return read
+def _read_snat(info: bytes, family: Family, *, revision: int) -> Target | None:
+    found = _nat_range(info, family, revision)
+    return SourceNat(text="SNAT", kept=("SNAT", revision, info), address=found[0]) if found else None
 
 
 def _read_mark(info: bytes, _: Family) -> Target | None:
@@ -138,10 +133,10 @@ def _text(value: bytes) -> str:
 
 _READERS: dict[tuple[str, int], Reader] = {
     ("REDIRECT", 0): _read_redirect,
-    ("DNAT", 0): _read_dnat(0),
-    ("DNAT", 1): _read_dnat(1),
-    ("DNAT", 2): _read_dnat(2),
-    **{("SNAT", revision): _read_snat(revision) for revision in range(3)},
+    ("DNAT", 0): partial(_read_dnat, revision=0),
+    ("DNAT", 1): partial(_read_dnat, revision=1),
+    ("DNAT", 2): partial(_read_dnat, revision=2),
+    **{("SNAT", revision): partial(_read_snat, revision=revision) for revision in range(3)},
     ("MARK", 2): _read_mark,
     ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
     ("CONNMARK", 2): _read_connmark_shifted,

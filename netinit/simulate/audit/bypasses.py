@@ -1,10 +1,11 @@
-"""Classifies all packets by treatment and by who caused it: bypasses first, the most dangerous at the top."""
+"""Classifies all packets by treatment and cause, the most dangerous bypasses first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from netinit.base.net import Family
 from netinit.base.sanitize import quote
 from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
 from netinit.options.kinds import ALL
@@ -13,43 +14,25 @@ from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
-from netinit.simulate.audit.words import MOST_NAMED, describe, is_all, martians
+from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, merge_families
 from netinit.simulate.explain import CONVERT
-from netinit.simulate.symbolic.chain_walk import RuleHit
+from netinit.simulate.loaded_rules import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import (
-    ANSWER,
-    DESTINATION,
-    DESTINATION_PORT,
-    ESTABLISHED,
-    INBOUND,
-    INVALID,
-    INVALID_CLOSING,
-    MARK,
-    NEW,
-    OUTBOUND,
-    PROTOCOL,
-    RELATED,
-    REUSES,
-    STATE,
-    TRANSLATED,
-    UNTRACKED,
-    Space,
-    join,
-)  # fmt: skip
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
 OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # display name, field of the manifest
 MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
+KNOWN = (CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED)
 ADD = "add them to {option}, or capture all with '*'"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Packets of one kind, with the option and the rule (`cause`) responsible for it."""
+    """Packets of one kind, with the option and rule (`cause`) responsible."""
 
     kind: TrafficKind
     region: Region
@@ -62,7 +45,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Traffic that one line of the report describes: its kind, directions and, if captured, the proxy's port.
+    """One line of the report: kind, directions, and the proxy's port if captured.
 
     `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy.
     """
@@ -78,16 +61,13 @@ class Traffic:
     @property
     def regions(self) -> tuple[Region, ...]:
         """The packet sets, one per space."""
-        by_space: dict[int, list[Region]] = {}
-        for piece in self.pieces:
-            by_space.setdefault(id(piece.region.space), []).append(piece.region)
-        return tuple(unite(found) for found in by_space.values())
+        return unite_by_space(piece.region for piece in self.pieces)
 
 
 def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
-    """Classify all traffic, in the order of KINDS.
+    """Classify all traffic in the order of KINDS, with bypasses that exist only if the pod's first address is IPv4.
 
-    Includes bypasses that exist only if the pod's first address is IPv4. Raises TooManyPartsError.
+    Raises TooManyPartsError.
     """
     found = _audit(subject)
     known = {(one.kind, one.directions) for one in found}
@@ -123,29 +103,28 @@ def _row(piece: Piece) -> tuple[object, ...]:
 
 
 def _captured_at_first(partition: Partition) -> Region:
-    """TCP packets, in any conntrack state, whose connection was captured if its first packet traversed nat.
+    """TCP packets, in any state, of connections that are captured if nat sees their first packet.
 
-    Excludes packets to the proxy's own port on this host, which reach the proxy anyway.
+    Without packets to the proxy's own port on this host, which it receives anyway.
     """
     space = partition.space
-    fresh = in_states(space, (NEW,))
+    fresh = in_states(space, (CtState.NEW,))
     found = [part.region & fresh for part in partition.parts if part.verdict == CAPTURED]
     if space.direction == INBOUND:
         ports = {part.outcome.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
-        anyway = within(space, DESTINATION_PORT, join([(port, port) for port in ports]))
+        anyway = within(space, Dim.DESTINATION_PORT, [(port, port) for port in ports])
         found = [region - anyway for region in found]
-    tcp = space.dimension(PROTOCOL).values.index("tcp")
-    return unite([nothing(space), *found]).whatever(STATE) & within(space, PROTOCOL, [(tcp, tcp)])
+    return unite([nothing(space), *found]).ignoring(Dim.STATE) & valued(space, Dim.PROTOCOL, "tcp")
 
 
 def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
-    """Split a part into pieces of one kind each; `captured` are the packets that nat would capture."""
+    """Split a part into pieces of one kind each; `captured` would be captured by nat."""
     space, region, cause = part.region.space, part.region, _cause(part)
     reused = region & in_states(space, REUSES)
     if part.verdict == UNKNOWN:
         yield Piece(kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
-        stopped = (reused | (region & in_states(space, (INVALID,)))) & captured
+        stopped = (reused | (region & in_states(space, (CtState.INVALID,)))) & captured
         if cause and (origin := cause.rules[0].origin) and origin.option == "istio_exact":
             stopped = region
         if stopped:
@@ -155,21 +134,21 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
     elif part.verdict == CAPTURED:
         yield _captured(subject, part, cause)
     else:
-        inside = local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
+        inside = local(space, Dim.DESTINATION) if space.direction == OUTBOUND else nothing(space)
         if part.outcome.condition.policy_routed:  # only the proxy, or a process that may set marks, can send this mark
             inside = region
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
-        if known := (region & in_states(space, (ESTABLISHED, ANSWER, TRANSLATED, RELATED))) | (reused - past):
+        if known := (region & in_states(space, KNOWN)) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
-        if lost := region & in_states(space, (INVALID, INVALID_CLOSING, UNTRACKED)):
+        if lost := region & in_states(space, (CtState.INVALID, CtState.INVALID_CLOSING, CtState.UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)
-        if fresh := region & in_states(space, (NEW,)):
+        if fresh := region & in_states(space, (CtState.NEW,)):
             yield from _passing(subject, part, fresh, cause)
 
 
 def _cause(part: Part) -> RuleHit | None:
-    """The rule that decided, or else the last foreign rule that diverted the packets."""
+    """The deciding rule, or else the last rule that prevents connection tracking."""
     untracking = [passage for passage in part.path if isinstance(passage.met.target, Untrack)]
     return part.cause or (untracking[-1] if untracking else None)
 
@@ -204,7 +183,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
     elif part.outcome.condition.policy_routed:
         yield Piece(kinds.MARK, region, part, cause, "tproxy_mark")
     else:
-        own = local(region.space, DESTINATION) if region.space.direction == OUTBOUND else nothing(region.space)
+        own = local(region.space, Dim.DESTINATION) if region.space.direction == OUTBOUND else nothing(region.space)
         if inside := region & own:
             yield Piece(kinds.LOCAL, inside, part, cause)
         outside = region - own
@@ -222,11 +201,10 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
 
 def _proxied(subject: AuditSubject, space: Space) -> Region:
     """Packets the proxy can handle: TCP, and DNS if it resolves names."""
-    values = space.dimension(PROTOCOL).values
-    tcp, udp = (within(space, PROTOCOL, [(at, at)]) for at in (values.index("tcp"), values.index("udp")))
+    tcp, udp = (valued(space, Dim.PROTOCOL, name) for name in ("tcp", "udp"))
     if not any(options.redirect_dns for options in subject.options.values()):
         return tcp
-    return tcp | (udp & within(space, DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
+    return tcp | (udp & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
 
 
 def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
@@ -239,15 +217,14 @@ def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
 
 
 def _sharing(subject: AuditSubject, option: str) -> list[str]:
-    """Containers that run with the proxy's user or group."""
+    """Containers that run as the proxy's user or group."""
     return [name for name, owner in subject.shared_owners if owner.startswith(OF_THE_PROXY[option][0])]
 
 
 def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
     """Classify first packets that no rule decides."""
     space = region.space
-    tcp = space.dimension(PROTOCOL).values.index("tcp")
-    streams = region & within(space, PROTOCOL, [(tcp, tcp)])
+    streams = region & valued(space, Dim.PROTOCOL, "tcp")
     if others := region - streams:
         yield Piece(kinds.NOT_TCP, others, part)
     if not streams:
@@ -258,7 +235,7 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
         return
     options = subject.options_of(part)
     if options and options.layout == AMBIENT:
-        by_mark = marked(space, MARK, NODE_PROXY_MARK, AMBIENT_MASK)
+        by_mark = marked(space, Dim.MARK, NODE_PROXY_MARK, AMBIENT_MASK)
         for kind, known in ((kinds.PROXY, by_mark), (kinds.TUNNEL, _tunnel(options, space))):
             if found := streams & known:
                 yield Piece(kind, found, part, reason="the node's proxy is known by its mark, and tunnelled connections are its own")
@@ -273,9 +250,8 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
 def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
     """Classify first packets that another mesh's rules do not capture."""
     space = region.space
-    inside = region & local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
-    tcp = space.dimension(PROTOCOL).values.index("tcp")
-    streams = (region - inside) & within(space, PROTOCOL, [(tcp, tcp)])
+    inside = region & local(space, Dim.DESTINATION) if space.direction == OUTBOUND else nothing(space)
+    streams = (region - inside) & valued(space, Dim.PROTOCOL, "tcp")
     if inside:
         yield Piece(kinds.LOCAL, inside, part, cause)
     if streams:
@@ -287,7 +263,7 @@ def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cau
 def _tunnel(options: Interception, space: Space) -> Region:
     """Tunnelled (HBONE) connections, which pass unchanged to the node's proxy."""
     ports = [(options.tunnel_port, options.tunnel_port)]
-    return within(space, DESTINATION_PORT, ports) if space.direction == INBOUND else nothing(space)
+    return within(space, Dim.DESTINATION_PORT, ports) if space.direction == INBOUND else nothing(space)
 
 
 def _option_of(options: Interception | None, space: Space) -> str:
@@ -305,32 +281,27 @@ def _option_of(options: Interception | None, space: Space) -> str:
 
 def _label(subject: AuditSubject, cause: RuleHit | None) -> str:
     """The option, variable or annotation that produced a rule."""
-    origin = cause.rules[0].origin if cause else None
-    return subject.origins.get(origin.option, origin.label) if origin and origin.option else ""
+    return label_of(cause.rules[0].origin if cause else None, subject.origins)
 
 
 def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
     first = pieces[0]
-    families: dict[str, dict[str, None]] = {}
-    for text, family in _name_all(pieces):
-        families.setdefault(text, {})[family] = None
-    both = len(subject.surroundings)
-    who = tuple(text if len(names) == both else f"{', '.join(names)}: {text}" for text, names in families.items())
+    who = merge_families(_name_all(pieces), len(subject.surroundings))
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.outcome.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
     return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), pieces)
 
 
-def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, str]]:
-    """Describe the packets per family: a space as a whole, or each rule's packets if that is more precise."""
+def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
+    """Describe the packets per space as a whole, or per rule if that is more precise; with the family."""
     by_space: dict[int, dict[str, list[Region]]] = {}
     for piece in pieces:
         causes = by_space.setdefault(id(piece.region.space), {})
         causes.setdefault(piece.option or str(piece.cause), []).append(piece.region)
     for causes in by_space.values():
         whole = unite([region for regions in causes.values() for region in regions])
-        family = whole.space.family.name
-        if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MOST_NAMED:
+        family = whole.space.family
+        if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MAX_NAMED:
             yield describe(whole), family
         else:
             yield from [(describe(unite(regions)), family) for regions in causes.values()]

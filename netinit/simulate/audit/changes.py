@@ -1,4 +1,4 @@
-"""Differences in treatment between two sets of rules: which packets, before, after, and the rules responsible."""
+"""Finds the packets that two sets of rules treat differently: which, how before and after, and the rules responsible."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass, replace
 from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
 from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
-from netinit.simulate.audit.words import describe
+from netinit.simulate.audit.words import describe, merge_families
+from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.partition import Part, make_spaces
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import CONNECTION_MARK, INVALID, MARK, NEW, REUSES, STATE, Space
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within
+from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 
 @dataclass(frozen=True, slots=True)
 class FateChange:
-    """Packets of one direction with the same treatment before and the same treatment after.
+    """Packets of one direction with one treatment `before` and one `after`.
 
-    `who` describes the packets, `before` and `after` their treatment; `why` holds the deciding rules (before, after),
-    empty if there is none. `known` is False if the treatment may in fact be unchanged.
+    `who` describes them; `why` has the deciding rules before and after, or "". `known` is False if the treatment
+    may in fact be unchanged.
     """
 
     direction: str
@@ -36,10 +37,10 @@ class FateChange:
 
 
 def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
-    """Find all packets that are treated differently, or cannot be compared; an empty result proves equality.
+    """Find all packets that are treated differently or cannot be compared; an empty result proves equality.
 
-    Both sides are evaluated on the host of `after`. If --ipv6 auto depends on the pod's addresses, both cases are
-    compared. Raises TooManyPartsError.
+    Both are evaluated on the host of `after`, and where --ipv6 auto depends on the pod's addresses, for both cases.
+    Raises TooManyPartsError.
     """
     found = _find(before, after)
     if not (before.ipv4_first or after.ipv4_first):
@@ -62,16 +63,16 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
 
 
 def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
-    """Drop changes on old or invalid conntrack entries that match a change for new connections."""
-    changed = unite([nothing(space), *[one.region & in_states(space, (NEW,)) for one in found]]).whatever(STATE)
-    implied = changed & in_states(space, (*REUSES, INVALID))
+    """Drop changes on old or invalid conntrack entries that accompany one for new connections."""
+    changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
+    implied = changed & in_states(space, (*REUSES, CtState.INVALID))
     for one in found:
         if left := one.region - implied:
             yield replace(one, region=left)
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:
-    """Sort key: new connections whose end changes come first; those that one side drops come last among them."""
+    """Sort key: changed ends of new connections first, those that one side drops last among them."""
     one = found[0]
     same = (one.before.verdict, one.before.outcome.condition.redirect_port) == (
         one.after.verdict, one.after.outcome.condition.redirect_port,
@@ -82,23 +83,16 @@ def _rank(found: list[Divergence]) -> tuple[bool, ...]:
 
 def _ordinary(space: Space) -> Region:
     """New connections without a mark."""
-    found = within(space, STATE, [(0, 0)])
-    for mark in (MARK, CONNECTION_MARK):
+    found = within(space, Dim.STATE, [(0, 0)])
+    for mark in (Dim.MARK, Dim.CONNECTION_MARK):
         found &= marked(space, mark, 0, FULL_MASK)
     return found
 
 
 def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:
     first = found[0]
-    by_space: dict[int, list[Region]] = {}
-    for one in found:
-        by_space.setdefault(id(one.region.space), []).append(one.region)
-    regions = tuple(unite(some) for some in by_space.values())
-    families: dict[str, list[str]] = {}
-    for region in regions:
-        families.setdefault(describe(region), []).append(region.space.family.name)
-    both = len(after.surroundings)
-    who = tuple(text if len(names) == both else f"{', '.join(names)}: {text}" for text, names in families.items())
+    regions = unite_by_space(one.region for one in found)
+    who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
     why = (_why(before, first.before), _why(after, first.after))
     direction = first.region.space.direction
     return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions, first.after)
@@ -126,7 +120,7 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
         yield "routed to this host by its mark"
     if fate == FORWARDED:
         yield f"forwarded through {ended.out_interface}"
-    for what, mark in ((MARK, ended.mark), (CONNECTION_MARK, ended.connection_mark)):
+    for what, mark in ((Dim.MARK, ended.mark), (Dim.CONNECTION_MARK, ended.connection_mark)):
         if mark != MarkBits(what):
             yield f"{what} {_mark(mark)}"
     if ended.zone:
@@ -157,5 +151,5 @@ def _why(subject: AuditSubject, part: Part) -> str:
     rule = cause.rules[0]
     if not rule.purpose:
         return str(cause)
-    origin = subject.origins.get(rule.origin.option, rule.origin.label) if rule.origin and rule.origin.option else ""
-    return rule.purpose + (f" ({origin})" if origin else "")
+    label = label_of(rule.origin, subject.origins)
+    return rule.purpose + (f" ({label})" if label else "")

@@ -39,7 +39,7 @@ _STARTS = ("to", "from", "on", "port", "source", "by", "through", "with", "in")
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One condition: its keyword and its values, which are networks, intervals, names, or a mark with its mask."""
+    """A condition: keyword and values, which are networks, intervals (or a mark and its mask) or names."""
 
     what: str
     networks: tuple[Network, ...] = ()
@@ -51,7 +51,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A parsed assertion; unspecified fields are empty or 0. `name` and `line` locate it in its file."""
+    """A parsed assertion; what it leaves open is empty or 0. `name` and `line` locate it in a file."""
 
     text: str
     clauses: tuple[Clause, ...]

@@ -1,4 +1,4 @@
-"""Kinds of traffic in an audit: handled by the proxy, dropped, or bypassing it, and who caused the bypass."""
+"""Kinds of traffic in an audit: handled by the proxy, dropped, or bypassing it, and the intent behind it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ INTENTS = (FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN)  # of bypasses
 
 @dataclass(frozen=True, slots=True)
 class TrafficKind:
-    """A kind of traffic: machine-readable name, who caused it, title and remedy.
+    """A kind of traffic: machine-readable name, intent, title, and remedy (`closes`, which may contain {option}).
 
-    `closes` may contain {option}, the responsible option. `reason` is the cause if no rule is.
+    `reason` is the cause if no rule is.
     """
 
     name: str

@@ -13,42 +13,32 @@ from netinit.simulate.audit import grammar
 from netinit.simulate.audit.grammar import Assertion, Clause
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.explain import Explanation
-from netinit.simulate.symbolic.hook_walk import ways_out
+from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, within
+from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, valued, within
 from netinit.simulate.symbolic.space import (
     ALL_STATES,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
     INBOUND,
-    INTERFACE,
-    MARK,
-    NEW,
-    PROTOCOL,
-    SENDER,
-    SOURCE,
-    SOURCE_PORT,
-    UID,
+    CtState,
+    Dim,
     Names,
     Space,
     conntrack_state,
     intervals_of,
-    join,
-)  # fmt: skip
+)
 from netinit.simulate.trace import UNKNOWN
 
-_PORTS = {grammar.PORT: DESTINATION_PORT, grammar.SOURCE_PORT: SOURCE_PORT}
-_OWNERS = {grammar.UID: UID, grammar.GID: GID}
+_PORTS = {grammar.PORT: Dim.DESTINATION_PORT, grammar.SOURCE_PORT: Dim.SOURCE_PORT}
+_OWNERS = {grammar.UID: Dim.UID, grammar.GID: Dim.GID}
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The result for an assertion: `holds` is True if proved, False if refuted, None if it cannot be decided.
+    """The result for an assertion: `holds` is True if proved, False if refuted, None if undecidable.
 
-    `counterexample` is the path of a refuting packet; `cures` are option changes under which that packet ends as
-    asserted. `packets` counts the packets the assertion is about.
+    `counterexample` is the path of a refuting packet, `cures` the option changes under which it ends as asserted,
+    and `packets` the number of packets concerned.
     """
 
     assertion: Assertion
@@ -69,7 +59,7 @@ def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Rul
 
 
 def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
-    """Decide one assertion; undecided if the result depends on whether the pod's first address is IPv4."""
+    """Decide one assertion; None if it depends on whether the pod's first address is IPv4."""
     found = _rule_on_all(subject, subject, assertion)
     if subject.ipv4_first is None or assertion.version == IPV4.version:
         return found
@@ -80,7 +70,7 @@ def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
 
 
 def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Assertion) -> Ruling:
-    """Decide an assertion under the rules of `subject`; the counterexample is explained with `explaining`."""
+    """Decide an assertion under the rules of `subject`; `explaining` explains the counterexample."""
     packets = 0
     doubt: tuple[Region, Part] | None = None
     for partition in subject.partitions:
@@ -111,10 +101,9 @@ def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSu
         return nothing(space)
     found = everything(space)
     if assertion.protocol:
-        at = space.dimension(PROTOCOL).values.index(assertion.protocol)
-        found &= within(space, PROTOCOL, [(at, at)])
+        found &= valued(space, Dim.PROTOCOL, assertion.protocol)
     if all(clause.what != grammar.STATE for clause in assertion.clauses):
-        found &= in_states(space, (NEW,))
+        found &= in_states(space, (CtState.NEW,))
     options = next(iter(subject.options.values()), None)
     for clause in assertion.clauses:
         chosen = _select(clause, space, options)
@@ -125,11 +114,11 @@ def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSu
 def _select(clause: Clause, space: Space, options: Interception | None) -> Region:
     """The packets a condition matches, ignoring its negation."""
     if clause.what in (grammar.TO, grammar.FROM):
-        name = DESTINATION if clause.what == grammar.TO else SOURCE
+        name = Dim.DESTINATION if clause.what == grammar.TO else Dim.SOURCE
         found = within(space, name, intervals_of(one for one in clause.networks if one.family is space.family))
         return found | local(space, name) if clause.pod else found
     if clause.what in _PORTS:
-        return within(space, _PORTS[clause.what], join(clause.intervals))
+        return within(space, _PORTS[clause.what], clause.intervals)
     if clause.what in _OWNERS:
         return _owned(space, _OWNERS[clause.what], clause)
     if clause.what == grammar.PROXY:
@@ -140,7 +129,7 @@ def _select(clause: Clause, space: Space, options: Interception | None) -> Regio
             found |= _owned(space, _OWNERS[kind], Clause(kind, intervals=((number, number),)))
         return found
     if clause.what == grammar.MARK:
-        return marked(space, MARK, *clause.intervals[0])
+        return marked(space, Dim.MARK, *clause.intervals[0])
     if clause.what == grammar.STATE:
         return in_states(space, tuple(one for one in ALL_STATES if conntrack_state(one) in clause.names))
     return _through(space, clause.names)
@@ -148,19 +137,19 @@ def _select(clause: Clause, space: Space, options: Interception | None) -> Regio
 
 def _through(space: Space, names: tuple[str, ...]) -> Region:
     """Packets that enter or leave through one of the interfaces; traffic within the pod uses lo."""
-    values = space.dimension(INTERFACE).values
-    inside = local(space, DESTINATION) if space.direction != INBOUND else nothing(space)
+    values = space.dimension(Dim.INTERFACE).values
+    inside = local(space, Dim.DESTINATION) if space.direction != INBOUND else nothing(space)
     if space.direction != INBOUND and not space.free:
         found = nothing(space)
-        for region, interface in ways_out(space):
+        for region, interface in split_by_route(space):
             found |= region if is_named(interface, names) else nothing(space)
     else:
-        found = within(space, INTERFACE, join((at, at) for at, value in enumerate(values) if is_named(value, names)))
+        found = within(space, Dim.INTERFACE, ((at, at) for at, value in enumerate(values) if is_named(value, names)))
     return (found - inside) | (inside if is_named(LOOPBACK_DEVICE, names) else nothing(space))
 
 
 def _owned(space: Space, name: str, clause: Clause) -> Region:
     if space.direction == INBOUND:
         return nothing(space)
-    return within(space, SENDER, [(1, 1)]) & within(space, name, join(clause.intervals))
+    return within(space, Dim.SENDER, [(1, 1)]) & within(space, name, clause.intervals)
 

@@ -11,40 +11,26 @@ from netinit.options import Interception
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.ruleset import Ruleset, combine_places
+from netinit.simulate.ruleset import Ruleset, combine_backends
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Region
-from netinit.simulate.symbolic.space import (
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
-    INBOUND,
-    INTERFACE,
-    PROTOCOL,
-    SENDER,
-    SOURCE,
-    SOURCE_PORT,
-    UID,
-    Names,
-    Space,
-)  # fmt: skip
+from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space
 from netinit.simulate.trace import CAPTURED
 
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
 USUAL_PORTS = (8080, 443, 80, 53)
-MOST_TRIED = 8
+MAX_TRIED = 8
 SOMEONE = 1000  # any user other than the proxy's
 
 
 @dataclass(frozen=True)
 class AuditSubject:
-    """The rules to audit, by place (iptables-nft and so on) and family, with their host.
+    """The rules to audit, by backend and family, with their host.
 
-    `options` are the options inferred for each place; `wanted` are the options that should apply; `origins` tells
-    where an option was set if not by a flag. `free`: the host's routes are unknown. `has_tunnel`: the pod's
-    environment shows that its proxy listens on the HBONE port. `shared_owners`: containers with the proxy's identity,
-    as (name, `uid N` or `gid N`). `families`: those to audit. `ipv4_first`: the rules for a pod whose first address
-    is IPv4, if --ipv6 auto would choose differently for it.
+    `options`: those inferred, by backend; `wanted`: those that should apply; `origins`: where an option was set if
+    not by a flag. `free`: the host's routes are unknown. `has_tunnel`: the pod's proxy listens on the HBONE port.
+    `shared_owners`: containers with the proxy's identity, as (name, `uid N` or `gid N`). `ipv4_first`: the rules
+    for a pod whose first address is IPv4, if --ipv6 auto decides differently for it.
     """
 
     name: str
@@ -82,17 +68,17 @@ class AuditSubject:
         return divide(space, self.join(space.family))
 
     def join(self, family: Family) -> Ruleset | None:
-        """The rules of a family from all places, ours first; None if no place has that family."""
+        """The rules of a family from all backends, ours first; None if there are none."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_places(places, next(iter(self.options), "")) if places else None
+        return combine_backends(places, next(iter(self.options), "")) if places else None
 
     def options_of(self, part: Part) -> Interception | None:
-        """The options behind the rules that decide a part, or our own if no rule decides."""
+        """The options behind the rules that decide a part, or else our own."""
         source = part.source or next(iter(self.options), "")
         return self.options.get(source)
 
     def explain(self, region: Region) -> Explanation:
-        """Explain a representative packet of the region: its path and what would change the verdict."""
+        """Explain a typical packet of the region, and what would change its verdict."""
         packet, around = example_of(region)
         ruleset = self.join(packet.family) or Ruleset(packet.family)
         made = next(iter(self.options.values()), None)
@@ -108,27 +94,28 @@ class AuditSubject:
 
 
 def example_of(region: Region) -> tuple[Packet, Surroundings]:
-    """A typical packet of the region: an application calling a remote server, or a remote client calling the pod."""
+    """A typical packet of the region: an application calls a remote server, or a remote client the pod."""
     space = region.space
     version = space.family.version
     default = space.around.default_interface
     own = space.around.primary_address(default)
-    names = space.dimension(INTERFACE).values
+    names = space.dimension(Dim.INTERFACE).values
     outside, inside = (number_of(DEFAULT_CALLER[version]), own or 0)
     wishes: dict[str, tuple[int, ...]] = {
-        PROTOCOL: tuple(space.dimension(PROTOCOL).values.index(name) for name in ("tcp", "udp")),
-        INTERFACE: (names.index(default),) if default in names else (),
-        DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, DESTINATION)), DESTINATION_PORT: USUAL_PORTS,
-        SOURCE: (inside, *_hosts(region, SOURCE)), SOURCE_PORT: (EPHEMERAL_PORT,), SENDER: (1,), UID: (SOMEONE, 0), GID: (SOMEONE, 0),
+        Dim.PROTOCOL: tuple(space.dimension(Dim.PROTOCOL).values.index(name) for name in ("tcp", "udp")),
+        Dim.INTERFACE: (names.index(default),) if default in names else (),
+        Dim.DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, Dim.DESTINATION)), Dim.DESTINATION_PORT: USUAL_PORTS,
+        Dim.SOURCE: (inside, *_hosts(region, Dim.SOURCE)), Dim.SOURCE_PORT: (EPHEMERAL_PORT,), Dim.SENDER: (1,),
+        Dim.UID: (SOMEONE, 0), Dim.GID: (SOMEONE, 0),
     }  # fmt: skip
     if space.direction == INBOUND:
-        wishes |= {DESTINATION: (inside,), SOURCE: (outside,)}
+        wishes |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside,)}
     return packet_of(space, region.pick(wishes))
 
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:
-    """Addresses in the region that look like hosts, not the first address of a network."""
-    return tuple(low + 1 for low, high in region.reach(name)[:MOST_TRIED] if low < high)
+    """Addresses in the region, but not the first of a network."""
+    return tuple(low + 1 for low, high in region.reach(name)[:MAX_TRIED] if low < high)
 
 
 def is_on(subject: AuditSubject, family: Family) -> bool:

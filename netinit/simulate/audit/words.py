@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from netinit.base.net import FULL_MASK, IPV4, Interval, Network, format_intervals
+from netinit.base.net import FULL_MASK, IPV4, Family, Interval, Network, format_intervals, join_ranges
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
     ANY_OTHER,
     BEGINNINGS,
-    CONNECTION_MARK,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
     INBOUND,
-    INTERFACE,
-    MARK,
-    NEW,
-    PROTOCOL,
     REUSES,
-    SENDER,
-    SOCKET,
-    SOURCE,
-    SOURCE_PORT,
-    STATE,
-    UID,
+    CtState,
+    Dim,
     Dimension,
     Space,
     conntrack_state,
     intervals_of,
-    join,
 )
 
-MOST_NAMED = 4  # values of one dimension listed before "and N more"
-_MARKS = (MARK, CONNECTION_MARK)
+MAX_NAMED = 4  # values of one dimension listed before "and N more"
+_MARKS = (Dim.MARK, Dim.CONNECTION_MARK)
 
 
 def describe(region: Region) -> str:
-    """Describe a set by the values it has in each dimension, and say so if it is only part of their product."""
+    """Describe a set by its values in each dimension, and say if it is only a part of their product."""
     text, whole = _describe(region)
     return text if whole else f"{text} (a part of it)"
 
@@ -52,7 +39,7 @@ def _describe(region: Region) -> tuple[str, bool]:
     space = region.space
     hull = everything(space)
     if space.direction != INBOUND:
-        sent = within(space, SENDER, [(1, 1)])
+        sent = within(space, Dim.SENDER, [(1, 1)])
         if region & sent:
             hull, region = sent, region & sent  # packets without a socket come from the kernel; their sender is not described
     words = []
@@ -64,32 +51,40 @@ def _describe(region: Region) -> tuple[str, bool]:
     return " ".join(word for word in words if word), not hull - region - martians(space)
 
 
+def merge_families(described: Iterable[tuple[str, Family]], families: int) -> tuple[str, ...]:
+    """The distinct descriptions; their families are named unless all share it (`families` in number)."""
+    found: dict[str, dict[str, None]] = {}
+    for text, family in described:
+        found.setdefault(text, {})[family.name] = None
+    return tuple(text if len(names) == families else f"{', '.join(names)}: {text}" for text, names in found.items())
+
+
 def loopback_of(space: Space) -> Network:
     """The loopback addresses, which the kernel accepts only from lo."""
     return Network.parse("127.0.0.0/8" if space.family is IPV4 else space.family.loopback)
 
 
 def martians(space: Space) -> Region:
-    """Inbound packets with a loopback address, which the kernel drops on every interface but lo."""
+    """Inbound packets with a loopback address, which the kernel drops on all interfaces but lo."""
     if space.direction != INBOUND:
         return nothing(space)
     network = loopback_of(space)
     addresses = [(network.first, network.last)]
-    return within(space, DESTINATION, addresses) | within(space, SOURCE, addresses)
+    return within(space, Dim.DESTINATION, addresses) | within(space, Dim.SOURCE, addresses)
 
 
 def _protocol(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, PROTOCOL)
-    labels = [label.upper() if label in ("tcp", "udp") else label for label in space.dimension(PROTOCOL).labels]
+    values, whole = _reach(space, region, Dim.PROTOCOL)
+    labels = [label.upper() if label in ("tcp", "udp") else label for label in space.dimension(Dim.PROTOCOL).labels]
     here, others = _split(values, labels)
     return _few(here, others) if others else "everything", whole
 
 
 def _way(space: Space, region: Region) -> tuple[str, Region]:
     """Describe the direction (out, in, within the pod) and the interfaces."""
-    values, whole = _reach(space, region, INTERFACE)
-    here, others = _split(values, list(space.dimension(INTERFACE).labels))
-    inside = space.direction != INBOUND and not region - local(space, DESTINATION)
+    values, whole = _reach(space, region, Dim.INTERFACE)
+    here, others = _split(values, list(space.dimension(Dim.INTERFACE).labels))
+    inside = space.direction != INBOUND and not region - local(space, Dim.DESTINATION)
     where = "in" if space.direction == INBOUND else "within the pod" if inside else "out"
     if not others or inside:
         return where, whole
@@ -97,18 +92,19 @@ def _way(space: Space, region: Region) -> tuple[str, Region]:
 
 
 def _few(here: list[str], others: list[str]) -> str:
-    """Join the names, or "all but" the others if those are fewer and can be listed."""
+    """Join the names, or "all but" the others if those are fewer and finite."""
     return _list(here) if len(here) <= len(others) or ANY_OTHER in others else f"all but {_list(others)}"
 
 
 def _destination(space: Space, region: Region) -> tuple[str, Region]:
-    own, outbound = local(space, DESTINATION), space.direction != INBOUND
-    heard = within(space, DESTINATION, intervals_of(space.around.heard))
+    own, outbound = local(space, Dim.DESTINATION), space.direction != INBOUND
+    heard = within(space, Dim.DESTINATION, intervals_of(space.around.heard))
     if not outbound and region & own and region & heard:
         own |= heard
-    values, whole = _reach(space, region, DESTINATION)
+    values, whole = _reach(space, region, Dim.DESTINATION)
     if not region & own:
-        not_own = _reach(space, region | own, DESTINATION)[0]  # exclusions from most addresses; the pod's own have a line of their own
+        # The pod's own addresses are not listed among the exclusions from most addresses.
+        not_own = _reach(space, region | own, Dim.DESTINATION)[0]
         text = _format_addresses(space, not_own if _is_most(space, values) else values)
         if outbound:
             return f"to {text}" if text else "", whole
@@ -124,9 +120,9 @@ def _is_most(space: Space, values: tuple[Interval, ...]) -> bool:
 
 
 def _source(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, SOURCE)
+    values, whole = _reach(space, region, Dim.SOURCE)
     # Impossible addresses only serve to shorten "any but …"; next to a few real ones they are omitted.
-    text = _format_addresses(space, values if _is_most(space, values) else tuple(join(region.reach(SOURCE))))
+    text = _format_addresses(space, values if _is_most(space, values) else tuple(join_ranges(sorted(region.reach(Dim.SOURCE)))))
     return f"from {text}" if text else "", whole
 
 
@@ -139,9 +135,9 @@ def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]
 
 
 def _state(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, STATE)
-    here, others = _split(values, list(space.dimension(STATE).labels))
-    if not others or (NEW in here and set(here) <= set(BEGINNINGS)):  # old conntrack entries are a rare case of new connections
+    values, whole = _reach(space, region, Dim.STATE)
+    here, others = _split(values, list(space.dimension(Dim.STATE).labels))
+    if not others or (CtState.NEW in here and set(here) <= set(BEGINNINGS)):  # the others are a rare case of new connections
         return "", whole
     if set(here) <= set(REUSES):
         return "on an old conntrack entry", whole
@@ -152,7 +148,7 @@ def _state(space: Space, region: Region) -> tuple[str, Region]:
 def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:
     def format_values(space: Space, region: Region) -> tuple[str, Region]:
         whole = unite([marked(space, name, *bits) for bits in region.reach(name)])
-        whose = "mark" if name == MARK else "connection mark"
+        whose = "mark" if name == Dim.MARK else "connection mark"
         for found, how in ((whole, "with"), (everything(space) - whole, "without")):
             bits = found.reach(name)
             if len(bits) == 1:
@@ -165,19 +161,18 @@ def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:
 
 
 def _socket(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, SOCKET)
+    values, whole = _reach(space, region, Dim.SOCKET)
     here, others = _split(values, ["without a socket of its own", "for an open socket"])
     return here[0] if others else "", whole
 
 
 def _reach(space: Space, region: Region, name: str) -> tuple[tuple[Interval, ...], Region]:
-    """The coordinates that occur in a dimension, and the packets that have one of them."""
+    """The coordinates that occur in a dimension, and the packets that have them."""
     found = list(region.reach(name))
-    if space.direction == INBOUND and name in (DESTINATION, SOURCE):
+    if space.direction == INBOUND and name in (Dim.DESTINATION, Dim.SOURCE):
         network = loopback_of(space)  # impossible addresses are not mentioned
         found.append((network.first, network.last))
-    values = tuple(join(found))
-    return values, within(space, name, list(values))
+    return tuple(join_ranges(sorted(found))), within(space, name, found)
 
 
 def _split(values: tuple[Interval, ...], labels: list[str]) -> tuple[list[str], list[str]]:
@@ -195,7 +190,7 @@ def _format_number(interval: Interval) -> str:
 
 
 def _phrase(values: tuple[Interval, ...], last: int, word: str, format_values: Callable[[Interval], str]) -> str:
-    """List the values, or "any but" the missing ones if that is shorter; empty if all occur."""
+    """List the values, or "any but" the others if that is shorter; empty if all occur."""
     gaps = tuple(_gaps(values, last))
     if not gaps:
         return ""
@@ -216,15 +211,17 @@ def _gaps(values: tuple[Interval, ...], last: int) -> Iterator[Interval]:
 
 def _list(words: list[str], last: str = ", ") -> str:
     """Join the words, truncated with a count of the rest."""
-    if len(words) > MOST_NAMED + 1:
-        return f"{', '.join(words[:MOST_NAMED])} and {len(words) - MOST_NAMED} more"
+    if len(words) > MAX_NAMED + 1:
+        return f"{', '.join(words[:MAX_NAMED])} and {len(words) - MAX_NAMED} more"
     return last.join(words)
 
 
 _PHRASES: dict[str, Callable[[Space, Region], tuple[str, Region]]] = {
-    PROTOCOL: _protocol, INTERFACE: _way, DESTINATION: _destination, DESTINATION_PORT: _ports(DESTINATION_PORT, "on port"),
-    SOURCE: _source, SOURCE_PORT: _ports(SOURCE_PORT, "from source port"), UID: _ports(UID, "by uid"), GID: _ports(GID, "by gid"),
-    STATE: _state, MARK: _mark(MARK), CONNECTION_MARK: _mark(CONNECTION_MARK), SOCKET: _socket,
+    Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination,
+    Dim.DESTINATION_PORT: _ports(Dim.DESTINATION_PORT, "on port"), Dim.SOURCE: _source,
+    Dim.SOURCE_PORT: _ports(Dim.SOURCE_PORT, "from source port"), Dim.UID: _ports(Dim.UID, "by uid"),
+    Dim.GID: _ports(Dim.GID, "by gid"), Dim.STATE: _state, Dim.MARK: _mark(Dim.MARK),
+    Dim.CONNECTION_MARK: _mark(Dim.CONNECTION_MARK), Dim.SOCKET: _socket,
 }  # fmt: skip
 
 
@@ -236,7 +233,7 @@ def format_box(space: Space, sides: Sides) -> dict[str, list[str]]:
 def _format_side(space: Space, dimension: Dimension, side: tuple[Interval, ...]) -> Iterator[str]:
     if dimension.name in _MARKS:
         yield from [f"{value:#x}/{mask:#x}" for value, mask in side]
-    elif dimension.name in (DESTINATION, SOURCE):
+    elif dimension.name in (Dim.DESTINATION, Dim.SOURCE):
         yield from format_intervals(side, space.family)
     elif dimension.labels:
         yield from [label for at, label in enumerate(dimension.labels) if any(low <= at <= high for low, high in side)]

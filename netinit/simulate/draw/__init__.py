@@ -1,4 +1,4 @@
-"""Drawings of the chains for the terminal, Mermaid and Graphviz, optionally with a packet's path highlighted."""
+"""Drawings of the chains for the terminal, Mermaid and Graphviz, with a packet's path highlighted."""
 
 from __future__ import annotations
 

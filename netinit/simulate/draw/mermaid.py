@@ -41,7 +41,7 @@ def _identifier(text: str) -> str:
 
 
 def _title(text: str) -> str:
-    """The title as a double-quoted YAML scalar: Mermaid parses the front matter as YAML."""
+    """The title as a double-quoted YAML scalar, since the front matter is YAML."""
     return '"' + "".join([c if _is_plain(c) or c in "[]:`" else f"\\U{ord(c):08x}" for c in escape(text)]) + '"'
 
 
@@ -63,7 +63,7 @@ def _label(box: Box) -> str:
 def _escape(text: str) -> str:
     """Escape text for a quoted label: all but known-safe characters become entity codes.
 
-    Mermaid recognises directives (`%%{…}%%`) even in quotes, so safe characters are listed, not unsafe ones.
+    Mermaid finds directives (`%%{…}%%`) even in quotes, so the safe characters are listed.
     """
     return "".join([c if _is_plain(c) else f"#{ord(c)};" for c in escape(text)])
 

@@ -1,4 +1,4 @@
-"""The content of a drawing in any format: tables in hook order, chains from the built-in ones on, rules as rows."""
+"""The content of a drawing in any format: tables in hook order, chains after their callers, rules as rows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule
+from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, list_reachable
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import Trace
 
-MOST_OF_A_KIND = 4  # rules of one purpose shown before they are summarised
+MAX_OF_A_KIND = 4  # rules of one purpose shown before they are summarised
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Picture:
     panels: tuple[Panel, ...]
 
     def edges(self) -> list[tuple[str, str, Row]]:
-        """Rules that lead to a drawn chain or to the proxy, as (table, chain, rule)."""
+        """Rules that lead to a drawn chain or the proxy, as (table, chain, rule)."""
         return [
             (panel.table, box.name, row)
             for panel in self.panels
@@ -78,7 +78,7 @@ class Picture:
 def make_picture(
     ruleset: Ruleset, *, title: str, trace: Trace | None = None, caption: str = "", tables: Sequence[str] = ()
 ) -> Picture:
-    """Lay out the rules of a family (all tables, or the named ones), highlighting the rules that matched in `trace`."""
+    """Lay out a family's rules (all tables, or those named), highlighting the rules that matched in `trace`."""
     hits = {(step.table, step.chain, step.rule.number) for step in trace.hits if step.rule} if trace else set()
     order = [*TABLES_OF_THE_KERNEL, *[table for table in ruleset.tables if table not in TABLES_OF_THE_KERNEL]]
     panels = []
@@ -88,24 +88,10 @@ def make_picture(
             chain.rules or chain.policy not in ("", "ACCEPT") for chain in chains.values()
         ):
             continue
-        boxes = [_box(table, chains[name], hits) for name in _in_order(chains)]
+        # Built-in chains in hook order, each before the chains it calls; unreferenced chains last.
+        boxes = [_box(table, chains[name], hits) for name in list_reachable(chains, (*STAGES, *chains))]
         panels.append(Panel(table, tuple(box for box in boxes if box.rows or box.policy not in ("", "ACCEPT"))))
     return Picture(title, caption, tuple(panels))
-
-
-def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
-    """Built-in chains in hook order, each followed by the chains it calls; unreferenced chains last."""
-    found: list[str] = []
-
-    def add(name: str) -> None:
-        if name in chains and name not in found:
-            found.append(name)
-            for loaded in chains[name].rules:
-                add(loaded.rule.target.calls)
-
-    for name in (*STAGES, *chains):
-        add(name)
-    return found
 
 
 def _box(table: str, chain: LoadedChain, hits: set[tuple[str, str, int]]) -> Box:
@@ -126,10 +112,10 @@ def _same_kind(one: Row, other: Row) -> bool:
 
 
 def _shorten(rows: list[Row]) -> list[Row]:
-    """Shorten runs of rules with one purpose: keep the hit ones and a few others, and count the rest."""
-    if len(rows) <= MOST_OF_A_KIND:
+    """Of more than MAX_OF_A_KIND rules with one purpose, keep the hit ones or the first, and count the rest."""
+    if len(rows) <= MAX_OF_A_KIND:
         return rows
-    shown = [row for row in rows if row.hit][:MOST_OF_A_KIND] or rows[: MOST_OF_A_KIND - 1]
+    shown = [row for row in rows if row.hit][:MAX_OF_A_KIND] or rows[: MAX_OF_A_KIND - 1]
     last = rows[-1]
     rest = len(rows) - len(shown)
     counted = [row.packets for row in rows if row not in shown and row.packets is not None]

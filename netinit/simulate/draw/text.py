@@ -11,10 +11,7 @@ LIT = "▶"
 
 
 def render_text(picture: Picture) -> Lines:
-    """Render one tree per table: chains with their number of rules, rules with purpose and, if known, counters.
-
-    A chain is expanded at the first rule that jumps to it. The path of a packet is marked with ▶.
-    """
+    """Render one tree per table; a chain is expanded at the first jump to it, and a packet's path marked with ▶."""
     printed = [picture.title, *([picture.caption] if picture.caption else [])]
     if not picture.panels:
         printed += ["", "(no rules)"]

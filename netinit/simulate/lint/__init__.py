@@ -1,8 +1,9 @@
-"""Finds options that contradict each other, have no effect, or break a pod's traffic, by inspection and by simulation."""
+"""Finds options that contradict each other, have no effect, or break a pod's traffic."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
 from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, INET, NODE_PROXY_MARK, OFF, Options
@@ -10,13 +11,14 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
 from netinit.simulate.endpoints import make_outbound
-from netinit.simulate.engine import Host
-from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, idle
-from netinit.simulate.lint.options import look_at, look_at_tunnel
+from netinit.simulate.engine import simulate
+from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, without_effect
+from netinit.simulate.lint.options import inspect_options, inspect_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
 
+HTTP_PORT = 80
 OF_EFFECT = (NO_EFFECT, SHADOWED)
 _POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
@@ -25,25 +27,27 @@ _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 def lint(
     options: Options, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None, proved: bool = True
 ) -> tuple[Finding, ...]:
-    """Find all problems of options and their plan (computed if not passed), errors first.
+    """Find all problems of options and their plan (made from them by default), errors first.
 
-    `given` are the options as the user wrote them, before they were settled for a pod. `has_tunnel`: whether the pod's
-    proxy listens on the HBONE port, None if unknown. `proved`: also compare all packets to find options without effect,
-    which takes about 0.1 s; otherwise only options that require another one are found.
+    `given`: the options before they were settled for a pod. `has_tunnel`: whether the pod's proxy listens on the
+    HBONE port, None if unknown. `proved`: also find options without effect by comparing all packets, in about 0.1
+    s.
     """
     made = plan or plan_for(options)
     rulesets = {family: load_plan(made, family) for family in made.families}
     found = [
-        *look_at(options, made, given),
-        *(look_at_tunnel(options) if has_tunnel is False else ()),
+        *inspect_options(options, made, given),
+        *(inspect_tunnel(options) if has_tunnel is False else ()),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
         *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
     ]
     if proved:
-        from netinit.simulate.lint.proof import find_idle  # imports the symbolic engine, which apply does not need
+        from netinit.simulate.lint.proof import (
+            find_without_effect,  # imports the symbolic engine, which apply does not need
+        )
 
-        found += find_idle(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
+        found += find_without_effect(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
 
@@ -54,7 +58,7 @@ def _split_warning(warning: str) -> tuple[str, str]:
 
 
 def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
-    """DNS capture that loops: queries of the proxy itself must not be captured."""
+    """DNS capture without effect, or that captures the proxy's own queries, which then loop."""
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
@@ -68,45 +72,39 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
             )  # fmt: skip
     if options.ipv6 in (INET, OFF) and any(":" in server for server in options.dns_servers):
         why = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
-        yield idle("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
+        yield without_effect("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
     for family, ruleset in rulesets.items():
-        servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [
-            _ELSEWHERE[family]
-        ]
-        for server in servers:
-            for protocol in ("udp", "tcp"):
-                for who, uid, mark in _proxies(options):
-                    port = _redirected(
-                        ruleset, family, server, DNS_PORT, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark
-                    )
-                    if port == DNS_LISTENER:
-                        yield Finding(
-                            ERROR, "dns-loop", "--redirect-dns",
-                            f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever",
-                        )  # fmt: skip
-
-
-def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
-    """Connections of the proxy that are redirected to its own outbound port, found by simulation."""
-    for family, ruleset in rulesets.items():
-        for who, uid, mark in _proxies(options):
-            for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
-                port = _redirected(ruleset, family, host, 80, protocol="tcp", uid=uid, gid=options.proxy_gids[0], mark=mark)
-                if port == options.outbound_port and options.outbound_port != options.inbound_port:
+        servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
+        for server, protocol in product(servers, ("udp", "tcp")):
+            for who, _, port in _redirect(options, ruleset, (server,), DNS_PORT, protocol):
+                if port == DNS_LISTENER:
                     yield Finding(
-                        ERROR, "loop", "--proxy-uid",
-                        f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever",
+                        ERROR, "dns-loop", "--redirect-dns",
+                        f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever",
                     )  # fmt: skip
 
 
-def _proxies(options: Options) -> list[tuple[str, int, int]]:
-    """How the rules identify the proxy: description, user and mark."""
+def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
+    """Connections of the proxy that are redirected to its own outbound port."""
+    for family, ruleset in rulesets.items():
+        hosts = (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0])
+        for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
+            if port == options.outbound_port and options.outbound_port != options.inbound_port:
+                yield Finding(
+                    ERROR, "loop", "--proxy-uid",
+                    f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever",
+                )  # fmt: skip
+
+
+def _redirect(
+    options: Options, ruleset: Ruleset, hosts: tuple[str, ...], port: int, protocol: str
+) -> Iterator[tuple[str, str, int]]:
+    """Where the proxy's connections to hosts end: how the rules identify the proxy, host, and redirected port (0: none)."""
+    around = Surroundings(family=ruleset.family, addresses=(("eth0", number_of(_POD[ruleset.family])),))
+    proxies = [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
     if options.layout == AMBIENT:
-        return [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
-    return [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
-
-
-def _redirected(ruleset: Ruleset, family: Family, host: str, port: int, *, protocol: str, uid: int, gid: int, mark: int) -> int:
-    around = Surroundings(family=family, addresses=(("eth0", number_of(_POD[family])),))
-    packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, mark=mark)
-    return Host(ruleset, around).process(packet).redirect_port
+        proxies = [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
+    for who, uid, mark in proxies:
+        for host in hosts:
+            packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark)
+            yield who, host, simulate(packet, ruleset, around).redirect_port

@@ -21,6 +21,6 @@ class Finding:
         return ": ".join([part for part in (self.severity, self.option, self.message) if part])
 
 
-def idle(option: str, message: str) -> Finding:
+def without_effect(option: str, message: str) -> Finding:
     """The warning about an option without effect."""
     return Finding(WARNING, NO_EFFECT, option, message)

@@ -1,4 +1,4 @@
-"""Problems found by inspecting the options, without simulating packets."""
+"""Problems that the options show without simulation."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from netinit.options import (
 from netinit.options.interception import PROXY_PORTS
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
-from netinit.simulate.lint.finding import CONTRADICTION, ERROR, WARNING, Finding, idle
+from netinit.simulate.lint.finding import CONTRADICTION, ERROR, WARNING, Finding, without_effect
 
 HTTPS = 443
 
 
-def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
-    """Find problems in a combination of options; `given` are the options before they were settled for a pod."""
+def inspect_options(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
+    """Find problems in a combination of options; `given` are those before they were settled for a pod."""
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
     yield from _own_ports(options)
     if options.layout == AMBIENT:
         return
     yield from _captures_nothing(options)
-    yield from _idle_family(options, made)
+    yield from _family_without_rules(options, made)
     yield from _captured_health(options)
     yield from _of_virtual_machines(options)
     yield from _escaping_proxy(options)
     if given and given.dual_stack and given.ipv6 != AUTO:
-        yield idle(
+        yield without_effect(
             "--dual-stack",
             f"counts only with --ipv6 auto, and --ipv6 {given.ipv6} decides already; leave one of them out",
         )
@@ -51,18 +51,18 @@ def _without_its_switch(options: Options) -> Iterator[Finding]:
     """Options that refine a feature that is off."""
     for flag in Options.flags:
         if flag.needs and not getattr(options, flag.needs) and getattr(options, flag.field) != flag.default:
-            yield idle(flag.label, f"counts only with {options.flag(flag.needs).label}")
+            yield without_effect(flag.label, f"counts only with {options.flag(flag.needs).label}")
 
 
 def _of_the_run(options: Options) -> Iterator[Finding]:
     """Options the backend does not support, and retries without time for them."""
     backend = BACKENDS.get(options.wanted_backend)
     if backend and not backend.with_sets and options.ipset_threshold != options.flag("ipset_threshold").default:
-        yield idle("--ipset-threshold", f"{backend.name} makes no address sets; use an iptables backend, or leave it out")
+        yield without_effect("--ipset-threshold", f"{backend.name} makes no address sets; use an iptables backend, or leave it out")
     if options.log_rules and options.log_group and options.backend == LIBIPTC:
         yield Finding(ERROR, "backend", "--log-group", "libiptc cannot make NFLOG rules; leave it out, or use another backend")
     if options.retries and options.retry_delay >= options.lock_timeout:
-        yield idle("--retries", "--retry-delay is not shorter than --lock-timeout, which ends all attempts; shorten it")
+        yield without_effect("--retries", "--retry-delay is not shorter than --lock-timeout, which ends all attempts; shorten it")
 
 
 def _captures_nothing(options: Options) -> Iterator[Finding]:
@@ -73,13 +73,13 @@ def _captures_nothing(options: Options) -> Iterator[Finding]:
         if options.inbound_ports:
             why, remedy = "-m NONE captures nothing inbound, and no outbound networks are given", "leave out -m NONE, or add -i '*'"
         message = f"{why}, so no connection of an application is captured; {remedy}"
-        yield idle("-b and -i", message)
+        yield without_effect("-b and -i", message)
     if options.inbound_mode == TPROXY and not options.inbound_ports:
         message = "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports"
-        yield idle("--istio-inbound-interception-mode", message)
+        yield without_effect("--istio-inbound-interception-mode", message)
 
 
-def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
+def _family_without_rules(options: Options, made: Plan) -> Iterator[Finding]:
     """An address family that is enabled but has no rules."""
     included = options.outbound_cidrs
     if IPV6 not in made.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
@@ -95,8 +95,8 @@ def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
 def _of_virtual_machines(options: Options) -> Iterator[Finding]:
     """Problems with a virtual machine behind the pod.
 
-    In the classic layout's TPROXY mode, REDIRECT rewrites the destination of its connections; `-m socket` then finds no
-    socket for later packets, and TPROXY treats them as new.
+    In the classic layout's TPROXY mode, REDIRECT rewrites its connections' destination; `-m socket` finds no socket
+    for later packets, which TPROXY treats as new.
     """
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
@@ -119,10 +119,10 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def look_at_tunnel(options: Options) -> Iterator[Finding]:
-    """The HBONE port of a pod whose proxy does not serve it: connections reach that port uncaptured.
+def inspect_tunnel(options: Options) -> Iterator[Finding]:
+    """The HBONE port, if the pod's proxy does not serve it: connections reach it uncaptured.
 
-    In TPROXY mode `mangle` captures the port before the tunnel's rule in `nat` applies.
+    In TPROXY mode `mangle` captures it before the tunnel's rule in `nat`.
     """
     port = options.tunnel_port
     captures = options.layout == CURRENT and options.inbound_mode == REDIRECT and port

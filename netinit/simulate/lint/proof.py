@@ -1,7 +1,7 @@
-"""Proves that options have no effect: without them no packet of any kind is treated differently.
+"""Proves that options have no effect: without them every packet is treated the same.
 
-Omits each option, and each entry of a list, and compares both sets of rules symbolically. The option responsible is
-found the same way: with that one omitted or added, the first option has an effect.
+Each option and list entry is omitted and both sets of rules are compared symbolically. If it has an effect with another
+option omitted or added, that one is named.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from netinit.simulate.lint.finding import NO_EFFECT, REDUNDANT, SHADOWED, WARNIN
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces
-from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, within
-from netinit.simulate.symbolic.space import DESTINATION_PORT, PROTOCOL, Space
+from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
+from netinit.simulate.symbolic.space import Dim, Space
 
 OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
-MOST_ITEMS = 16  # entries of a list that are tested one by one; in longer lists only nested entries are found
-MOST_EXPLAINED = 5  # findings for which a reason is searched
+MAX_ITEMS = 16  # entries of a list that are tested one by one; in longer lists only nested entries are found
+MAX_EXPLAINED = 5  # findings for which a reason is searched
 CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
 NO_DIFFERENCE = "no packet is treated differently without it"
 
 
 class Prover:
-    """Compares the packets' treatment under other options with the original; partitions are cached."""
+    """Compares how packets are treated under different options; partitions are cached."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -44,7 +44,7 @@ class Prover:
         self.spaces = make_spaces((self._load(options),), around, free=True)
 
     def differences(self, one: Options, other: Options, family: Family | None = None) -> Iterator[Divergence]:
-        """Packets that two sets of options treat differently; an empty result proves there are none."""
+        """Packets that two sets of options treat differently; none is a proof."""
         if self._plan(one).tables != self._plan(other).tables:
             for space in self.spaces:
                 for found in compare(self.divide(one, space), self.divide(other, space)) if family in (None, space.family) else ():
@@ -52,10 +52,7 @@ class Prover:
                         yield found
 
     def shows(self, flag: Flag, other: Options | None, family: Family | None = None) -> bool:
-        """Whether packets that meet an option's rules are treated differently under other options.
-
-        Much cheaper than comparing all packets.
-        """
+        """Whether packets that meet an option's rules are treated differently under other options; cheaper than for all."""
         for space in self.spaces if other else ():
             if family not in (None, space.family):
                 continue
@@ -67,7 +64,7 @@ class Prover:
         return False
 
     def are_same(self, one: Options, other: Options | None, family: Family | None = None) -> bool:
-        """Whether all packets and their routes are treated alike; contradictory options are never the same."""
+        """Whether all packets and routes are treated alike; invalid options (None) are never the same."""
         if other is None:
             return False
         first, second = self._plan(one), self._plan(other)
@@ -86,7 +83,7 @@ class Prover:
         return self._rulesets[options]
 
     def divide(self, options: Options, space: Space) -> Partition:
-        """Partition a space under options; cached, because each set of rules is queried repeatedly."""
+        """Partition a space under options, from the cache if possible."""
         key = (options, id(space))
         if key not in self._parts:
             self._parts[key] = divide(space, self._load(options).get(space.family))
@@ -94,31 +91,29 @@ class Prover:
 
 
 def _meets(part: Part, flag: Flag) -> bool:
-    return any(rule.origin and rule.origin.option == flag.field for passage in part.path for rule in passage.rules[:MOST_ITEMS])
+    return any(rule.origin and rule.origin.option == flag.field for passage in part.path for rule in passage.rules[:MAX_ITEMS])
 
 
 def _to_ports(space: Space) -> Region:
     """All packets except those to port 0, where nothing can listen."""
-    values = space.dimension(PROTOCOL).values
-    at = [number for number, name in enumerate(values) if name in WITH_PORTS]
-    with_ports = within(space, PROTOCOL, [(number, number) for number in at])
-    return everything(space) - (with_ports & within(space, DESTINATION_PORT, [(0, 0)]))
+    with_ports = valued(space, Dim.PROTOCOL, *WITH_PORTS.intersection(space.dimension(Dim.PROTOCOL).values))
+    return everything(space) - (with_ports & within(space, Dim.DESTINATION_PORT, [(0, 0)]))
 
 
 def without(options: Options, flag: Flag) -> Options | None:
-    """The options with one omitted; None if the rest is invalid."""
+    """The options with one omitted; None if that is invalid."""
     with suppress(OptionError):
         return options.without(flag.field)
     return None
 
 
 def with_value(options: Options, flag: Flag, value: Any) -> Options | None:
-    """The options with one value replaced; None if the result is invalid. The default value omits the option."""
+    """The options with one value replaced, or omitted if it is the default; None if that is invalid."""
     return without(options, flag) if value is flag.default else replace(options, {flag.field: value})
 
 
 def replace(options: Options, changes: Mapping[str, Any]) -> Options | None:
-    """The options with values replaced; None if they contradict each other."""
+    """The options with values replaced; None if that is invalid."""
     with suppress(OptionError):
         return options.replace(**changes)
     return None
@@ -130,47 +125,47 @@ def given_flags(options: Options) -> list[Flag]:
     return [flag for flag, other in found if other is None or getattr(other, flag.field) != getattr(options, flag.field)]
 
 
-def find_idle(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
+def find_without_effect(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
     """Yield a finding for each option or list entry without effect, except options in `known`."""
     prover = Prover(options)
-    left = MOST_EXPLAINED
+    left = MAX_EXPLAINED
     for flag in given_flags(options):
         if flag.label in known or flag.default == AUTO:  # depends on the pod
             continue
-        for finding in _look_at(prover, flag, explained=left > 0):
+        for finding in _check_option(prover, flag, explained=left > 0):
             left -= 1
             yield finding
 
 
-def _look_at(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding]:
+def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding]:
     options = prover.options
     value, other = getattr(options, flag.field), without(options, flag)
     if not prover.shows(flag, other) and prover.are_same(options, other):
-        yield _describe_idle(prover, flag, flag.default, value, explained=explained)
+        yield _describe_without_effect(prover, flag, flag.default, value, explained=explained)
     elif value == ALL:
         for family in FAMILIES:
             same = not prover.shows(flag, other, family) and prover.are_same(options, other, family)
             if same and (earlier := _find_defeat(prover, flag, family)):
                 yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
     elif is_list(value):
-        yield from _look_at_items(prover, flag, value, explained=explained)
+        yield from _check_entries(prover, flag, value, explained=explained)
 
 
-def _look_at_items(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
+def _check_entries(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
     contained = find_contained(value)
     for index, wider in contained.items():
         yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; leave it out")
     rest = tuple([item for index, item in enumerate(value) if index not in contained])
-    for item in rest if len(rest) <= MOST_ITEMS else ():
+    for item in rest if len(rest) <= MAX_ITEMS else ():
         left = tuple([one for one in rest if one is not item])
         other = replace(prover.options, {flag.field: left})
         if not _is_twin(item, rest) and not prover.shows(flag, other) and prover.are_same(prover.options, other):
-            yield _describe_idle(prover, flag, left, (item,), explained=explained)
+            yield _describe_without_effect(prover, flag, left, (item,), explained=explained)
 
 
-def _describe_idle(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
-    """The finding for an option, or an entry of it, whose omission changes nothing."""
-    shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MOST_ITEMS else ""
+def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
+    """The finding for an option or list entry whose omission changes nothing."""
+    shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MAX_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
     for other in given_flags(prover.options):
@@ -196,7 +191,7 @@ def _is_defeated(prover: Prover, base: Options, reduced: Options) -> bool:
 
 
 def _find_defeat(prover: Prover, flag: Flag, family: Family) -> Flag | None:
-    """The option that already causes all that this flag captures in a family to be captured otherwise."""
+    """The option because of which this one captures nothing in a family."""
     for other in given_flags(prover.options):
         base = without(prover.options, other)
         if other.default == AUTO or other is flag or base is None:
@@ -221,7 +216,7 @@ def _switches(options: Options) -> Iterator[tuple[Flag, str, dict[str, Any]]]:
 
 
 def is_list(value: object) -> bool:
-    """Whether a value is a list; networks and port ranges are tuples as well."""
+    """Whether a value is a list; networks and port ranges are tuples too."""
     return type(value) is tuple
 
 
@@ -242,8 +237,8 @@ def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
 
 def _find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
     return {
-        index: wider for index, item in enumerate(items[:MOST_ITEMS])
-        for wider in items[:MOST_ITEMS] if wider is not item and is_within(item, wider)
+        index: wider for index, item in enumerate(items[:MAX_ITEMS])
+        for wider in items[:MAX_ITEMS] if wider is not item and is_within(item, wider)
     }  # fmt: skip
 
 
@@ -262,21 +257,18 @@ def _is_twin(item: Any, items: tuple[Any, ...]) -> bool:
 
 
 def minimise(options: Options) -> Options:
-    """Remove options and list entries that no packet needs, until none can be removed.
-
-    Options that do not concern packets stay unless they require a removed one.
-    """
+    """Remove options and list entries that no packet needs; others stay unless they require a removed one."""
     prover = Prover(options)
     found, before = options, None
     while found != before:
         before = found
         for flag in given_flags(found):
             if flag.default != AUTO:  # depends on the pod
-                found = _accept(prover, flag, without(found, flag)) or _thin_out(prover, found, flag)
-    return _drop_needless(found)
+                found = _accept(prover, flag, without(found, flag)) or _drop_entries(prover, found, flag)
+    return _drop_dependent(found)
 
 
-def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
+def _drop_entries(prover: Prover, options: Options, flag: Flag) -> Options:
     """Remove the list entries that no packet needs."""
     value = getattr(options, flag.field)
     if not is_list(value):
@@ -284,18 +276,18 @@ def _thin_out(prover: Prover, options: Options, flag: Flag) -> Options:
     contained = find_contained(value)
     rest = tuple([item for index, item in enumerate(value) if index not in contained])
     found = (_accept(prover, flag, with_value(options, flag, rest)) if contained else None) or options
-    for item in rest if 1 < len(rest) <= MOST_ITEMS else ():
+    for item in rest if 1 < len(rest) <= MAX_ITEMS else ():
         left = tuple([one for one in getattr(found, flag.field) if one is not item])
         found = _accept(prover, flag, with_value(found, flag, left)) or found
     return found
 
 
 def _accept(prover: Prover, flag: Flag, options: Options | None) -> Options | None:
-    """The options if they treat all packets as the original ones do, else None."""
+    """The options if they treat all packets as the original ones do."""
     return options if not prover.shows(flag, options) and prover.are_same(prover.options, options) else None
 
 
-def _drop_needless(options: Options) -> Options:
+def _drop_dependent(options: Options) -> Options:
     for flag in Options.flags:
         if flag.needs and not getattr(options, flag.needs):
             options = options.without(flag.field)

@@ -1,4 +1,4 @@
-"""Moves packet sets through chains: each rule takes the packets it matches, and its target acts on them."""
+"""Moves packet sets through chains: each rule takes the packets that it matches, and its target acts on them."""
 
 from __future__ import annotations
 
@@ -8,48 +8,21 @@ from functools import cache
 from itertools import groupby, permutations
 
 from netinit.base.errors import TooManyPartsError
-from netinit.base.sanitize import MOST_OF_A_RULE, shorten
-from netinit.rules.model import NAT, Rule
+from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
+from netinit.rules.model import NAT
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
-from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
+from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.symbolic.target_effects import TargetEffects
-from netinit.simulate.tables import MOST_ORDERS
+from netinit.simulate.tables import MAX_ORDERED_CHAINS
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
-MOST_GROUPS = 20_000  # in transit at the same time
-MOST_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RuleHit:
-    """A rule that took packets, or several consecutive equivalent rules, of which each packet met one.
-
-    Equal rules at the same hook share one object and are compared by identity: there may be thousands.
-    """
-
-    hook: str
-    table: str
-    chain: str
-    rules: tuple[LoadedRule, ...]
-    source: str = ""  # place of the table, if several have rules
-    doubtful: bool = False  # unknown whether they took the packets
-
-    @property
-    def met(self) -> Rule:
-        """The first of the rules."""
-        return self.rules[0].rule
-
-    def __str__(self) -> str:
-        first, last = self.rules[0].number, self.rules[-1].number
-        table = f"{self.source}'s {self.table}" if self.source else self.table
-        if first == last:
-            return f"rule {first} of {table} {self.chain}, {self.rules[0].quotation}"
-        return f"rules {first} to {last} of {table} {self.chain}, the first of which is {self.rules[0].quotation}"
+MAX_GROUPS = 20_000  # in transit at the same time
+MAX_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
 
 
 Path = tuple[RuleHit, ...]
@@ -90,7 +63,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Results:
-    """Effects of rules: `on` continue with the next rule, `back` left the chain, `accepted` left the table."""
+    """Packets that continue with the next rule (`on`), left the chain (`back`) or the table (`accepted`)."""
 
     on: Groups = field(default_factory=dict)
     back: Groups = field(default_factory=dict)
@@ -102,17 +75,16 @@ def join_groups(into: Groups, more: Groups) -> None:
     for key, region in more.items():
         known = into.get(key)
         into[key] = region if known is None else known | region
-    if len(into) > MOST_GROUPS:
+    if len(into) > MAX_GROUPS:
         raise TooManyPartsError(
-            f"these rules send the traffic more than {MOST_GROUPS} ways at once; ask for single connections (netinit explain)"
+            f"these rules send the traffic more than {MAX_GROUPS} ways at once; ask for single connections (netinit explain)"
         )
 
 
 class Walker:
     """Traverses the chains of one ruleset; `ended` collects the packets whose path is over.
 
-    If it is unknown whether a rule matches, its packets go both ways and may end several times; `doubts` holds them
-    with that rule.
+    Packets go both ways at a rule that may match, may end several times, and are in `doubts` with that rule.
     """
 
     def __init__(self, space: Space, is_proxy: Callable[[int], bool]) -> None:
@@ -127,7 +99,7 @@ class Walker:
         self._visible = cache(_visible)
 
     def ask(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
-        """Send packets through a stage's chains and return those that pass; NAT-translated packets skip the rest."""
+        """Send packets through a stage's chains and return those that pass; NAT skips the rest for translated packets."""
         translated: Groups = {}
         for hooked_chains in stage.rounds:
             frames = [_ChainFrame(one, hook, one.chain, ()) for one in hooked_chains]
@@ -142,15 +114,15 @@ class Walker:
         return groups
 
     def _ask_round(self, frames: list[_ChainFrame], group: _Group) -> Groups:
-        """Send packets through chains of equal priority, in any order; return those that pass."""
+        """Send packets through chains of equal priority; return those that pass."""
         if len(frames) == 1 or not any(one.hooked.changes_packets for one in frames):
             return self._ask_each(frames, group)
-        if len(frames) > MOST_ORDERS:
-            raise TooManyPartsError(f"more than {MOST_ORDERS} chains of one priority change packets at {frames[0].hook}")
+        if len(frames) > MAX_ORDERED_CHAINS:
+            raise TooManyPartsError(f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {frames[0].hook}")
         return self._ask_in_any_order(frames, group)
 
     def _ask_in_any_order(self, frames: list[_ChainFrame], group: _Group) -> Groups:
-        """Try each order; packets whose fate depends on it are unknown."""
+        """Try each order; packets whose fate depends on it are UNKNOWN."""
         (first_ended, first_through), *others = [self._try(order, group) for order in permutations(frames)]
         reason = explain_dispute([one.hooked.source or one.hooked.table for one in frames])
         disputed = nothing(self._space)
@@ -190,14 +162,14 @@ class Walker:
             self.ended.append(ended)
 
     def _try(self, order: Sequence[_ChainFrame], group: _Group) -> tuple[list[Ended], Groups]:
-        """The ended packets and those that pass when the chains run in this order."""
+        """The ended and the passing packets if the chains run in this order."""
         before = len(self.ended)
         through = self._ask_each(order, group)
         ended, self.ended[before:] = self.ended[before:], []
         return ended, through
 
     def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
-        """Packets that pass all chains; once one NAT chain has translated a packet, it skips the others."""
+        """Packets that pass all chains; once translated, they skip the other NAT chains."""
         waiting: Groups = {(group.condition, group.path): group.region}
         translated: Groups = {}
         for frame in frames:
@@ -258,7 +230,7 @@ class Walker:
         return found
 
     def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: _Group) -> _Results:
-        """Apply a run of rules: at once if that makes no difference, else one by one."""
+        """Apply a run of rules, at once if that makes no difference."""
         if len(run) > 1:
             choice = self._choose_any(run, group.condition)
             ended = len(self.ended)
@@ -276,7 +248,7 @@ class Walker:
         return whole
 
     def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: _Group) -> _Results | None:
-        """Apply equivalent rules to packets; None if they must be applied one by one."""
+        """Apply equivalent rules; None if they must be applied one by one."""
         results, condition = _Results(), group.condition
         if left := group.region - choice.certain:
             results.on[condition, group.path] = left
@@ -295,12 +267,12 @@ class Walker:
         )
 
     def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: _Group, doubt: Region, results: _Results) -> None:
-        """Follow packets both ways at a rule that may match; beyond MOST_DOUBTS the result is unknown."""
+        """Follow packets both ways at a rule that may match; after MAX_DOUBTS such rules the end is UNKNOWN."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
-        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
+        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
         undecided = Ended(doubt, Treatment(UNKNOWN, group.condition, reason, by_rule=True), (*group.path, met))
-        if sum(one.doubtful for one in group.path) >= MOST_DOUBTS:
+        if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
             self.ended.append(undecided)
             results.on[group.condition, group.path] -= doubt
             return
@@ -310,7 +282,7 @@ class Walker:
         self._act(place, met, _Group(group.condition, path, doubt), results)
 
     def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
-        """Apply a target, adding to `results`; None if the rules of the run must be applied one by one."""
+        """Apply a target and add to `results`; None if the rules must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
         actor = TargetEffects(self._space, condition, place.hooked.effect, self._is_proxy)
         verdict = met.met.target.act(actor)
@@ -329,7 +301,7 @@ class Walker:
         return results
 
     def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
-        """Send packets through a called chain; None if the rules of the run must be applied one by one."""
+        """Send packets through a called chain; None if the rules must be applied one by one."""
         called = place.hooked.chains.get(chain)
         path = group.path
         if called is None or called.policy or chain in place.above:
@@ -357,7 +329,7 @@ class Walker:
     def _choose_any(self, run: tuple[LoadedRule, ...], condition: Condition) -> Choice | None:
         """Packets that any of the rules takes; None if a match is uncertain.
 
-        A packet that two rules would send to the same chain returns alike from both calls; see `_call`.
+        A packet that two rules send to the same chain returns alike from both calls; see `_call`.
         """
         key = (id(run[0]), self._visible(condition))
         if key not in self._joined:
@@ -369,7 +341,7 @@ class Walker:
 
 
 def _alike(one: Ended, other: Ended) -> bool:
-    """Whether two ends are equivalent for the packets: dropped and refused packets are gone."""
+    """Whether two ends are equivalent; dropped and refused packets are gone."""
     fates = (one.outcome.fate, other.outcome.fate)
     return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
 

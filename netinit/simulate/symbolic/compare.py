@@ -1,4 +1,4 @@
-"""Compares two sets of rules by the treatment of packets: proves that they are equal, or finds the differing packets."""
+"""Compares two sets of rules by how packets are treated: proves them equal or finds the differing packets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from netinit.simulate.symbolic.condition import ENDS, KEPT, PRIMARY, MarkBits, Treatment
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
-from netinit.simulate.symbolic.space import BITS, DESTINATION, DESTINATION_PORT, INTERFACE, SOURCE, STATE, Space
+from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Packets that two sets of rules treat differently, or may (if both sides are unknown)."""
+    """Packets that are treated differently, or may be if both sides are unknown."""
 
     region: Region
     before: Part
@@ -27,10 +27,10 @@ class Divergence:
 
 
 def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
-    """All packets treated differently, or not comparable; an empty result is a proof of equality.
+    """All packets treated differently, or not comparable; none is a proof of equality.
 
-    Both partitions share one space. Equal treatment means the same end with the same addresses, port, interface, marks,
-    zone and connection state.
+    Both partitions have one space. Equal means the same end, addresses, port, interface, marks, zone and conntrack
+    state.
     """
     found: list[Divergence] = []
     first, second = _by_outcome(before), _by_outcome(after)
@@ -80,11 +80,11 @@ def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
         return region
     if first.has_vague_marks or second.has_vague_marks:
         return region
-    same = _equal(space, DESTINATION, first.destination, second.destination)
-    same &= _equal(space, DESTINATION_PORT, first.destination_port, second.destination_port)
-    same &= _equal(space, SOURCE, first.source, second.source)
-    same &= _equal(space, INTERFACE, first.out_interface, second.out_interface)
-    same &= _equal(space, STATE, first.state, second.state)
+    same = _equal(space, Dim.DESTINATION, first.destination, second.destination)
+    same &= _equal(space, Dim.DESTINATION_PORT, first.destination_port, second.destination_port)
+    same &= _equal(space, Dim.SOURCE, first.source, second.source)
+    same &= _equal(space, Dim.INTERFACE, first.out_interface, second.out_interface)
+    same &= _equal(space, Dim.STATE, first.state, second.state)
     found = region - same
     for marks in ((first.mark, second.mark), (first.connection_mark, second.connection_mark)):
         found |= _differing_marks(region, *marks)
@@ -92,7 +92,7 @@ def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
 
 
 def _equal(space: Space, name: str, one: object, other: object) -> Region:
-    """Packets for which two values are equal; a value is a constant, the packet's initial one, or its interface's address."""
+    """Packets for which two values are equal: constants, the initial value, or the interface's address."""
     if one == other:
         return everything(space)
     if KEPT in (one, other):
@@ -111,13 +111,13 @@ def _equal(space: Space, name: str, one: object, other: object) -> Region:
 
 def _any_interface(space: Space, equal: Callable[[int | None], Region]) -> Region:
     found = nothing(space)
-    for at, interface in enumerate(space.dimension(INTERFACE).values):
-        found |= within(space, INTERFACE, [(at, at)]) & equal(space.around.primary_address(interface))
+    for at, interface in enumerate(space.dimension(Dim.INTERFACE).values):
+        found |= within(space, Dim.INTERFACE, [(at, at)]) & equal(space.around.primary_address(interface))
     return found
 
 
 def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
-    """Packets whose two mark values differ; bits from two different marks are compared on the first such bit only."""
+    """Packets whose marks differ; of bits from two different marks only the first is compared."""
     space = region.space
     found = nothing(space)
     for bit in [1 << number for number in range(BITS)]:

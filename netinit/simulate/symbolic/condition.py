@@ -1,4 +1,4 @@
-"""The state that all packets of a set share at one point of their path, relative to their initial state."""
+"""The state that all packets of a set share at one point of their path, relative to their initial one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from netinit.base.net import FULL_MASK
 from netinit.rules.model import OUTPUT
-from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK
+from netinit.simulate.symbolic.space import Dim
 
 
 class InitialState(Enum):
@@ -27,7 +27,7 @@ PRIMARY: Final = InitialState.PRIMARY
 
 @dataclass(frozen=True, slots=True)
 class MarkBits:
-    """A mark as a function of an initial mark: keep the bits in `keep`, then xor with `flip`."""
+    """A mark as a function of an initial one: keep the bits in `keep`, then xor `flip`."""
 
     source: str
     keep: int = FULL_MASK
@@ -44,10 +44,10 @@ class MarkBits:
 
 @dataclass(frozen=True)
 class Condition:
-    """The current state of all packets of a set.
+    """The current state of all packets of a set. Unknown addresses are None.
 
-    An address that cannot be known is None. `tracked`: connection tracking has seen the packets; `connection`: they
-    have a conntrack entry; `decided`: its destination NAT was decided earlier.
+    `tracked`: connection tracking has seen them; `connection`: they have a conntrack entry; `decided`: its
+    destination NAT was decided earlier.
     """
 
     hook: str = OUTPUT
@@ -58,8 +58,8 @@ class Condition:
     in_interface: str | InitialState = ""
     out_interface: str | InitialState = ""
     sender: bool = False  # a sending socket, if any, is still attached
-    mark: MarkBits = MarkBits(MARK)
-    connection_mark: MarkBits = MarkBits(CONNECTION_MARK)
+    mark: MarkBits = MarkBits(Dim.MARK)
+    connection_mark: MarkBits = MarkBits(Dim.CONNECTION_MARK)
     state: str | InitialState = KEPT
     tracked: bool = False
     connection: bool = False
@@ -80,16 +80,13 @@ class Condition:
 
     @cached_property
     def _hash(self) -> int:
-        """Cached: groups are looked up by condition constantly."""
+        """Cached, because groups are looked up by condition constantly."""
         return hash(tuple([getattr(self, field.name) for field in fields(self)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """Where the packets of a part end, as in Trace, and their final condition.
-
-    `reason` explains why they are dropped, refused or unknown.
-    """
+    """Where the packets of a part end, as in Trace, why (`reason`), and their final condition."""
 
     fate: str
     condition: Condition
@@ -99,12 +96,12 @@ class Treatment:
 
     @property
     def behaviour(self) -> tuple[object, ...]:
-        """Everything that makes two outcomes equal, except marks, which depend on the initial packet."""
+        """What makes two outcomes equal, except marks, which depend on the initial packet."""
         return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
 
     @property
     def behaviour_but_source(self) -> tuple[object, ...]:
-        """Like `behaviour`, ignoring the source address of packets that are captured anyway."""
+        """What makes two outcomes equal, except marks and the source of captured packets."""
         ended = self.condition
         if self.fate in ENDS:
             return (self.fate,)

@@ -1,9 +1,9 @@
 """Sets of points in a multi-dimensional space, as interval decision diagrams.
 
 A node tests the coordinate of its level and splits its domain into intervals, each leading to a node of a later level
-or to the leaves NOTHING and EVERYTHING. Nodes are reduced and unique: neighbouring intervals lead to different nodes,
-no node has a single successor, and equal nodes are shared. So a set has exactly one node, and sets are equal if their
-node numbers are. Ten thousand networks take one node of twenty thousand intervals.
+or to the leaves NOTHING and EVERYTHING. Neighbouring intervals lead to different nodes, no node has a single successor,
+and equal nodes are shared: a set has exactly one node. Ten thousand networks take one node of twenty thousand
+intervals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from netinit.base.net import Interval
 
 NOTHING, EVERYTHING = 0, 1
 AND, OR, LESS = "and", "or", "less"
-MOST_INTERVALS = 5_000_000  # in all nodes; an interval takes about 50 bytes
+MAX_INTERVALS = 5_000_000  # in all nodes; an interval takes about 50 bytes
 _BELOW = 1 << 30  # level of the leaves
 
 
@@ -49,10 +49,7 @@ class Diagram:
         return self._nodes[node][bisect_left(self._ends[node], coordinate)]
 
     def restrict(self, level: int, intervals: list[Interval], below: int = EVERYTHING) -> int:
-        """Points of `below`, a set of later levels, with a coordinate in one of the intervals.
-
-        Intervals ascend and do not touch.
-        """
+        """Points of `below`, a set of later levels, with a coordinate in one of the intervals (ascending, not touching)."""
         ends: list[int] = []
         nodes: list[int] = []
         at = 0
@@ -82,7 +79,7 @@ class Diagram:
         return found
 
     def project(self, node: int, level: int) -> int:
-        """Existentially quantify a level: points that are in the set for some coordinate of it."""
+        """Points that are in the set for some coordinate of a level."""
         if self._levels[node] > level:
             return node
         if self._levels[node] == level:
@@ -152,7 +149,7 @@ class Diagram:
                 last_other = ends_other[j]
 
     def _at(self, level: int, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The intervals at a level: the node's own, or a single one if it does not test the level."""
+        """The intervals of a node at a level: one if it does not test the level."""
         if self._levels[node] == level:
             return self._ends[node], self._nodes[node]
         return (self.lasts[level],), (node,)
@@ -165,9 +162,9 @@ class Diagram:
         found = self._known.get(key)
         if found is None:
             self._intervals += len(ends)
-            if self._intervals > MOST_INTERVALS:
+            if self._intervals > MAX_INTERVALS:
                 raise TooManyPartsError(
-                    f"these rules cut the traffic into more than {MOST_INTERVALS} intervals, more than is kept in memory;"
+                    f"these rules cut the traffic into more than {MAX_INTERVALS} intervals, more than is kept in memory;"
                     " ask for single connections (netinit explain)"
                 )
             found = self._known[key] = len(self._levels)

@@ -1,4 +1,4 @@
-"""Moves packet sets through the kernel's hooks, as `netinit.simulate.engine` does with a single packet."""
+"""Moves packet sets through the kernel's hooks, as `netinit.simulate.engine` moves one packet."""
 
 from __future__ import annotations
 
@@ -17,36 +17,26 @@ from netinit.simulate.symbolic.chain_walk import Ended, Groups, Walker, join_gro
 from netinit.simulate.symbolic.condition import ENDS, KEPT, Condition, InitialState, Treatment
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
-from netinit.simulate.symbolic.space import (
-    DESTINATION,
-    ESTABLISHED,
-    INBOUND,
-    NEW,
-    REUSED,
-    STATE,
-    UNTRACKED,
-    Space,
-    intervals_of,
-)
+from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
 
 Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
-_BEGINS, _KNOWN = (NEW,), (ESTABLISHED, REUSED)
+_BEGINS, _KNOWN = (CtState.NEW,), (CtState.ESTABLISHED, CtState.REUSED)
 
 
-def travel(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
+def simulate_all(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
     """Treat all packets of the space, or of a region. Raises TooManyPartsError."""
-    return _PacketSets(space, ruleset).travel(everything(space) if among is None else among)
+    return _PacketSets(space, ruleset).simulate_all(everything(space) if among is None else among)
 
 
-def ways_out(space: Space) -> Iterator[tuple[Region, str]]:
-    """Packets to other hosts by outgoing interface; the longest prefix wins, as in Surroundings."""
+def split_by_route(space: Space) -> Iterator[tuple[Region, str]]:
+    """Packets to other hosts by outgoing interface; the longest prefix wins."""
     left = everything(space)
     by_rank: dict[tuple[int, str], list[Network]] = {}
     for network, name in space.around.routes:
         by_rank.setdefault((network.length, name), []).append(network)
     for rank, networks in sorted(by_rank.items(), reverse=True):
-        region = left & within(space, DESTINATION, intervals_of(networks))
+        region = left & within(space, Dim.DESTINATION, intervals_of(networks))
         yield region, rank[1]
         left -= region
     yield left, space.around.default_interface
@@ -64,20 +54,20 @@ class _PacketSets:
         self._walker = Walker(space, ruleset.is_proxy)
         self._everything = everything(space)
 
-    def travel(self, region: Region) -> list[Ended]:
+    def simulate_all(self, region: Region) -> list[Ended]:
         """Compute the treatment of each packet."""
         if self._space.direction == INBOUND:
-            self._come_in({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
+            self._receive({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
         else:
-            self._go_out({(Condition(hook=OUTPUT, sender=True), ()): region})
-        return [_doubted(one) for one in _settle(self._walker.ended, self._walker.doubts)]
+            self._send_out({(Condition(hook=OUTPUT, sender=True), ()): region})
+        return [_unless_unread(one) for one in _settle(self._walker.ended, self._walker.doubts)]
 
-    def _go_out(self, groups: Groups) -> None:
+    def _send_out(self, groups: Groups) -> None:
         """Send packets from sockets (or the kernel) of this host."""
-        staying = within(self._space, DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, DESTINATION)
+        staying = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, Dim.DESTINATION)
         self._end({key: region & staying for key, region in groups.items()}, UNKNOWN, ROUTED_OTHERWISE)
         groups = {key: region - staying for key, region in groups.items()}
-        groups = self._pass(OUTPUT, self.route_out(groups))
+        groups = self._pass(OUTPUT, self._part(groups, self._route_out))
         groups = self._pass(POSTROUTING, self._part(groups, self._route_out))
         looped: Groups = {}
         for (condition, path), region in groups.items():
@@ -89,11 +79,7 @@ class _PacketSets:
             join_groups(looped, {(back, path): region})
         self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
 
-    def route_out(self, groups: Groups) -> Groups:
-        """Assign outgoing packets their interface."""
-        return self._part(groups, self._route_out)
-
-    def _come_in(self, groups: Groups) -> None:
+    def _receive(self, groups: Groups) -> None:
         """Receive packets from interfaces."""
         groups = self._pass(PREROUTING, groups)
         sort = cache(lambda condition: [*self._sort(condition)])
@@ -116,7 +102,7 @@ class _PacketSets:
             self._end(passing, DROPPED, "it is for another host, and this one does not forward")
 
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
-        """Split packets into those for this host (as if they left through lo), those for others, and unknown."""
+        """Split packets into those for this host (as if they left through lo), for others, and unknown."""
         local = SymbolicPackets(self._space, condition).local(source=False)
         here = replace(condition, out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
@@ -135,7 +121,7 @@ class _PacketSets:
         """Non-TCP packets to a broadcast address or multicast group."""
         if condition.destination is not KEPT:
             return nothing(self._space)
-        heard = within(self._space, DESTINATION, intervals_of(self._space.around.heard))
+        heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
         return heard - SymbolicPackets(self._space, condition).of_protocol("tcp").certain
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
@@ -160,7 +146,7 @@ class _PacketSets:
         return found
 
     def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:
-        """Routes of packets to other hosts; the longest prefix wins, as in Surroundings."""
+        """Routes of packets to other hosts."""
         around = self._space.around
         if isinstance(condition.destination, int):
             yield self._everything, around.leaving_interface(condition.destination, 0)
@@ -168,11 +154,11 @@ class _PacketSets:
         if free:
             yield self._everything, KEPT
             return
-        yield from ways_out(self._space)
+        yield from split_by_route(self._space)
 
     def _pass(self, hook: str, groups: Groups) -> Groups:
         """Traverse a hook and return the packets that pass."""
-        entering = self._change(groups, lambda condition: self._enter(hook, condition))
+        entering = self._part(groups, lambda condition: self._enter(hook, condition))
         for stage in self._stages[hook]:
             if stage.name == TRACKING:
                 entering = self._part(entering, self._track)
@@ -182,8 +168,9 @@ class _PacketSets:
                 entering = self._walker.ask(stage, hook, entering)
         return entering
 
-    def _enter(self, hook: str, condition: Condition) -> Condition:
-        return replace(condition, hook=hook, unread=tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ())))))
+    def _enter(self, hook: str, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        unread = tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ()))))
+        yield self._everything, replace(condition, hook=hook, unread=unread)
 
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Assign conntrack states: new, known or belonging to no connection."""
@@ -192,32 +179,28 @@ class _PacketSets:
         elif condition.state is not KEPT:
             yield self._everything, replace(condition, tracked=True)
         else:
-            values = self._space.dimension(STATE).values
+            values = self._space.dimension(Dim.STATE).values
             for states in (_BEGINS, _KNOWN):
-                found = within(self._space, STATE, [(values.index(states[0]), values.index(states[-1]))])
+                found = within(self._space, Dim.STATE, [(values.index(states[0]), values.index(states[-1]))])
                 known = states == _KNOWN  # the beginning of the connection was not simulated
                 yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
-            rest = within(self._space, STATE, [(values.index(REUSED) + 1, len(values) - 1)])
+            rest = within(self._space, Dim.STATE, [(values.index(CtState.REUSED) + 1, len(values) - 1)])
             yield rest, replace(condition, tracked=True)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""
         towards = hook in TRANSLATES_DESTINATION
+
+        def decide(condition: Condition) -> Iterator[tuple[Region, Condition]]:
+            yield self._everything, replace(condition, decided=True) if towards else replace(condition, source_decided=True)
+
         asked: Groups = {}
         others: Groups = {}
         for (condition, path), region in groups.items():
             known = condition.decided if towards else condition.source_decided
             join_groups(asked if condition.connection and not known else others, {(condition, path): region})
-        join_groups(others, self._change(self._walker.ask(stage, hook, asked), _decide if towards else _decide_source))
+        join_groups(others, self._part(self._walker.ask(stage, hook, asked), decide))
         return others
-
-    def _change(self, groups: Groups, change: Callable[[Condition], Condition]) -> Groups:
-        """Move the packets to changed conditions."""
-        changed = cache(change)
-        found: Groups = {}
-        for (condition, path), region in groups.items():
-            join_groups(found, {(changed(condition), path): region})
-        return found
 
     def _part(self, groups: Groups, split: Split) -> Groups:
         """Split each group by condition."""
@@ -236,13 +219,13 @@ class _PacketSets:
 
 
 def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
-    """Merge the ends of each packet: unknown, with the first doubtful rule, if they differ."""
+    """Merge the ends of each packet; if they differ, UNKNOWN because of the first doubtful rule."""
     if not doubts:
         return ended
     several = unite([one.region for one in doubts])
     found = [replace(one, region=one.region - several) for one in ended]
     alike: dict[tuple[object, ...], list[Ended]] = {}
-    for one in _without_needless_states(ended):
+    for one in _restore_states(ended):
         key = ENDS if one.outcome.fate in ENDS else one.outcome.behaviour_but_source
         alike.setdefault(key, []).append(replace(one, region=one.region & several))
     disputed = seen = risky = kept = nothing(several.space)
@@ -255,7 +238,7 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
             kept |= here
     for ends in alike.values():
         left = several - disputed
-        for one in sorted(ends, key=_is_by_doubt):
+        for one in sorted(ends, key=_met_doubtful_rule):
             vague = _where_different(one, ends, "mark", "connection_mark") & left
             unsure = _where_different(one, ends, "source") & left
             for here, source in ((unsure, None), (left - unsure, one.outcome.condition.source)):
@@ -264,7 +247,7 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
                 found.append(replace(one, region=one.region & here - vague, outcome=known))
                 found.append(replace(one, region=here & vague, outcome=unmarked))
             left -= one.region
-    for one in sorted(doubts, key=_only_lets_go):
+    for one in sorted(doubts, key=_only_accepts):
         here, harmless = one.region & disputed, replace(one.outcome, at_worst_dropped=True)
         found += [replace(one, region=here & risky), replace(one, region=here - risky, outcome=harmless)]
         disputed -= one.region
@@ -272,17 +255,17 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
 
 
 def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
-    """Packets of a part that may also end with another value of these fields."""
+    """Packets that may also end with other values of these fields."""
     own = [getattr(one.outcome.condition, name) for name in names]
     others = [each.region for each in ends if [getattr(each.outcome.condition, name) for name in names] != own]
     return unite([nothing(one.region.space), *others]) & one.region
 
 
-def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:
+def _restore_states(ended: list[Ended]) -> Iterator[Ended]:
     """Restore the initial state of packets that were untracked from the start."""
     for one in ended:
-        already = one.region & in_states(one.region.space, (UNTRACKED,))
-        if one.outcome.condition.state == UNTRACKED and already:
+        already = one.region & in_states(one.region.space, (CtState.UNTRACKED,))
+        if one.outcome.condition.state == CtState.UNTRACKED and already:
             yield replace(one, region=one.region - already)
             outcome = replace(one.outcome, condition=replace(one.outcome.condition, state=KEPT))
             yield replace(one, region=already, outcome=outcome)
@@ -290,28 +273,20 @@ def _without_needless_states(ended: list[Ended]) -> Iterator[Ended]:
             yield one
 
 
-def _is_by_doubt(one: Ended) -> bool:
+def _met_doubtful_rule(one: Ended) -> bool:
     return any(passage.doubtful for passage in one.path)
 
 
-def _only_lets_go(doubt: Ended) -> bool:
+def _only_accepts(doubt: Ended) -> bool:
     return bool(doubt.path) and isinstance(doubt.path[-1].met.target, Accept | Return)
 
 
-def _doubted(one: Ended) -> Ended:
-    """The end, turned into unknown if something that cannot be read decided about the packets as well."""
+def _unless_unread(one: Ended) -> Ended:
+    """The end, or UNKNOWN if something unreadable decided about the packets as well."""
     condition = one.outcome.condition
     if not condition.unread or one.outcome.fate == UNKNOWN:
         return one
     return Ended(one.region, Treatment(UNKNOWN, condition, list_unread(condition.unread)), one.path)
-
-
-def _decide(condition: Condition) -> Condition:
-    return replace(condition, decided=True)
-
-
-def _decide_source(condition: Condition) -> Condition:
-    return replace(condition, source_decided=True)
 
 
 def _some(groups: Groups) -> Groups:

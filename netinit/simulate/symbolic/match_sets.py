@@ -17,43 +17,28 @@ from netinit.rules.packet_set import Chosen
 from netinit.simulate.hooks import FORWARD
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.condition import KEPT, Condition
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
+from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
 from netinit.simulate.symbolic.space import (
-    ANSWER,
     BEGINNINGS,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
-    INTERFACE,
-    INVALID,
-    INVALID_CLOSING,
-    NEW,
     OUTBOUND,
-    PROTOCOL,
-    SENDER,
-    SOCKET,
-    SOURCE,
-    SOURCE_PORT,
-    STATE,
-    TRANSLATED,
-    UID,
+    CtState,
+    Dim,
     Names,
     Space,
     conntrack_state,
     intervals_of,
-    join,
     make_space,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Packets that certainly match, and the superset of those that may match."""
+    """Packets that certainly match, and those that may."""
 
     certain: Region
     possible: Region
 
-    def turned(self, negated: bool) -> Choice:
+    def negated_if(self, negated: bool) -> Choice:
         """The choice, negated if asked; uncertain packets stay uncertain."""
         if not negated:
             return self
@@ -72,51 +57,46 @@ class Choice:
 
 
 class SymbolicPackets:
-    """All packets of a space under one condition (rules.selection.PacketSet)."""
+    """All packets of a space under one condition (rules.packet_set.PacketSet)."""
 
     def __init__(self, space: Space, condition: Condition) -> None:
         self._space = space
         self._now = condition
 
     def of_protocol(self, name: str) -> Choice:
-        """Packets of a transport protocol."""
-        return self._named(PROTOCOL, lambda value: value == name)
+        return self._named(Dim.PROTOCOL, lambda value: value == name)
 
-    def from_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Packets whose source is in one of the networks."""
-        return self._at(SOURCE, self._now.source, networks)
-
-    def to_networks(self, networks: tuple[Network, ...]) -> Choice:
-        """Packets whose destination is in one of the networks."""
-        return self._at(DESTINATION, self._now.destination, networks)
+    def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:
+        """Packets whose destination (or source) is in one of the networks."""
+        name, address = (Dim.SOURCE, self._now.source) if source else (Dim.DESTINATION, self._now.destination)
+        if address is KEPT:
+            return self._exactly(within(self._space, name, intervals_of(networks)))
+        return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
-        """Packets whose port is in one of the ranges."""
         port = KEPT if source else self._now.destination_port
         if isinstance(port, int):
             return self._always(holds=any(low <= port <= high for low, high in ranges))
-        return self._exactly(within(self._space, SOURCE_PORT if source else DESTINATION_PORT, join(ranges)))
+        return self._exactly(within(self._space, Dim.SOURCE_PORT if source else Dim.DESTINATION_PORT, ranges))
 
-    def coming_through(self, names: tuple[str, ...]) -> Choice:
-        """Packets that came in through one of the interfaces; outgoing packets have no incoming interface."""
+    def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
+        """Packets received on (or sent through) one of the interfaces, at hooks where that interface is known."""
         now = self._now
-        seen = now.hook in (PREROUTING, INPUT, FORWARD)
-        return self._through(now.in_interface if seen else "", names)
-
-    def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        """Packets that leave through one of the interfaces; incoming packets have no outgoing interface."""
-        now = self._now
-        return self._through("" if now.hook in (PREROUTING, INPUT) else now.out_interface, names)
+        if inbound:
+            interface = now.in_interface if now.hook in (PREROUTING, INPUT, FORWARD) else ""
+        else:
+            interface = "" if now.hook in (PREROUTING, INPUT) else now.out_interface
+        if isinstance(interface, str):
+            return self._always(holds=is_named(interface, names))
+        return self._named(Dim.INTERFACE, lambda value: is_named(value, names))
 
     def owned_by(self, kind: str, low: int, high: int) -> Choice:
-        """Packets sent by a socket of one of these users (uid) or groups (gid)."""
         if not self._now.sender:
             return self._always(holds=False)
-        owners = within(self._space, UID if kind == "uid" else GID, [(low, high)] if low <= high else [])
-        return self._exactly(within(self._space, SENDER, [(1, 1)]) & owners)
+        owners = within(self._space, Dim.UID if kind == "uid" else Dim.GID, [(low, high)] if low <= high else [])
+        return self._exactly(within(self._space, Dim.SENDER, [(1, 1)]) & owners)
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Choice:
-        """Packets whose packet or connection mark equals `value` under the mask."""
         now = self._now.connection_mark if connection else self._now.mark
         settled = mask & ~now.keep
         if value & ~mask or (value ^ now.flip) & settled:
@@ -125,47 +105,45 @@ class SymbolicPackets:
         return self._exactly(marked(self._space, now.source, (value ^ now.flip) & asked, asked))
 
     def in_state(self, states: tuple[str, ...]) -> Choice:
-        """Packets in one of the conntrack states; before tracking, rules see a new packet as INVALID (written "" as well)."""
+        """Before tracking, rules see a new packet as INVALID, which is also written ""."""
         now = self._now
         if now.state is not KEPT:
             return self._always(holds=now.state in states)
         if now.tracked:
-            return self._named(STATE, lambda value: conntrack_state(value) in states)
-        fresh = within(self._space, STATE, [(0, 0)])
-        known = self._named(STATE, lambda value: value != NEW and conntrack_state(value) in states).certain
+            return self._named(Dim.STATE, lambda value: conntrack_state(value) in states)
+        fresh = within(self._space, Dim.STATE, [(0, 0)])
+        known = self._named(Dim.STATE, lambda value: value != CtState.NEW and conntrack_state(value) in states).certain
         return self._exactly(known | fresh if not {"", "INVALID"}.isdisjoint(states) else known)
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
-        """TCP packets with these flags; the space's bare SYNs are exactly the packets that open a connection.
+        """The space's bare SYNs are exactly the packets that open a connection, and none has SYN and FIN.
 
-        For packets without a connection it is known whether FIN or RST is set. The space has no packets with SYN and
-        FIN.
+        Of packets without a connection it is known whether FIN or RST is set.
         """
         none_of_them, all_of_them = nothing(self._space), everything(self._space)
-        begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
+        begins = valued(self._space, Dim.STATE, *BEGINNINGS)
         if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
             return self._exactly(begins)
         if {"SYN", "FIN"} <= set(flags):
             return self._exactly(none_of_them)
         if set(mask) == {"FIN", "RST"}:
-            closing = self._named(STATE, lambda value: value == INVALID_CLOSING).certain
-            unset = begins | self._named(STATE, lambda value: value == INVALID).certain
-            found = Choice(unset, all_of_them - closing)
-            return found if not flags else found.turned(negated=True)
+            unset = begins | valued(self._space, Dim.STATE, CtState.INVALID)
+            found = Choice(unset, all_of_them - valued(self._space, Dim.STATE, CtState.INVALID_CLOSING))
+            return found if not flags else found.negated_if(negated=True)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Packets whose destination NAT changed; uncertain in the reply direction."""
+        """Uncertain in the reply direction."""
         if self._now.rewritten:
-            return self.nobody_knows()
+            return self.unknown()
         port = self._now.destination_port
-        changed = self._same_destination().turned(negated=True)
+        changed = self._same_destination().negated_if(negated=True)
         if isinstance(port, int):
-            changed |= self._exactly(within(self._space, DESTINATION_PORT, [(port, port)])).turned(negated=True)
+            changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).negated_if(negated=True)
         if self._now.state is not KEPT:
             return changed
-        known = self._named(STATE, lambda value: value == TRANSLATED).certain
-        return Choice(changed.certain | known, changed.possible | known | self._named(STATE, lambda value: value == ANSWER).certain)
+        known, answers = valued(self._space, Dim.STATE, CtState.TRANSLATED), valued(self._space, Dim.STATE, CtState.ANSWER)
+        return Choice(changed.certain | known, changed.possible | known | answers)
 
     def _same_destination(self) -> Choice:
         """Packets that still have their original destination."""
@@ -173,62 +151,49 @@ class SymbolicPackets:
         if address is KEPT:
             return self._always(holds=True)
         if address is None:
-            return self.nobody_knows()
+            return self.unknown()
         if isinstance(address, int):
-            return self._exactly(within(self._space, DESTINATION, [(address, address)]))
+            return self._exactly(within(self._space, Dim.DESTINATION, [(address, address)]))
         found = self._always(holds=False)
-        for name in self._space.dimension(INTERFACE).values:
+        for name in self._space.dimension(Dim.INTERFACE).values:
             own = self._space.around.primary_address(name)
-            same = self.nobody_knows() if own is None else self._exactly(within(self._space, DESTINATION, [(own, own)]))
-            found |= same & self._named(INTERFACE, partial(eq, name))
+            same = self.unknown() if own is None else self._exactly(within(self._space, Dim.DESTINATION, [(own, own)]))
+            found |= same & self._named(Dim.INTERFACE, partial(eq, name))
         return found
 
-    def in_answers(self) -> Choice:
-        """Packets in the reply direction; uncertain for new connections before tracking."""
-        answers = self._named(STATE, lambda value: value == ANSWER).certain
-        untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
+    def in_reply_direction(self) -> Choice:
+        """Uncertain for new connections before tracking."""
+        answers = valued(self._space, Dim.STATE, CtState.ANSWER)
+        untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 
     def to_socket(self) -> Choice:
-        """Packets for a connected socket, or one bound to exactly their address."""
-        return self._named(SOCKET, lambda value: value == "yes")
+        return self._exactly(valued(self._space, Dim.SOCKET, "yes"))
 
     def local(self, *, source: bool) -> Choice:
-        """Packets whose address is of the type LOCAL on this host."""
         address = self._now.source if source else self._now.destination
         if address is KEPT:
-            name, around = SOURCE if source else DESTINATION, self._space.around
+            name, around = Dim.SOURCE if source else Dim.DESTINATION, self._space.around
             return self._exactly(local(self._space, name) | within(self._space, name, intervals_of(around.local_networks)))
         return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
-    def nobody_knows(self) -> Choice:
-        """No packet certainly, and possibly all."""
+    def unknown(self) -> Choice:
         return Choice(nothing(self._space), everything(self._space))
 
-    def _at(self, name: str, address: object, networks: tuple[Network, ...]) -> Choice:
-        if address is KEPT:
-            return self._exactly(within(self._space, name, intervals_of(networks)))
-        return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
-
     def _settled(self, address: object, fits: Callable[[int], bool]) -> Choice:
-        """Packets whose rewritten address fits: a constant, unknown, or the address of their incoming interface."""
+        """Packets whose rewritten address fits: constant, unknown, or the incoming interface's."""
         if isinstance(address, int):
             return self._always(holds=fits(address))
         if address is None:
-            return self.nobody_knows()
+            return self.unknown()
         primary = self._space.around.primary_address
-        unknown = self._named(INTERFACE, lambda name: primary(name) is None).certain
-        fitting = self._named(INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
+        unknown = self._named(Dim.INTERFACE, lambda name: primary(name) is None).certain
+        fitting = self._named(Dim.INTERFACE, lambda name: fits(own) if (own := primary(name)) is not None else False).certain
         return Choice(fitting, fitting | unknown)
-
-    def _through(self, interface: object, names: tuple[str, ...]) -> Choice:
-        if isinstance(interface, str):
-            return self._always(holds=is_named(interface, names))
-        return self._named(INTERFACE, lambda value: is_named(value, names))
 
     def _named(self, name: str, fits: Callable[[str], bool]) -> Choice:
         values = self._space.dimension(name).values
-        return self._exactly(within(self._space, name, join([(at, at) for at, value in enumerate(values) if fits(value)])))
+        return self._exactly(within(self._space, name, [(at, at) for at, value in enumerate(values) if fits(value)]))
 
     def _exactly(self, region: Region) -> Choice:
         return Choice(region, region)
@@ -243,7 +208,7 @@ def local(space: Space, name: str) -> Region:
     own = [(address, address) for _, address in space.around.addresses]
     if space.family is IPV4:
         loopback = Network.parse("127.0.0.0/8")
-    return within(space, name, join([(loopback.first, loopback.last), *own]))
+    return within(space, name, [(loopback.first, loopback.last), *own])
 
 
 def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
@@ -274,21 +239,16 @@ class _NameCollector(SymbolicPackets):
         super().__init__(space, Condition())
         self.names = Names()
 
-    def to_networks(self, networks: tuple[Network, ...]) -> Choice:  # noqa: ARG002
-        return self.nobody_knows()
-
-    from_networks = to_networks
+    def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:  # noqa: ARG002
+        return self.unknown()
 
     def of_protocol(self, name: str) -> Choice:
         self.names |= Names(protocols=frozenset((name,)))
         return super().of_protocol(name)
 
-    def coming_through(self, names: tuple[str, ...]) -> Choice:
+    def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
         self.names |= Names(interfaces=frozenset(names))
-        return super().coming_through(names)
-
-    def leaving_through(self, names: tuple[str, ...]) -> Choice:
-        return self.coming_through(names)
+        return super().through_interfaces(names, inbound=inbound)
 
 
 def names_in(ruleset: Ruleset, around: Surroundings) -> Names:

@@ -1,4 +1,4 @@
-"""Partitions all packets of a space into parts, each with its treatment and the rules on its path."""
+"""Partitions all packets of a space into parts, with their treatment and the rules on their path."""
 
 from __future__ import annotations
 
@@ -8,39 +8,25 @@ from dataclasses import dataclass
 from netinit.base.net import Family, Network
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.cause import cause_of
+from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chain_walk import Path, RuleHit
+from netinit.simulate.symbolic.chain_walk import Path
 from netinit.simulate.symbolic.condition import Treatment
-from netinit.simulate.symbolic.hook_walk import travel
+from netinit.simulate.symbolic.hook_walk import simulate_all
 from netinit.simulate.symbolic.match_sets import names_in
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
-    ANSWER,
     BEGINNINGS,
-    CONNECTION_MARK,
-    DESTINATION,
-    DESTINATION_PORT,
-    GID,
     INBOUND,
-    INTERFACE,
-    INVALID_CLOSING,
-    MARK,
-    NEW,
     OUTBOUND,
-    PROTOCOL,
-    SENDER,
-    SOCKET,
-    SOURCE,
-    SOURCE_PORT,
-    STATE,
-    TRANSLATED,
-    UID,
+    CtState,
+    Dim,
     Names,
     Space,
     conntrack_state,
     make_space,
 )
-from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, REFUSED, UNKNOWN
+from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN, verdict_of
 
 WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
 DIRECTIONS = (OUTBOUND, INBOUND)
@@ -57,16 +43,12 @@ class Part:
 
     @property
     def verdict(self) -> str:
-        """captured, direct, dropped or unknown, as in Trace."""
-        if self.outcome.fate in (DROPPED, REFUSED):
-            return DROPPED
-        if self.outcome.fate == UNKNOWN:
-            return UNKNOWN
-        return CAPTURED if self.outcome.condition.redirect_port else DIRECT
+        """captured, direct, dropped or unknown."""
+        return verdict_of(self.outcome.fate, self.outcome.condition.redirect_port)
 
     @property
     def source(self) -> str:
-        """The place whose rule decided; empty if only one place has rules or no rule decided."""
+        """The backend whose rule decided; empty if none did, or only one has rules."""
         return self.cause.source if self.cause else ""
 
     @property
@@ -95,9 +77,9 @@ def make_spaces(
     free: bool,
     names: Names = NO_NAMES,
 ) -> tuple[Space, ...]:
-    """The spaces for each family and direction, fine enough for one or more sets of rules that are to be compared.
+    """The spaces of each family and direction, fine enough to compare several sets of rules.
 
-    `free`: the routes are unknown, so packets may leave through any interface. `names`: further names to distinguish.
+    `free`: routes are unknown, so packets may leave through any interface. `names`: further names to distinguish.
     """
     spaces = []
     for family, around in surroundings.items():
@@ -110,37 +92,38 @@ def make_spaces(
 
 
 def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -> Partition:
-    """Partition all packets, or those `among` them, by their treatment. Raises TooManyPartsError.
+    """Partition all packets, or those `among` them, by their treatment; no rules change nothing.
 
-    Without rules no packet is changed.
+    Raises TooManyPartsError.
     """
-    ended = travel(space, ruleset or Ruleset(space.family), among)
+    ended = simulate_all(space, ruleset or Ruleset(space.family), among)
     return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 
 def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
-    """The TCP flags of a packet: a SYN where a connection begins, otherwise an ACK or similar."""
+    """The TCP flags of a packet: a SYN where a connection begins, else an ACK or RST."""
     if protocol != "tcp":
         return None
-    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == INVALID_CLOSING else ("ACK",)
+    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == CtState.INVALID_CLOSING else ("ACK",)
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
-    """The packet for a point, for use in the engine, and surroundings that give it the same outgoing interface."""
-    named = {name: space.dimension(name).values[point[name]] for name in (PROTOCOL, STATE, INTERFACE)}
-    ports = named[PROTOCOL] in WITH_PORTS
-    sender = space.direction == OUTBOUND and point[SENDER] == 1
+    """The packet for a point, and surroundings that give it the same outgoing interface in the engine."""
+    protocol, state, interface = (
+        space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE)
+    )
+    ports = protocol in WITH_PORTS
+    sender = space.direction == OUTBOUND and point[Dim.SENDER] == 1
     packet = Packet(
-        family=space.family, protocol=named[PROTOCOL], source=point[SOURCE], destination=point[DESTINATION],
-        source_port=point[SOURCE_PORT] if ports else None, destination_port=point[DESTINATION_PORT] if ports else None,
-        in_interface=named[INTERFACE] if space.direction == INBOUND else "",
-        has_socket=sender, uid=point[UID] if sender else None, gid=point[GID] if sender else None,
-        mark=point[MARK], state="" if named[STATE] == NEW else conntrack_state(named[STATE]), connection_mark=point[CONNECTION_MARK],
-        socket=point[SOCKET] == 1, flags=_flags_of(named[PROTOCOL], named[STATE]),
-        destination_translated=None if named[STATE] == ANSWER else named[STATE] == TRANSLATED,
-        is_answer=named[STATE] == ANSWER,
+        family=space.family, protocol=protocol, source=point[Dim.SOURCE], destination=point[Dim.DESTINATION],
+        source_port=point[Dim.SOURCE_PORT] if ports else None, destination_port=point[Dim.DESTINATION_PORT] if ports else None,
+        in_interface=interface if space.direction == INBOUND else "",
+        has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
+        mark=point[Dim.MARK], connection_mark=point[Dim.CONNECTION_MARK], socket=point[Dim.SOCKET] == 1,
+        state="" if state == CtState.NEW else conntrack_state(state), flags=_flags_of(protocol, state),
+        destination_translated=None if state == CtState.ANSWER else state == CtState.TRANSLATED, is_answer=state == CtState.ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around
-    host = Network((space.family.version, point[DESTINATION], space.family.bits))
-    return packet, space.around.replace(routes=((host, named[INTERFACE]),))
+    host = Network((space.family.version, point[Dim.DESTINATION], space.family.bits))
+    return packet, space.around.replace(routes=((host, interface),))

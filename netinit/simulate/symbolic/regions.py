@@ -1,13 +1,13 @@
-"""Packet sets: union, intersection, difference, size, decomposition into boxes, and selection of a member."""
+"""Packet sets: union, intersection, difference, size, boxes, and selection of a member."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from netinit.base.net import Interval
+from netinit.base.net import Interval, join_ranges
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
-from netinit.simulate.symbolic.space import BITS, STATE, Dimension, Space, join
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
 
 Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; marks are (value, mask)
 Point = dict[str, int]  # coordinate per dimension
@@ -21,19 +21,16 @@ class Region:
     node: int
 
     def __and__(self, other: Region) -> Region:
-        """Intersection."""
         return self._combine(AND, other)
 
     def __or__(self, other: Region) -> Region:
-        """Union."""
         return self._combine(OR, other)
 
     def __sub__(self, other: Region) -> Region:
-        """Difference."""
         return self._combine(LESS, other)
 
-    def whatever(self, name: str) -> Region:
-        """All packets that equal a member in every other dimension; the dimension must have one level."""
+    def ignoring(self, name: str) -> Region:
+        """All packets that equal a member in every other dimension; of one level, so not a mark."""
         return Region(self.space, self.space.diagram.project(self.node, self.space.dimension(name).level))
 
     def _combine(self, how: str, other: Region) -> Region:
@@ -42,7 +39,6 @@ class Region:
         return Region(self.space, self.space.diagram.combine(how, self.node, other.node))
 
     def __bool__(self) -> bool:
-        """Whether the set is not empty."""
         return self.node != NOTHING
 
     @property
@@ -52,14 +48,14 @@ class Region:
 
     @property
     def boxes(self) -> Iterator[Sides]:
-        """Disjoint boxes whose union is the set; each lists the intervals of its restricted dimensions."""
+        """Disjoint boxes whose union is the set, each with the intervals of its restricted dimensions."""
         return self._boxes(0, self.node, {})
 
     def _boxes(self, at: int, node: int, sides: Sides) -> Iterator[Sides]:
         if node == NOTHING:
             return
         dimensions = self.space.dimensions
-        while at < len(dimensions) and not self._asks(dimensions[at], node):
+        while at < len(dimensions) and not self._tests(dimensions[at], node):
             at += 1
         if at == len(dimensions):
             yield sides
@@ -67,7 +63,7 @@ class Region:
         for below, found in self.exits(dimensions[at], node).items():
             yield from self._boxes(at + 1, below, {**sides, dimensions[at].name: tuple(found)})
 
-    def _asks(self, dimension: Dimension, node: int) -> bool:
+    def _tests(self, dimension: Dimension, node: int) -> bool:
         return self.space.diagram.level(node) < dimension.level + dimension.levels
 
     def exits(self, dimension: Dimension, node: int) -> dict[int, list[Interval]]:
@@ -81,7 +77,7 @@ class Region:
         left: list[tuple[int, int, int]] = [(node, 0, 0)]
         while left:
             at, value, mask = left.pop()
-            if not self._asks(dimension, at):
+            if not self._tests(dimension, at):
                 if at != NOTHING:
                     found.setdefault(at, []).append((value, mask))
                 continue
@@ -91,7 +87,7 @@ class Region:
         return found
 
     def reach(self, name: str) -> tuple[Interval, ...]:
-        """The coordinates that occur in one dimension: intervals, or (value, mask) for a mark."""
+        """The coordinates that occur in one dimension: intervals, or (value, mask) of a mark."""
         dimension = self.space.dimension(name)
         found: list[Interval] = []
         seen, left = set(), [self.node]
@@ -110,7 +106,7 @@ class Region:
         return tuple(found)
 
     def pick(self, wishes: Mapping[str, tuple[int, ...]]) -> Point:
-        """One member: in each dimension the first feasible wish, or else the lowest feasible coordinate."""
+        """One member: in each dimension the first feasible wish, or else the lowest coordinate."""
         point: Point = {}
         node = self.node
         for dimension in self.space.dimensions:
@@ -148,23 +144,35 @@ def nothing(space: Space) -> Region:
 
 
 def unite(regions: list[Region]) -> Region:
-    """The union of one or more sets, merged pairwise so that many small sets stay cheap."""
+    """The union of one or more sets, merged pairwise: many small sets stay cheap."""
     while len(regions) > 1:
         regions = [one | two for one, two in zip(regions[::2], regions[1::2], strict=False)] + regions[len(regions) & ~1 :]
     return regions[0]
 
 
-def within(space: Space, name: str, intervals: list[Interval]) -> Region:
-    """Packets whose coordinate is in one of the intervals, which ascend and do not touch."""
-    if not intervals:
-        return nothing(space)
-    return Region(space, space.diagram.restrict(space.dimension(name).level, intervals))
+def unite_by_space(regions: Iterable[Region]) -> tuple[Region, ...]:
+    """The union of the sets of each space."""
+    by_space: dict[int, list[Region]] = {}
+    for region in regions:
+        by_space.setdefault(id(region.space), []).append(region)
+    return tuple(unite(found) for found in by_space.values())
+
+
+def within(space: Space, name: str, intervals: Iterable[Interval]) -> Region:
+    """Packets whose coordinate in a dimension is in one of the intervals."""
+    joined = join_ranges(sorted(intervals))
+    return Region(space, space.diagram.restrict(space.dimension(name).level, joined)) if joined else nothing(space)
+
+
+def valued(space: Space, name: str, *values: str) -> Region:
+    """Packets with one of these values of a dimension."""
+    known = space.dimension(name).values
+    return within(space, name, [(at, at) for at in map(known.index, values)])
 
 
 def in_states(space: Space, states: tuple[str, ...]) -> Region:
     """Packets with one of these values of the dimension STATE."""
-    values = space.dimension(STATE).values
-    return within(space, STATE, join([(at, at) for at in map(values.index, states)]))
+    return valued(space, Dim.STATE, *states)
 
 
 def marked(space: Space, name: str, value: int, mask: int) -> Region:
@@ -178,17 +186,3 @@ def marked(space: Space, name: str, value: int, mask: int) -> Region:
             wanted = value >> bit & 1
             node = space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)], node)
     return Region(space, node)
-
-
-def size_of(space: Space, sides: Sides) -> int:
-    """The number of packets in a box."""
-    product = 1
-    for dimension in space.dimensions:
-        found = sides.get(dimension.name)
-        if found is None:
-            product *= dimension.last + 1
-        elif dimension.levels == 1:
-            product *= sum(last - first + 1 for first, last in found)
-        else:
-            product *= sum(1 << (BITS - mask.bit_count()) for _, mask in found)
-    return product

@@ -1,9 +1,8 @@
-"""The space of all packets of one family and direction: incoming ones, or those sent by this host.
+"""The space of all packets of one family and direction: incoming, or sent by this host.
 
-A coordinate is an address, a port, a user, or an index of a value. Open-ended names (protocols, interfaces) have one
-value for each name in a rule and one for all others. A mark has a dimension per bit, so that rules may match any bits.
-Values the kernel computes are not dimensions: the outgoing interface follows from the destination if the routes are
-known, and is free otherwise.
+A coordinate is an address, port, user, or index of a value. Names (protocols, interfaces) have a value for each that
+rules mention, and one for all others. A mark has a level per bit. What the kernel computes is no dimension: the
+outgoing interface follows from the destination, unless routes are unknown.
 """
 
 from __future__ import annotations
@@ -18,35 +17,51 @@ from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.symbolic.diagram import Diagram
 
 OUTBOUND, INBOUND = "outbound", "inbound"
-PROTOCOL, STATE, INTERFACE = "protocol", "state", "interface"
-DESTINATION, DESTINATION_PORT, SOURCE, SOURCE_PORT = "destination", "destination port", "source", "source port"
-SENDER, UID, GID = "sent by a socket", "uid", "gid"
-SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
 
-NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
-# ESTABLISHED alone means the original direction, with an untranslated destination.
-ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
-# A new connection's SYN on an untranslated conntrack entry of another connection; nat is skipped for it.
-REUSED_NEW, REUSED, REUSED_INVALID = REUSES = ("NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN")
-INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone means packets without these flags
-BEGINNINGS = (NEW, *REUSES)  # states of a bare SYN, for TCP
-ALL_STATES = (NEW, ESTABLISHED, ANSWER, TRANSLATED, RELATED, REUSED_NEW, REUSED, INVALID, INVALID_CLOSING, UNTRACKED, REUSED_INVALID)
+class Dim:
+    """Names of the dimensions."""
+
+    PROTOCOL, STATE, INTERFACE = "protocol", "state", "interface"
+    DESTINATION, DESTINATION_PORT, SOURCE, SOURCE_PORT = "destination", "destination port", "source", "source port"
+    SENDER, UID, GID = "sent by a socket", "uid", "gid"
+    SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
+
+
+class CtState:
+    """Values of the dimension STATE: conntrack states, some of them split further."""
+
+    NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = "NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED"
+    # ESTABLISHED alone means the original direction, with an untranslated destination.
+    ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
+    # A new connection's SYN on an untranslated conntrack entry of another connection; nat is skipped for it.
+    REUSED_NEW, REUSED, REUSED_INVALID = "NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN"
+    INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone means packets without these flags
+
+
+STATES = (CtState.NEW, CtState.ESTABLISHED, CtState.RELATED, CtState.INVALID, CtState.UNTRACKED)
+REUSES = (CtState.REUSED_NEW, CtState.REUSED, CtState.REUSED_INVALID)
+BEGINNINGS = (CtState.NEW, *REUSES)  # states of a bare SYN, for TCP
+ALL_STATES = (
+    CtState.NEW, CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED, CtState.REUSED_NEW, CtState.REUSED,
+    CtState.INVALID, CtState.INVALID_CLOSING, CtState.UNTRACKED, CtState.REUSED_INVALID,
+)  # fmt: skip
 BITS = 32  # in a mark
 ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")
 _OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # represent protocols that no rule names
 _NO_YES = [("no", "no"), ("yes", "yes")]
 ORDER = (
-    PROTOCOL, STATE, INTERFACE, DESTINATION, DESTINATION_PORT, SENDER, UID, GID, SOURCE, SOURCE_PORT, SOCKET,
+    Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE, Dim.DESTINATION, Dim.DESTINATION_PORT, Dim.SENDER, Dim.UID, Dim.GID, Dim.SOURCE,
+    Dim.SOURCE_PORT, Dim.SOCKET,
 )  # fmt: skip
 Labelled = list[tuple[str, str]]  # values with their labels
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A property in which packets differ; it takes `levels` levels of the diagram, starting at `level`.
+    """A property in which packets differ, on `levels` levels of the diagram from `level` on.
 
-    `values` and `labels` are what coordinates stand for, in packets and in texts, unless they are plain numbers.
+    `values` and `labels` are what coordinates mean, in packets and in texts, unless they are plain numbers.
     """
 
     name: str
@@ -64,19 +79,18 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Names:
-    """Protocols and interfaces that rules mention; an interface ending in `+` matches any suffix."""
+    """Protocols and interfaces that rules mention; an interface ending in `+` is a prefix."""
 
     protocols: frozenset[str] = frozenset()
     interfaces: frozenset[str] = frozenset()
 
     def __or__(self, other: Names) -> Names:
-        """The union."""
         return Names(self.protocols | other.protocols, self.interfaces | other.interfaces)
 
 
 @dataclass(frozen=True)
 class Space:
-    """All packets of one family and direction. `free`: routes are unknown, so any interface may be the outgoing one."""
+    """All packets of one family and direction. `free`: routes are unknown, so any interface may be outgoing."""
 
     direction: str
     around: Surroundings
@@ -98,7 +112,7 @@ class Space:
         return product
 
     def dimension(self, name: str) -> Dimension:
-        """The dimension of this name. Raises KeyError if packets of this direction do not have it."""
+        """The dimension of this name. Raises KeyError if the direction does not have it."""
         return self._by_name[name]
 
     def has(self, name: str) -> bool:
@@ -114,20 +128,20 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
     """Build the space that distinguishes these names."""
     last = (1 << around.family.bits) - 1
     named: list[tuple[str, Labelled]] = [
-        (PROTOCOL, _name_protocols(names.protocols)),
-        (STATE, [(state, state) for state in ALL_STATES]),
-        (INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
+        (Dim.PROTOCOL, _name_protocols(names.protocols)),
+        (Dim.STATE, [(state, state) for state in ALL_STATES]),
+        (Dim.INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
     ]
-    numbers = [(DESTINATION, last), (DESTINATION_PORT, MAX_PORT), (SOURCE, last), (SOURCE_PORT, MAX_PORT)]
+    numbers = [(Dim.DESTINATION, last), (Dim.DESTINATION_PORT, MAX_PORT), (Dim.SOURCE, last), (Dim.SOURCE_PORT, MAX_PORT)]
     if direction == OUTBOUND:
-        named.append((SENDER, _NO_YES))
-        numbers += [(UID, FULL_MASK), (GID, FULL_MASK)]
-    named.append((SOCKET, _NO_YES))
+        named.append((Dim.SENDER, _NO_YES))
+        numbers += [(Dim.UID, FULL_MASK), (Dim.GID, FULL_MASK)]
+    named.append((Dim.SOCKET, _NO_YES))
     found = {name: (len(some) - 1, tuple(value for value, _ in some), tuple(label for _, label in some)) for name, some in named}
     found |= {name: (number, (), ()) for name, number in numbers}
     made = [Dimension(name, level, *found[name]) for level, name in enumerate(one for one in ORDER if one in found)]
     lasts = tuple(one.last for one in made) + (1,) * (2 * BITS)
-    made += [Dimension(name, len(made) + BITS * at, FULL_MASK, levels=BITS) for at, name in enumerate((MARK, CONNECTION_MARK))]
+    made += [Dimension(name, len(made) + BITS * at, FULL_MASK, levels=BITS) for at, name in enumerate((Dim.MARK, Dim.CONNECTION_MARK))]
     return Space(direction, around, tuple(made), free, Diagram(lasts))
 
 
@@ -139,9 +153,9 @@ def _name_protocols(mentioned: frozenset[str]) -> Labelled:
 
 
 def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
-    """An interface per name, one per pattern without a matching name, and one for all others; never lo.
+    """An interface per name, per prefix without a name, and one for all others; never lo.
 
-    Packets on lo are sent by this host: they are outbound, and come in later on their path.
+    Packets on lo are outbound, and come in later on their path.
     """
     if direction == OUTBOUND and not free:
         return [("", ANY_OTHER)]
@@ -166,21 +180,10 @@ def _candidates(start: str) -> Iterator[str]:
 
 
 def conntrack_state(value: str) -> str:
-    """The conntrack state that rules see, for a value of STATE."""
+    """The conntrack state that rules see, for a value of Dim.STATE."""
     return value.partition(",")[0]
 
 
 def intervals_of(networks: Iterable[Network]) -> list[Interval]:
-    """The networks' addresses as ascending intervals, merged if they touch."""
-    return join([(network.first, network.last) for network in networks])
-
-
-def join(intervals: Iterable[Interval]) -> list[Interval]:
-    """Merge intervals so that they ascend and do not touch."""
-    joined: list[Interval] = []
-    for first, last in sorted(intervals):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return joined
+    """The first and last address of each network."""
+    return [(network.first, network.last) for network in networks]

@@ -12,7 +12,7 @@ from netinit.rules.targets import ACCEPTED, ENDED, GO_ON
 from netinit.rules.traversal import Verdict
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, InitialState
-from netinit.simulate.symbolic.space import UNTRACKED, Space
+from netinit.simulate.symbolic.space import CtState, Space
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
 
 
@@ -31,24 +31,19 @@ class TargetEffects:
         self._is_proxy = is_proxy
 
     def drop(self) -> Verdict:
-        """Drop silently."""
         return self._end(DROPPED)
 
     def refuse(self) -> Verdict:
-        """Drop and notify the sender."""
         return self._end(REFUSED)
 
     def give_up(self) -> Verdict:
-        """End with an unknown outcome."""
         return self._end(UNKNOWN)
 
     def call(self, chain: str) -> Verdict:
-        """Enter another chain."""
         self.called = chain
         return GO_ON
 
     def redirect(self, port: int) -> Verdict:
-        """Redirect connections to a port of this host."""
         now = self.now
         if self._table != NAT:
             return self.give_up()
@@ -66,13 +61,11 @@ class TargetEffects:
         return PRIMARY if interface is KEPT else self._space.around.primary_address(str(interface))
 
     def hand_over(self, port: int, mark: int) -> Verdict:
-        """Assign a transparent socket and set the mark (TPROXY)."""
         taken = port if self._is_proxy(port) else 0
         self.now = replace(self.now, mark=self.now.mark.set(mark, FULL_MASK), redirect_port=taken, transparent=True)
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:
-        """Translate the destination; an empty address or port 0 stays as it is."""
         if is_of_other_family(address, self._space.family):
             return GO_ON
         if self._table != NAT or not self.now.connection:
@@ -86,7 +79,7 @@ class TargetEffects:
             self.now = replace(self.now, destination=address, destination_port=port)
 
     def write_destination(self, address: str, port: int) -> Verdict:
-        """Rewrite the destination without NAT; unknown after connection tracking, where NAT may overwrite it."""
+        """Unknown after connection tracking, where NAT may overwrite it."""
         now = self.now
         if now.hook not in TRANSLATES_DESTINATION or now.connection or now.redirect_port:
             return self.give_up()
@@ -95,14 +88,12 @@ class TargetEffects:
         return GO_ON
 
     def replace_source(self, address: str) -> Verdict:  # noqa: ARG002 - nothing depends on a source that was translated
-        """Translate the source to an address that is not followed further."""
         if self._table != NAT:
             return self.give_up()
         self.now = replace(self.now, source=None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-        """Clear the bits of `mask` in the packet or connection mark, then xor `value`."""
         now = self.now
         if not connection:
             self.now = replace(now, mark=now.mark.set(value, mask))
@@ -111,24 +102,22 @@ class TargetEffects:
         return GO_ON
 
     def save_mark(self) -> Verdict:
-        """Copy the packet mark to the connection."""
         if self.now.connection:
             self.now = replace(self.now, connection_mark=self.now.mark)
         return GO_ON
 
     def restore_mark(self) -> Verdict:
-        """Copy the connection mark, if there is a connection, to the packet."""
         if self.now.connection:
             self.now = replace(self.now, mark=self.now.connection_mark)
         return GO_ON
 
     def track(self, zone: int | None) -> Verdict:
-        """Set the conntrack zone, or None for no tracking; the first such rule wins, tracked packets keep theirs (xt_CT)."""
+        """The first such rule wins, and tracked packets keep theirs (xt_CT)."""
         if self._table != RAW:
             return self.give_up()
         now = self.now
         if not now.connection and not now.zone:
-            self.now = replace(now, state=UNTRACKED) if zone is None else replace(now, zone=zone)
+            self.now = replace(now, state=CtState.UNTRACKED) if zone is None else replace(now, zone=zone)
         return GO_ON
 
     def _end(self, fate: str) -> Verdict:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from netinit.backends.errors import (
+    CAUSES,
     IN_USE,
     IPSET,
     IPTABLES,
     REFUSED,
-    SAYINGS,
     WITHOUT_FEATURE,
     cause_of,
     condense,
@@ -137,5 +137,6 @@ def test_words_mean_what_they_mean_for_the_program_that_says_them():
 
 
 def test_each_words_stand_once():
-    words = [one.words for one in SAYINGS]
-    assert sorted(words) == sorted(set(words))
+    for causes in CAUSES.values():
+        words = [one for _, several in causes for one in several]
+        assert sorted(words) == sorted(set(words))

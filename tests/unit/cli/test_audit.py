@@ -152,7 +152,7 @@ def test_markdown_has_a_table_for_each_pod_and_no_markup_of_others(run, tmp_path
     file = tmp_path / "pods.yaml"
     file.write_text(PODS.replace("name: two", 'name: "[a](http://b) | <b>"'))
     done, _ = ask(run, "--pod", str(file), "--format", "markdown", "--assert", "tcp is captured")
-    assert done.out.count("| by | traffic | who | because | what closes it |") == 2
+    assert done.out.count("| by | traffic | who | because | to close it |") == 2
     assert "[a](http" not in done.out
     assert "<b>" not in done.out
 

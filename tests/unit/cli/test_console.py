@@ -159,8 +159,8 @@ def test_a_pipe_gets_lines_whole_whatever_the_columns(run):
 
 
 @pytest.mark.parametrize(("line", "shown"), [
-    ("    closes:  take it away from the list --ipv6 on", ["    closes:  take it away from the", "      list --ipv6 on"]),
-    ("  closes:  take it away or use --ipv6 on", ["  closes:  take it away or use", "           --ipv6 on"]),
+    ("    to close it: take it away from the list --ipv6 on", ["    to close it: take it away from", "      the list --ipv6 on"]),
+    ("  note: take it away or use --ipv6 on", ["  note: take it away or use", "        --ipv6 on"]),
     ("! what is sent (configuration, a-long-name)", ["! what is sent (configuration,", "  a-long-name)"]),
     (f"a {'w' * 50} z", ["a", f"  {'w' * 50}", "  z"]),
     ("short", ["short"]),

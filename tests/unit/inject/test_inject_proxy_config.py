@@ -134,7 +134,7 @@ def test_a_field_set_to_its_zero_replaces_that_of_the_mesh():
     [
         ("0", 0), ("1s", 10**9), ("-2s", -2 * 10**9), ("+1s", 10**9), ("1m30s", 90 * 10**9), ("1.5h", 5400 * 10**9),
         (".5s", 5 * 10**8), ("1.s", 10**9), ("1us", 1000), ("1µs", 1000), ("1ns", 1), ("1h1ms", 3600 * 10**9 + 10**6),
-        ("", None), ("s", None), (".s", None), ("1", None), ("1 s", None), ("1d", None), ("--1s", None), (5, None), ("1s" * 50, None),
+        ("", None), ("s", None), (".s", None), ("1", None), ("1 s", None), ("1d", None), ("--1s", None), (5, None), ("1s" * 200, None),
     ],
 )  # fmt: skip
 def test_durations_are_read_as_go_reads_them(text, nanoseconds):

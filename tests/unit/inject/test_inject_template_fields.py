@@ -13,6 +13,7 @@ from netinit.golang.template import Struct, Template, TemplateError
 from netinit.golang.template.values import Int64
 from netinit.inject import context, inject_pod, load_config
 from netinit.inject.field_order import encode, ordered_container
+from netinit.inject.kubernetes_types import ObjectStruct
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.owner import PodOwner
 
@@ -28,8 +29,8 @@ def template_data(pod, mesh):
     return {
         "TypeMeta": kind,
         "DeploymentMeta": owner,
-        "ObjectMeta": context.metadata_struct(pod["metadata"]),
-        "Spec": context.spec_struct(pod["spec"]),
+        "ObjectMeta": ObjectStruct("v1.ObjectMeta", pod["metadata"]),
+        "Spec": ObjectStruct("v1.PodSpec", pod["spec"]),
         "ProxyConfig": proxy,
         "MeshConfig": context.mesh_struct(settings, proxy),
         "Values": {"global": {"hub": "h"}},

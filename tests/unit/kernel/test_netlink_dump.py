@@ -76,8 +76,8 @@ def test_a_dump_that_is_too_large_is_an_error():
 
 
 def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(monkeypatch):
-    chains = [NftChain(family=2, table="nat", name=name, hooked=False, uses=kernel_comparison.MOST_RULES // 2) for name in ("A", "B")]
-    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: b"1")
+    chains = [NftChain(family=2, table="nat", name=name, hooked=False, uses=kernel_comparison.MAX_RULES // 2) for name in ("A", "B")]
+    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: 1)
     monkeypatch.setattr(kernel_comparison.netlink, "list_nft_rules", lambda _: [])
     monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", lambda: tuple(chains))
     assert [one.size for one in kernel_comparison.read_nft((IPV4,))] == [0]
@@ -87,7 +87,7 @@ def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(monkeypatch)
 
 
 def test_rules_are_read_again_while_they_change(monkeypatch):
-    generations = iter((b"1", b"2", b"2", b"2"))
+    generations = iter((1, 2, 2))
     monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: next(generations))
     monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", tuple)
     assert kernel_comparison.read_nft((IPV4,))[0].size == 0

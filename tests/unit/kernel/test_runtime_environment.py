@@ -6,7 +6,7 @@ import posix
 
 import pytest
 
-from netinit.kernel import runtime_environment
+from netinit.kernel import capabilities, detect
 from netinit.kernel.runtime_environment import advise
 
 ALL, NONE = "CapBnd:\t000001ffffffffff\n", "CapBnd:\t0000000000000000\n"
@@ -20,7 +20,8 @@ def here(monkeypatch):
         monkeypatch.setattr(posix, "geteuid", lambda: uid)
         monkeypatch.setattr(posix, "access", lambda path, _: path in marks)
         monkeypatch.setattr(posix, "environ", {name.encode(): b"1" for name in environ or ()})
-        monkeypatch.setattr(runtime_environment, "read_text", lambda _: status)
+        for module in (capabilities, detect):
+            monkeypatch.setattr(module, "read_text", lambda _: status)
 
     return put
 

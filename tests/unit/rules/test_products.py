@@ -10,12 +10,10 @@ from collections import Counter
 
 import pytest
 
-from netinit.base.net import IPV4, bounds_of, join_ranges, merge_networks
+from netinit.base.net import IPV4, bounds_of, join_ranges, merge_networks, split_range
 from netinit.base.netlink_attributes import split_attributes
 from netinit.rules.expressions import compat
 from netinit.rules.expressions.building import settle
-from netinit.rules.expressions.conditions import networks_between
-from netinit.rules.expressions.native import encode_rule
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import Several, UnknownTarget
 from netinit.rules.iptables.parse import normalise_rule
@@ -24,6 +22,7 @@ from netinit.rules.matches.packet import Destination, Port, Protocol, Source
 from netinit.rules.xtables import building
 from netinit.rules.xtables.tables import decode_table
 from recorded import FORMS, RECORDINGS, read_products
+from rule_encodings import encode_rule, form_of, join_table
 
 ALL_PORTS = b"\0\0\xff\xff\0\0\xff\xff" + bytes(8)  # struct xt_tcp of a match that always holds
 NFT = [name for name in RECORDINGS if name.startswith("nft-")]
@@ -55,7 +54,7 @@ def joined(rule):
         if isinstance(one, Source | Destination):
             family = one.networks[0].family
             intervals = merge_networks(one.networks, family)
-            parts = tuple(part for low, high in intervals for part in networks_between(low, high, family))
+            parts = tuple(part for low, high in intervals for part in split_range(low, high, family))
             matches.append(one.replace(networks=parts))
         elif isinstance(one, Port):
             matches.append(one.replace(ports=tuple(join_ranges(sorted({bounds_of(port) for port in one.ports})))))
@@ -91,7 +90,7 @@ def test_rules_of_nft_are_the_same_once_they_were_written_and_read_again(recordi
 @pytest.mark.parametrize("recording", IPTABLES_NFT)
 def test_rules_of_iptables_nft_are_written_as_the_version_wrote_them(recording):
     count, other = 0, Counter()
-    form = compat.form_of(version_of(recording))
+    form = form_of(version_of(recording))
     for product, snapshot in read_products(recording).items():
         around = References.of(snapshot)
         for held in snapshot.rules:
@@ -115,9 +114,9 @@ def test_tables_of_iptables_legacy_are_the_same_once_they_were_written_and_read_
     for product, snapshot in read_products(recording).items():
         for table in snapshot.legacy:
             chains = building.split_table(table)
-            joined = building.join_table(table, chains)
+            joined = join_table(table, chains)
             assert building.split_table(joined) == chains
-            assert building.join_table(table, building.split_table(joined)) == joined
+            assert join_table(table, building.split_table(joined)) == joined
             rules = {chain.name: [one.rule for one in chain.rules] for chain in decode_table(table)}
             assert {chain.name: [one.rule for one in chain.rules] for chain in decode_table(joined)} == rules
             written = []
@@ -125,7 +124,7 @@ def test_tables_of_iptables_legacy_are_the_same_once_they_were_written_and_read_
                 entries = [building.encode_rule(with_protocol(one.matches), one.target, IPV4, one.comment) for one in rules[chain.name]]
                 written.append(chain.replace(entries=(*entries, chain.entries[-1])))
                 count += len(entries)
-            again = decode_table(building.join_table(table, written))
+            again = decode_table(join_table(table, written))
             assert {chain.name: [normalise_rule(one.rule) for one in chain.rules] for chain in again} == {
                 name: [normalise_rule(one) for one in each] for name, each in rules.items()
             }, f"{product} {table.name}"

@@ -8,7 +8,6 @@ from goldens import BEHAVIOURS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
 from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObject, NftRule, NftSet, NftTable, Snapshot
 from netinit.options import Options
-from netinit.rules.expressions.native import encode_rule
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_hook
 from netinit.rules.layouts import plan
 from netinit.rules.matches.context import Limit, UnknownMatch
@@ -17,6 +16,7 @@ from netinit.rules.model import BUILTIN_CHAINS, EMPTY_PLAN, MANGLE, NAT, OUTPUT,
 from netinit.rules.nft import HOOKS, TABLE_NAMES, render_tables, write_plan
 from netinit.rules.targets import Accept, Drop, Redirect, Return, SetMark
 from plan_snapshot import chain_of, snapshot_of, table_of
+from rule_encodings import encode_rule
 
 TABLE = "istio-proxy-nat"
 

@@ -76,7 +76,7 @@ def test_ten_thousand_intervals_are_one_node():
 
 
 def test_more_than_can_be_kept_is_an_error_and_not_a_full_memory(monkeypatch):
-    monkeypatch.setattr(diagram, "MOST_INTERVALS", 1000)
+    monkeypatch.setattr(diagram, "MAX_INTERVALS", 1000)
     made = Diagram((10**6, 10**6))
     many = [(2 * at, 2 * at) for at in range(600)]
     with pytest.raises(TooManyPartsError, match="netinit explain"):

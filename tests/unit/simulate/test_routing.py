@@ -7,7 +7,7 @@ import pytest
 from netinit.base.net import IPV4, number_of
 from netinit.base.snapshot import Device, Hop, HostAddress, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet import Packet
-from netinit.simulate.routing import LOST, find_ways, find_ways_of_sockets
+from netinit.simulate.routing import LOST, find_devices, find_devices_of_sockets
 
 LO, ETH0, ETH1 = 1, 2, 3
 OUTSIDE = number_of("203.0.113.7")
@@ -58,7 +58,7 @@ def rule(**more):
     ({"is_l3mdev": True}, {"eth0"}),
 ])  # fmt: skip
 def test_a_policy_rule_decides_for_what_it_matches(asked, ways):
-    assert find_ways(host(rule(**asked)), PACKET) == ways
+    assert find_devices(host(rule(**asked)), PACKET) == ways
 
 
 @pytest.mark.parametrize(("routes", "ways"), [
@@ -69,18 +69,18 @@ def test_a_policy_rule_decides_for_what_it_matches(asked, ways):
     ([route(254, ETH0, to="203.0.113.0/24", more=(ETH1,))], {"eth0", "eth1"}),
 ])  # fmt: skip
 def test_the_longest_prefix_and_the_lowest_metric_win(routes, ways):
-    assert find_ways(host(routes=routes), PACKET) == ways
+    assert find_devices(host(routes=routes), PACKET) == ways
 
 
 def test_a_route_that_throws_leaves_it_to_the_next_rule():
-    assert find_ways(host(rule(), routes=[route(100, 0, to="203.0.113.7/32", kind=9)]), PACKET) == {"eth0"}
+    assert find_devices(host(rule(), routes=[route(100, 0, to="203.0.113.7/32", kind=9)]), PACKET) == {"eth0"}
 
 
 def test_what_is_not_known_of_a_packet_is_followed_both_ways():
-    assert find_ways(host(rule(users=(0, 9))), PACKET.replace(uid=None)) == {"eth0", "eth1"}
+    assert find_devices(host(rule(users=(0, 9))), PACKET.replace(uid=None)) == {"eth0", "eth1"}
 
 
 def test_a_socket_without_an_address_gets_that_of_its_way_first():
     from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
-    assert find_ways_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
-    assert find_ways_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}
+    assert find_devices_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
+    assert find_devices_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}

@@ -17,7 +17,17 @@ from netinit.rules.iptables.parse.targets import read_target
 from netinit.rules.iptables.write import HeldRule
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import (
+    AddressMatch,
+    Destination,
+    InInterface,
+    InterfaceMatch,
+    OutInterface,
+    Port,
+    Protocol,
+    Source,
+    drop_implied_protocols,
+)
 from netinit.rules.model import Rule
 
 _LONG = {
@@ -61,17 +71,11 @@ def parse_rule(spec: str, family: Family) -> Rule:
         return spec.rule
     reader = _Reader(spec, family)
     reader.read(split_words(spec))
-    matches: list[Match] = [found for place in reader.built_in for found in place]
-    implied = {match.protocol for match in reader.extensions if hasattr(match, "protocol")}
-    matches = [m for m in matches if not (isinstance(m, Protocol) and m.name in implied and not m.negated)]
+    matches = [found for place in (*reader.built_in, reader.extensions) for found in place]
+    words, text = [word.text for word in reader.target], " ".join([word.raw for word in reader.target])
+    target = read_target(reader.goes, words, text, family)
     return Rule(
-        matches=tuple(matches + reader.extensions),
-        target=read_target(
-            reader.goes, [word.text for word in reader.target], " ".join([word.raw for word in reader.target]), family
-        ),
-        comment=reader.comment,
-        origin=None,
-        families=(family,),
+        matches=drop_implied_protocols(matches), target=target, comment=reader.comment, origin=None, families=(family,)
     )
 
 
@@ -96,17 +100,17 @@ def normalise_rule(rule: Rule) -> tuple[object, ...]:
 
 
 def _always_holds(match: Match) -> bool:
-    if isinstance(match, Source | Destination):
+    if isinstance(match, AddressMatch):
         return not match.negated and any(network in match.networks for network in _ANY.values())
-    return isinstance(match, InInterface | OutInterface) and not match.negated and "+" in match.names
+    return isinstance(match, InterfaceMatch) and not match.negated and "+" in match.names
 
 
 def _order(match: Match) -> Match:
     if isinstance(match, Port) and len(match.ports) > 1:
         return match.replace(ports=tuple(sorted(set(match.ports), key=bounds_of)))
-    if isinstance(match, Source | Destination) and len(match.networks) > 1:
+    if isinstance(match, AddressMatch) and len(match.networks) > 1:
         return match.replace(networks=tuple(sorted(set(match.networks))))
-    if isinstance(match, InInterface | OutInterface) and len(match.names) > 1:
+    if isinstance(match, InterfaceMatch) and len(match.names) > 1:
         return match.replace(names=tuple(sorted(set(match.names))))
     return match
 

@@ -67,7 +67,7 @@ def read_module(name: str, words: list[str], protocol: str) -> list[Match] | Non
         at = end
     if not words and name == "socket":
         return [Socket()]
-    return [match for _, match in sorted(found, key=_listed_place)] or None
+    return [match for _, match in sorted(found, key=lambda place: place[0])] or None
 
 
 def _read_limit(words: list[str]) -> list[Match] | None:
@@ -77,10 +77,6 @@ def _read_limit(words: list[str]) -> list[Match] | None:
     rate, burst = read_number(words[1].partition("/")[0]), read_number(words[3])
     per_second = words[1].partition("/")[2] == "sec"  # as it is listed
     return [Limit(rate=rate, burst=burst)] if rate and burst and per_second else None
-
-
-def _listed_place(found: tuple[int, Match]) -> int:
-    return found[0]
 
 
 def read_number(text: str) -> int | None:

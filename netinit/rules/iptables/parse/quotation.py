@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.errors import ParseError
-from netinit.base.sanitize import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.iptables.parse import split_words
 
 
@@ -35,4 +35,4 @@ def part_comment(spec: str) -> tuple[str, str]:
 def quote_rule(spec: str) -> str:
     """The rule on one line between backquotes, its comment as a quotation behind it; both cut where they are long."""
     text, comment = part_comment(spec)
-    return f"`{escape(shorten(text, MOST_OF_A_RULE))}`" + (f" with comment {quote(comment)}" if comment else "")
+    return f"`{escape(shorten(text, MAX_RULE_LENGTH))}`" + (f" with comment {quote(comment)}" if comment else "")

@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, Family, parse_address
+from netinit.rules import targets
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.modules import read_masked, read_number
-from netinit.rules.targets import (
-    Accept,
-    Drop,
-    Jump,
-    LogTarget,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
-    Target,
-    Tproxy,
-    TrackZone,
-)
+from netinit.rules.targets import Target
 
 # Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
 OBSERVING = frozenset((
@@ -40,14 +27,14 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
         return Observe(text="")
     name = words[0]
     if goes:
-        return Jump(chain=name, goto=True)
+        return targets.Jump(chain=name, goto=True)
     plain = _PLAIN.get(name)
     if plain is not None and len(words) == 1:
         return plain
     if name in OBSERVING:
         return _read_log(words) or Observe(text=text)
     if name not in _EXTENSIONS and name not in _PLAIN and len(words) == 1:
-        return Jump(chain=name)
+        return targets.Jump(chain=name)
     reader = _READERS.get(name)
     options = _pair(words[1:])
     target = reader(options, text, family) if reader and options is not None else None
@@ -57,10 +44,10 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
 def _read_log(words: list[str]) -> Target | None:
     """A report with nothing but a prefix, and a group for NFLOG; None for any other."""
     if words[:2] == ["LOG", "--log-prefix"] and len(words) == 3:  # noqa: PLR2004
-        return LogTarget(prefix=words[2])
+        return targets.LogTarget(prefix=words[2])
     if words[:2] == ["NFLOG", "--nflog-prefix"] and words[3:4] == ["--nflog-group"] and len(words) == 5:  # noqa: PLR2004
         group = read_number(words[4])
-        return LogTarget(prefix=words[2], group=group) if group else None
+        return targets.LogTarget(prefix=words[2], group=group) if group else None
     return None
 
 
@@ -80,7 +67,7 @@ def _pair(words: list[str]) -> dict[str, str] | None:
 
 def _read_redirect(options: dict[str, str], _: str, __: Family) -> Target | None:
     port = read_number(options.get("--to-ports") or options.get("--to-port") or "")
-    return Redirect(port=port) if port and len(options) == 1 else None
+    return targets.Redirect(port=port) if port and len(options) == 1 else None
 
 
 def _read_tproxy(options: dict[str, str], _: str, family: Family) -> Target | None:
@@ -93,12 +80,12 @@ def _read_tproxy(options: dict[str, str], _: str, family: Family) -> Target | No
         address = "" if address == family.any_address else parse_address(address)
     except ValueError:
         return None
-    return Tproxy(port=port, mark=mark[0], address=address)
+    return targets.Tproxy(port=port, mark=mark[0], address=address)
 
 
 def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | None:
     if not options:
-        return Reject()
+        return targets.Reject()
     message = options.get("--reject-with", "")
     messages = {
         "port-unreach": "icmp-port-unreachable",
@@ -108,7 +95,7 @@ def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | No
     message = messages.get(message, message)
     if not message or len(options) > 1:
         return None
-    return Reject() if Reject().xt(family).endswith(f" {message}") else Reject(message=message)
+    return targets.Reject() if targets.Reject().xt(family).endswith(f" {message}") else targets.Reject(message=message)
 
 
 def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
@@ -131,23 +118,23 @@ def _read_mark(options: dict[str, str], _: str, __: Family) -> Target | None:
     change = change_of_mark(options)
     if change is None:
         return None
-    return SetMark(value=change[0], mask=change[1])
+    return targets.SetMark(value=change[0], mask=change[1])
 
 
 def _read_connmark(options: dict[str, str], _: str, __: Family) -> Target | None:
-    for option, target in (("--save-mark", SaveMark()), ("--restore-mark", RestoreMark())):
+    for option, target in (("--save-mark", targets.SaveMark()), ("--restore-mark", targets.RestoreMark())):
         if option in options:
             masks = [read_number(text) for name, text in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
             return target if len(masks) == len(options) - 1 and all(mask == FULL_MASK for mask in masks) else None
     change = change_of_mark(options)
-    return None if change is None else SetMark(value=change[0], mask=change[1], connection=True)
+    return None if change is None else targets.SetMark(value=change[0], mask=change[1], connection=True)
 
 
 def _read_ct(options: dict[str, str], _: str, __: Family) -> Target | None:
     if options == {"--notrack": ""}:
         return Untrack()
     zone = read_number(options.get("--zone", ""))
-    return TrackZone(zone=zone) if zone is not None and len(options) == 1 else None
+    return targets.TrackZone(zone=zone) if zone is not None and len(options) == 1 else None
 
 
 def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -166,7 +153,7 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
         return None
 
 
-_PLAIN: dict[str, Target] = {"ACCEPT": Accept(), "DROP": Drop(), "RETURN": Return()}
+_PLAIN: dict[str, Target] = {"ACCEPT": targets.Accept(), "DROP": targets.Drop(), "RETURN": targets.Return()}
 _READERS: dict[str, Callable[[dict[str, str], str, Family], Target | None]] = {
     "REDIRECT": _read_redirect,
     "TPROXY": _read_tproxy,

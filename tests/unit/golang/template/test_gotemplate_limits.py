@@ -168,13 +168,13 @@ def test_functions_that_walk_their_arguments_are_charged_for_it(text):
         "map": {"a" * 900 + str(number): 1 for number in range(1000)},
         "containers": [{"ports": [{"containerPort": number} for number in range(20_000)]}],
     }
-    template = Template.parse("greedy", text, functions=istio_functions.functions())
+    template = Template.parse("greedy", text, functions=istio_functions.FUNCTIONS)
     with pytest.raises(TemplateError, match=r"takes more than 1000000 steps|would be longer than|nested deeper"):
         template.render(data)
 
 
 def test_what_real_templates_do_with_lists_stays_cheap():
     text = "{{ len (uniq (until 50000)) }} {{ has 4999 (until 5000) }} {{ first (until 5000) }} {{ len (without (until 5000) 1 2) }}"
-    assert Template.parse("t", text, functions=istio_functions.functions()).render({}) == "50000 true 0 4998"
+    assert Template.parse("t", text, functions=istio_functions.FUNCTIONS).render({}) == "50000 true 0 4998"
     text = '{{ uniq (list 1 1.0 "1" (list 1) (list 1) (dict "a" 1) (dict "a" 1) true) | toJson }}'
-    assert Template.parse("t", text, functions=istio_functions.functions()).render({}) == '[1,1,"1",[1],{"a":1},true]'
+    assert Template.parse("t", text, functions=istio_functions.FUNCTIONS).render({}) == '[1,1,"1",[1],{"a":1},true]'

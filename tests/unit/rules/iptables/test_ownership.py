@@ -401,8 +401,8 @@ def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
     assert ours_by(make_forms, elsewhere) == ours(alone) != ours(MARKED)
     usual = outbound.enter
 
-    def drop_marked(builder):
-        usual(builder)
+    def drop_marked(builder, options):
+        usual(builder, options)
         builder.append("nat", "ISTIO_OUTPUT", Mark(value=rule_patterns.TPROXY_MARK, connection=True), to=Drop(), why="a test")
 
     monkeypatch.setattr(outbound, "enter", drop_marked)
@@ -414,7 +414,7 @@ def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
 def test_an_excluded_interface_is_ours_before_the_jump_that_the_layout_makes(monkeypatch):
     other = EXCLUDED.replace("ISTIO_OUTPUT", "ISTIO_QUIC")
     assert ours_by(make_forms, other) == {"nat OUTPUT": [2]}
-    monkeypatch.setattr(outbound, "enter", lambda builder: builder.append("nat", "OUTPUT", to=Jump(chain="ISTIO_QUIC"), why="a test"))
+    monkeypatch.setattr(outbound, "enter", lambda builder, _: builder.append("nat", "OUTPUT", to=Jump(chain="ISTIO_QUIC"), why="a test"))
     assert ours_by(make_forms, other) == {"nat PREROUTING": [1], "nat OUTPUT": [1, 2]}
     assert ours_by(make_forms, EXCLUDED) == {"nat OUTPUT": [2]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.sanitize import MOST, MOST_OF_A_RULE
+from netinit.base.sanitize import MAX_RULE_LENGTH, MAX_TEXT_LENGTH
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 
 PARTED = [
@@ -33,8 +33,8 @@ def test_a_rule_and_its_comment_are_parted(spec, rule, comment):
         ('-m comment --comment "it is so" -j RETURN', '`-j RETURN` with comment "it is so"'),
         ("-i a\x1b[2J -j RETURN", "`-i a\\x1b[2J -j RETURN`"),
         ('-m comment --comment "a\nb" -j RETURN', '`-j RETURN` with comment "a\\nb"'),
-        ("x" * (MOST_OF_A_RULE + 1), f"`{'x' * MOST_OF_A_RULE}…`"),
-        (f"-m comment --comment {'x' * (MOST + 1)} -j RETURN", f'`-j RETURN` with comment "{"x" * MOST}…"'),
+        ("x" * (MAX_RULE_LENGTH + 1), f"`{'x' * MAX_RULE_LENGTH}…`"),
+        (f"-m comment --comment {'x' * (MAX_TEXT_LENGTH + 1)} -j RETURN", f'`-j RETURN` with comment "{"x" * MAX_TEXT_LENGTH}…"'),
     ],
 )
 def test_a_rule_is_quoted_on_one_line_and_cut(spec, shown):
