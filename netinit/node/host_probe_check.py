@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 
 from netinit.base.errors import ClusterError
+from netinit.base.net import parse_address
 from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import Client
 from netinit.kube.events import write_event
@@ -49,7 +51,7 @@ class HostProbeCheck:
 
     async def check(self) -> None:
         """Judge the probes of all ambient pods; report and repair."""
-        pods = {address: pod for pod in self.pod_cache if _is_ambient(pod) for address in pod.addresses}
+        pods = {address: pod for pod in self.pod_cache if _is_ambient(pod) for address in _read_addresses(pod)}
         found = await self._judge(pods) if pods else {}
         counts = Counter(state for state, _ in found.values())
         for state in (EXEMPT, BROKEN, UNKNOWN):
@@ -112,6 +114,15 @@ class HostProbeCheck:
 
 def _is_ambient(pod: NodePod) -> bool:
     return pod.annotations.get(REDIRECTION) == "enabled" and not pod.ended and not pod.host_network
+
+
+def _read_addresses(pod: NodePod) -> list[str]:
+    """Return the pod's addresses in the kernel's format."""
+    found = []
+    for address in pod.addresses:
+        with contextlib.suppress(ValueError):  # not an address: no probe goes there
+            found.append(parse_address(address))
+    return found
 
 
 def _name(pod: NodePod) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from netinit.base.errors import ParseError
+from netinit.base.net import parse_address
 from netinit.options import Options
 
 __all__ = ["APPLY", "JUDGE_CONNECTIONS", "KINDS", "REMOVE", "SUBSCRIBE", "SUBSCRIBE_CONNECTIONS", "VERIFY", "Job", "JobResult"]
@@ -62,11 +63,11 @@ class Job:
         """Decode a message. Raises ParseError."""
         try:
             tree = json.loads(data)
-            job = Job(**{**tree, "argv": tuple(tree["argv"])})
-        except (ValueError, TypeError, KeyError) as error:
+            uids = {parse_address(address): uid for address, uid in tree["uids"].items()}
+            job = Job(**{**tree, "argv": tuple(tree["argv"]), "uids": uids})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ParseError(f"this is no job: {error}") from None
-        texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values())
-        texts += (*job.uids, *job.uids.values())
+        texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values(), *uids.values())
         if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
             raise ParseError("this is no job: a field has another type than it should")
         return job
