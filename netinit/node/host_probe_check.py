@@ -16,7 +16,7 @@ from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import PROGRAM, SECOND, AgentSettings
+from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.serving.events import EventLog
 from netinit.simulate.host_probes import BROKEN, EXEMPT, UNKNOWN
 
@@ -102,6 +102,8 @@ class HostProbeCheck:
         await self._send_event("HostProbesRepaired", f"the node's rules were programmed by {done.backend}", kind="Normal")
 
     async def _send_event(self, reason: str, message: str, *, kind: str = "Warning") -> None:
+        if self.settings.repair == NOTHING:  # the chart then gives no right to create events
+            return
         node = self.settings.node
         involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
         try:
