@@ -28,12 +28,7 @@ class Log:
     """Writes events of a level and above: error, warn, info, debug; `none` writes nothing."""
 
     def __init__(
-        self,
-        level: str = "info",
-        *,
-        as_json: bool = False,
-        stream: TextIO | None = None,
-        clock: Callable[[], int] = time.time_ns,
+        self, level: str = "info", *, as_json: bool = False, stream: TextIO | None = None, clock: Callable[[], int] = time.time_ns
     ) -> None:
         self._rank = LEVELS.index(level)
         self._as_json = as_json

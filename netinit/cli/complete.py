@@ -64,7 +64,6 @@ def _propose_values(kind: str, last: str) -> list[tuple[str, str, str]]:
 
 
 def _find_command(rows: Rows, words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The command that the words name, and the words after it."""
     known = {row[0] for row in rows}
     path, rest = "", list(words)
     for index, word in enumerate(words):
@@ -79,7 +78,6 @@ def _is_command(name: str) -> bool:
 
 
 def _list_below(rows: Rows, path: str) -> list[tuple[str, str]]:
-    """The subcommands with their summaries."""
     if not path:
         return [(name, text) for name, (_, text) in COMMANDS.items() if _is_command(name)]
     return [(row[0].rpartition(" ")[2], row[3]) for row in rows if row[0].rpartition(" ")[0] == path and row[1:3] == [HELP, ""]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from netinit.options.kinds import Text
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # a file with every option is a few KiB
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+")
 _BARE_STAR = re.compile(r"(?:^|[:,\[-]\s+)\*\s*(?:$|[,\]#])", re.MULTILINE)
 
@@ -42,17 +42,17 @@ def load_file(path: str, label: str) -> Any:
     shown = f"{label}: {quote_value(path)}"
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(MOST_BYTES + 1)
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
             with open(path, "rb") as opened:  # noqa: PTH123 - keeps the path unchanged, and saves an import
-                data = opened.read(MOST_BYTES + 1)
+                data = opened.read(MAX_BYTES + 1)
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise OptionError(f"{shown} is not text in UTF-8") from None
     except (OSError, ValueError) as error:
         raise OptionError(f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > MOST_BYTES:
-        raise OptionError(f"{shown} is longer than {MOST_BYTES >> 20} MB, which no file of options is")
+    if len(data) > MAX_BYTES:
+        raise OptionError(f"{shown} is longer than {MAX_BYTES >> 20} MB, which no file of options is")
     try:
         from netinit.golang import goyaml
 
@@ -69,7 +69,7 @@ def load_file(path: str, label: str) -> Any:
 
 
 def _find_octal_numbers(text: str) -> Iterator[str]:
-    """A sentence for each number that YAML reads as another than it looks like: 010 is 8."""
+    """A problem for each number that YAML reads as octal: 010 is 8."""
     from netinit.golang.goyaml.events import scan, value_of
 
     for event in scan(text):

@@ -1,7 +1,4 @@
-"""Terminal output: answers to stdout, notes and warnings to stderr, in colour where appropriate.
-
-Programs should read JSON; colour is used only on terminals unless requested.
-"""
+"""Terminal output: answers on stdout, notes and warnings on stderr; in colour on a terminal, or if --color asks for it."""
 
 from __future__ import annotations
 
@@ -50,13 +47,10 @@ _KEY = "netinit.color"
 def color_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --color, which applies to the whole command and is not passed to its function."""
     return click.option(
-        "--color", type=click.Choice((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False,
-        is_eager=True, callback=_remember, help="Colour the output; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.",
+        "--color", type=click.Choice((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False, is_eager=True,
+        callback=lambda context, _, choice: context.meta.update({_KEY: choice}),
+        help="Colour the output; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.",
     )(function)  # fmt: skip
-
-
-def _remember(context: click.Context, _: click.Parameter, choice: str) -> None:
-    context.meta[_KEY] = choice
 
 
 def wants_colour(is_terminal: bool) -> bool:
@@ -87,10 +81,7 @@ def answer_again(texts: list[str], above: int) -> int:
 
 
 def fit(line: str, width: int) -> list[str]:
-    """Wrap a line to `width` columns with indented continuation lines; width 0 is unlimited.
-
-    Breaks only at blanks: not within words, and not between an option and its value. Longer words stay whole.
-    """
+    """Wrap a line to `width` columns (0: unlimited) at blanks, not between an option and its value; the rest is indented."""
     if not width or width < _NARROWEST or len(line) <= width:
         return [line]
     import textwrap
@@ -106,43 +97,26 @@ def fit(line: str, width: int) -> list[str]:
 
 
 def _rows(texts: Iterable[str], width: int, *, painted: bool) -> Iterator[list[tuple[str, str]]]:
-    """The lines wrapped for a terminal, each as styled parts."""
     for text in texts:
         first, *more = fit(text, width)
         yield paint(first) if painted else [(first, "")]
         yield from [[(line, "")] for line in more]
 
 
-def note(texts: Iterable[str]) -> None:
-    """Print notes about the answer."""
-    _say("note", texts)
+def note(texts: Iterable[str], label: str = "note") -> None:
+    """Print texts on stderr, each once, with the label; further lines of a text are indented."""
+    split = [split_message(text) for text in dict.fromkeys(texts)]
+    say([line for first, *more in split for line in (f"{label}: {first}", *[f"  {line}" for line in more])])
 
 
 def warn(texts: Iterable[str]) -> None:
     """Print warnings."""
-    _say("warning", texts)
-
-
-def fail(program: str, message: str) -> None:
-    """Print the reason for a failure, one line per problem."""
-    _say(program, split_message(message))
-
-
-def _say(label: str, texts: Iterable[str]) -> None:
-    lines = [line for text in dict.fromkeys(texts) for line in _label(label, text)]
-    say(lines)
+    note(texts, "warning")
 
 
 def say(texts: Iterable[str]) -> None:
     """Write lines to stderr, wrapped for a terminal."""
     show_lines_if_possible(_rows(texts, width_of_messages(), painted=wants_colour(shows_on_a_terminal())))
-
-
-def _label(label: str, text: str) -> Iterator[str]:
-    """Prefix a text with the label and indent its continuation lines."""
-    first, *more = split_message(text)
-    yield f"{label}: {first}"
-    yield from [f"  {line}" for line in more]
 
 
 def paint(line: str) -> list[tuple[str, str]]:
@@ -181,6 +155,6 @@ class PersonLog(Log):
             return
         labels = {"error": "netinit", "warn": "warning", "debug": "debug"}
         if level in labels:
-            _say(labels[level], [message])
+            note([message], labels[level])
         else:
             show_lines(split_message(message))

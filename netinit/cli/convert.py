@@ -80,7 +80,6 @@ def _left_out(options: Options) -> list[str]:
 
 
 def _to_object(found: Conversion) -> dict[str, object]:
-    """A conversion in the form of netinit/data/convert.schema.json."""
     return {
         "from": found.peer,
         "command": ["netinit", "apply", *found.options.to_argv(SPELLED_OUT)],

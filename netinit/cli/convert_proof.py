@@ -26,13 +26,13 @@ STRICTER = (
 )
 LABEL = "--verify"
 OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # where and how to run, not what is captured
-MOST_SECONDS = 30  # for the peer's program, which may wait for locks or retry
+MAX_SECONDS = 30  # for the peer's program, which may wait for locks or retry
 
 
 def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, ...]) -> dict[str, Any]:
-    """The differences in the form of a pair in netinit/data/diff.schema.json.
+    """Compare the rules of `named` (a file, `-` for stdin, or the peer's program) with the converted options.
 
-    `named` is a file of rules, `-` (stdin), or the peer's program. Raises OptionError, ParseError, LabError.
+    Returns a pair of netinit/data/diff.schema.json. Raises OptionError, ParseError, LabError.
     """
     peer = PEERS[found.peer].peer
     fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
@@ -62,7 +62,7 @@ def _read_rules(named: str) -> RuleSource | None:
 
 
 def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...]) -> tuple[RuleSource, tuple[str, ...]]:
-    """Run the peer's program in a temporary pod of network namespaces; return the rules that it created, and the pod's addresses."""
+    """Run the peer's program in a temporary pod; return the rules that it created, and the pod's addresses."""
     from netinit.lab.pod import Pod, find_obstacle
 
     obstacle = find_obstacle()
@@ -71,7 +71,7 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     path = os.path.abspath(named)  # noqa: PTH100 - a link's name is the program's
     words = [path, *_list_subcommands(peer, line, os.path.basename(path)), *line.words, *files]  # noqa: PTH119
     with Pod() as pod:
-        done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MOST_SECONDS)
+        done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MAX_SECONDS)
         if done.returncode:
             said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MAX_LINE_LENGTH)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
@@ -82,6 +82,6 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
 
 
 def _list_subcommands(peer: str, line: CommandLine, name: str) -> list[str]:
-    """The words between the program and its flags: those of the peer's program of this name, else those of the command line."""
+    """The words between the program and its flags, for the peer's program of this name or as on the command line."""
     known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}
     return known.get(name, [*line.program[1:]])

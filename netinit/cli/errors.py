@@ -17,7 +17,7 @@ NAME = "netinit"  # prefix of errors, whatever the program's name
 
 
 def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
-    """Print the current error: as an event, which the init container also writes as termination message, or as text."""
+    """Print the current error as text, or as an event, also for the termination log."""
     texts = take_flags(words, FLAGS).texts
     as_json = (texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")) in TRUE_WORDS
     if as_event:
@@ -34,15 +34,15 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
 
 def _show_person(message: str) -> None:
     try:
-        from netinit.cli.console import fail
+        from netinit.cli.console import note
     except ImportError:  # click is not installed, which commands for people require
         show_lines([f"{NAME}: {line}" for line in split_message(message)])
     else:
-        fail(NAME, message)
+        note(split_message(message), NAME)
 
 
 def names_a_command(words: Sequence[str]) -> bool:
-    """Whether a command follows its options, as in `--netns NAME verify`; otherwise the words are the init container's."""
+    """Whether options precede a command, as in `--netns NAME verify`."""
     try:
         from netinit.cli.group import APPLIES, put_command_first
     except ImportError:  # without click these commands do not exist

@@ -78,7 +78,7 @@ EXAMPLES = {
 
 
 def format_epilog(path: str) -> str:
-    """What a command's help ends with, for click; `path` is the command's name, behind that of its group if it has one."""
+    """The end of the help of a command, named with its group, for click."""
     name = ALIASES.get(path, path)
     lines = [f"  {example}" for example in EXAMPLES.get(name, ())]
     page = name_page(name.partition(" ")[0])

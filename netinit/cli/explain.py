@@ -80,7 +80,7 @@ class Answered:
 
 
 def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
-    """Answer a question; containers of a manifest with different users get separate answers where these differ."""
+    """One answer for all containers of a manifest, or several where their users get different ones."""
     found: dict[tuple[object, ...], Answered] = {}
     for containers, packet in make_packets(question, rule_source):
         source, answer, warned = answer_question(rule_source, packet)
@@ -97,8 +97,8 @@ def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
 def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
     """The place of the deciding rules, the answer, and warnings.
 
-    If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them at each hook, in an
-    order it does not expose; an answer that depends on the order is unknown.
+    If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them in an order that it does not
+    expose: an answer that depends on it is unknown.
     """
     around = rule_source.surroundings[packet.family]
     answer = _explain(rule_source, packet, around)
@@ -112,7 +112,7 @@ def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Expla
 
 
 def _explain_each_way(rule_source: RuleSource, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
-    """The answer under policy routing or multiple routes: unknown if routes differ, None if one drops the packet."""
+    """The answer if policy rules or several routes decide: unknown if they differ, None if one drops the packet."""
     if LOST in ways:
         return None
     host = Network((packet.family.version, packet.destination or 0, packet.family.bits))

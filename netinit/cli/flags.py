@@ -1,7 +1,6 @@
-"""Commands whose flags are declared options, with click's help, completion and suggestions, and pflag's syntax.
+"""Commands whose flags are declared options: pflag's syntax, click's help, completion and suggestions.
 
-The fast path's parser reads these flags here, too, so that both agree; click parses what remains: the command's own
-options and arguments.
+`apply`'s own parser reads the declared flags, so that both agree; click parses the command's own options and arguments.
 """
 
 from __future__ import annotations
@@ -52,17 +51,12 @@ TAKE_A_WHOLE_LINE = ("remove", "verify")  # these are given the line that progra
 
 
 class FlagCommand(click.Command):
-    """A command whose callback receives `options`, built from flags, environment and defaults.
+    """A command whose callback gets `options`, an instance of `settings`, from flags, environment and defaults.
 
-    Use it as `@click.command(cls=FlagCommand)`; `settings` is the class that declares the flags. The command's own
-    options are declared as usual and must not share a flag's name. All problems of a command line are reported in one
-    OptionError.
-
-    `shows` lists the flags with an effect, for the help. Rule flags are summarised in one line (`rules`: listed;
-    rules=None: without effect and omitted). For classes other than Options the help has every flag except `hides`, and
-    no rule flags. A flag without effect is an error; one of istio-iptables, which may be pasted from a pod's command
-    line, only causes a note, and so does every flag of `remove` and `verify`. With `judges_all` all flags but the
-    namespace's have an effect.
+    All problems of a command line are one OptionError. For Options, `shows` lists the flags of the run that have an effect;
+    `rules` is True if the help lists the rules' flags, False if it refers to apply, None if they have no effect. `judges_all`: all
+    flags but the namespace's have an effect. A flag without effect is an error; one of istio-iptables, which may be pasted from
+    a pod, is a note, and so is any of `remove` and `verify`. For other settings the help has every flag but `hides`.
     """
 
     def __init__(
@@ -83,7 +77,7 @@ class FlagCommand(click.Command):
         """Extract the flags, let click parse the rest, and build the options."""
         taken = take_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
-        rest, unknown = self._part_unknown(ctx, taken.rest)
+        rest, unknown = self._split_unknown(ctx, taken.rest)
         problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
         ctx.allow_extra_args = True  # reported below
         try:
@@ -108,7 +102,7 @@ class FlagCommand(click.Command):
         return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
 
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
-        """A problem for each flag without effect here, or one note for flags that a pod's command line brings with it."""
+        """A problem for each flag without effect here; those of a pod's command line share a note."""
         ignored = {field: label for field, label in given.items() if not self.has_effect(field)}
         places = [label for field, label in ignored.items() if field in ANY_NAMESPACE]
         others = [label for field, label in ignored.items() if field not in ANY_NAMESPACE]
@@ -160,8 +154,8 @@ class FlagCommand(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(records)
 
-    def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Split off unknown flags: the other words, and a problem with suggestions for each unknown flag."""
+    def _split_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """The words but unknown flags, and a problem for each of these."""
         known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)
         kept: list[str] = []
@@ -196,8 +190,6 @@ def given_flags() -> Mapping[str, str]:
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    """Seconds, or a duration with a unit."""
-
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -229,7 +221,7 @@ def add_options(*decorators: Decorator) -> Decorator:
 
 
 def add_value(name: str, make: Callable[..., Any], *decorators: Decorator) -> Decorator:
-    """Combine the options of these decorators: the function gets one argument `name`, which `make` builds from their values."""
+    """Combine options into one argument `name`, which `make` builds from their values."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)

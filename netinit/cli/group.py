@@ -22,10 +22,9 @@ APPLIES = ("apply", "istio-iptables")  # the init container's commands
 
 
 class LazyGroup(click.Group):
-    """A group that lists the installed commands and imports only the one that runs.
+    """A group that imports only the command that runs.
 
-    `commands_there` maps a name to its module under netinit.cli, with `command` or `make_command(name)`, and its
-    summary.
+    `commands_there`: name -> (module under netinit.cli with `command` or `make_command(name)`, summary).
     """
 
     def __init__(self, *args: Any, commands_there: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
@@ -88,10 +87,7 @@ def put_command_first(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> int:
-    """Run a command line and return its exit code. Raises NetinitError.
-
-    `alone`: the words belong to apply, implied by the program's name or by the lack of a command.
-    """
+    """Run a command line and return its exit code; `alone`: the words are apply's. Raises NetinitError."""
     command: click.Command = root
     if alone and program == NAME:
         words = put_command_first(words)

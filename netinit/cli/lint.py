@@ -12,10 +12,9 @@ from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option, count
-from netinit.cli.findings.codes import PAGE
+from netinit.cli.findings.codes import PAGE, Issue
 from netinit.cli.findings.formats import TEXT, format_options, render
 from netinit.cli.findings.ignored import ignore_options, without_ignored
-from netinit.cli.findings.issue import Issue
 from netinit.cli.flags import FlagCommand
 from netinit.cli.rule_sources import complete_servers, pod_options, read_pods
 from netinit.kernel.detect import read_name_servers

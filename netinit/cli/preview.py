@@ -16,9 +16,8 @@ FAMILY_CHOICES = ("both", "ipv4", "ipv6")
 def preview(options: Options, log: Log, form: str = "restore", family: str = "both") -> str:
     """Render the plan of the options in one of FORMATS; notices go to the log.
 
-    IPv6 and name servers are determined as in apply, from local addresses and /etc/resolv.conf. With --cleanup-only or
-    --skip-rule-apply the plan is empty. Without `family` the restore form has only the first one, so that it can be
-    loaded.
+    IPv6 and name servers are found as in apply. The plan is empty with --cleanup-only and --skip-rule-apply. Without `family`
+    the restore form has the first one alone, so that it can be loaded.
     """
     wanted = decide(options, log, backend=NFTABLES if form == "nft" else "")
     if options.cleanup_only or options.skip_rule_apply:

@@ -24,7 +24,6 @@ def become_netinit(words: Sequence[str], *, environ: Mapping[str, str]) -> None:
 
 
 def _find_itself(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The program and arguments that run `netinit WORDS`."""
     isolated = ("-I",) if sys.flags.isolated else ("-E", "-P")
     # Passes on sys.path: a virtual environment is detected by argv[0], which may be a bare name.
     places = [str(Path(__file__).parents[2]), *[place for place in sys.path if place.startswith("/")]]

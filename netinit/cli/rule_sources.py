@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,20 +26,19 @@ from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
     from netinit.inject.podfile import PodFacts
-    from netinit.options.kinds import Flag
 
 DIRECTIONS = ("outbound", "inbound")
 POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod with unknown addresses, from the documentation ranges (RFC 5737, RFC 3849)
 APPLICATION = 1000
-MOST_NAMED = 5
+MAX_NAMED = 5  # pods in a message
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
     """Rules and surroundings by family; rules are keyed by `plan`, or by the place of live rules.
 
-    `options` are those inferred for each place; `wanted` are the options that should apply. `notes` say where the rules
-    come from, `warnings` what is doubtful about them. `facts` come from the manifest, if there is one.
+    `options`: those inferred for each place; `wanted`: those that should apply; `notes`: where the rules come from; `warnings`:
+    what is doubtful about them; `facts`: of the manifest, if there is one.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -141,10 +140,7 @@ rule_source_options = add_value(
 
 
 def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
-    """Select the rules. Live rules are compared with a pod's manifest, or with the options, if either is given.
-
-    Raises OptionError, ParseError, NetinitError.
-    """
+    """The rules; live ones are compared with a manifest or given options. Raises OptionError, ParseError, NetinitError."""
     facts = read_manifest(choice.pod, choice.select, options) if choice.pod or choice.select else None
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
@@ -189,7 +185,6 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
 
 
 def _plan(rules: Interception, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
-    """The rules of settled options in a pod with these addresses."""
     made = plan(rules)
     if facts and not facts.intercepted:
         made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
@@ -217,7 +212,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
         notes += _describe_tunnel_listener(inferred.options, found.listening)
         others = find_other_values(found.given, inferred.options) if found.given else ()
         if others:
-            words = [f"{flag.label} is {_format(flag, live)} and not {_format(flag, wanted)}" for flag, wanted, live in others]
+            texts = [(flag.label, *[quote_value(flag.kind.write(value)) for value in (live, wanted)]) for flag, wanted, live in others]
+            words = [f"{label} is {is_live} and not {is_wanted}" for label, is_live, is_wanted in texts]
             by = "the manifest" if facts else "the options given"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
@@ -243,7 +239,6 @@ def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Notes on whose options are used, and warnings about the pod."""
     return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
 
 
@@ -264,13 +259,13 @@ def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts
     """The single pod of manifests; its name servers come from the command line."""
     found = read_pods(pod, select)
     if len(found) > 1:
-        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (" and more" if len(found) > MOST_NAMED else "")
+        names = ", ".join([facts.name for facts in found[:MAX_NAMED]]) + (" and more" if len(found) > MAX_NAMED else "")
         raise OptionError(f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
     return complete_servers(found[0], options)
 
 
 def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
-    """Add name servers from the command line or the pod's dnsConfig if it needs them, with a note if some are missing."""
+    """Add the name servers that a pod needs, from the command line or its dnsConfig; note if some are missing."""
     if not facts.options.wants_servers:
         return facts
     if options.dns_servers:
@@ -290,14 +285,10 @@ def names_rules(options: Options) -> bool:
 
 
 def format_options(options: Interception) -> str:
-    """Format options as a command line of apply, preceded by variables for options without a flag; truncated."""
+    """Options as a command line of apply, after variables for those without a flag; truncated."""
     full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
     return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MAX_RULE_LENGTH)
-
-
-def _format(flag: Flag, value: Any) -> str:
-    return quote_value(flag.kind.write(value))
 
 
 def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:
@@ -318,7 +309,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
             f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
         )
     port = port or named
-    if not (host or source or inbound):
+    if not host and not inbound:
         raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     if not port:
         start, _, end = host.rpartition(":")
@@ -339,15 +330,12 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
         if packet.destination is None:
             raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
         return packet.replace(mark=question.mark)
-    if not host:
-        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
     uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
     gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
 
 
 def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
-    """Raise OptionError for options that only apply to the other direction."""
     owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
     if inbound and owner:
         raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or say outbound")
@@ -356,11 +344,7 @@ def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> 
 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
-    """The packets in question with the containers that send them.
-
-    Outbound and without --uid and --gid, there is one per user of --pod; without a manifest, containers are empty.
-    Raises OptionError.
-    """
+    """The packets in question with their containers: one for each user of --pod unless --uid or --gid is given."""
     packet = make_packet(question, rule_source.surroundings)
     if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
         return [((), packet)]

@@ -1,8 +1,7 @@
-"""Dispatches the command line: a fast path with minimal imports, or click.
+"""Runs the command line: with few imports, or by click.
 
-Fast are `netinit apply …`, `netinit istio-iptables …`, flags alone (`netinit -p 15001 …`, as in Istio 1.0's template),
-everything under the program name `istio-iptables`, and `netinit inject …`. What the fast path cannot parse (an unknown
-flag, --help) goes to click, which knows every command's flags and suggests corrections.
+Without click run `apply`, `istio-iptables` (also as the program's name), flags alone (`netinit -p 15001 …`, as in Istio 1.0)
+and `inject`. What their parser cannot read, such as --help, goes to click, which suggests corrections.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def read_call(argv: Sequence[str]) -> Call:
 
 
 def _apply_if_configured(call: Call, environ: Mapping[str, str]) -> Call:
-    """Treat a bare program name as apply if the environment sets options: a template with `env` and no `args`."""
+    """A bare program name is apply if the environment sets options, as a template with `env` and no `args` does."""
     if call.apply or call.words:
         return call
     from netinit.options import Interception
@@ -192,7 +191,6 @@ def _show(text: str) -> int:
 
 
 def _find_width(environ: Mapping[str, str]) -> int:
-    """The terminal's columns, limited for readability."""
     try:
         columns = int(environ.get("COLUMNS", "0")) or posix.get_terminal_size(STDOUT).columns
     except (OSError, ValueError):

@@ -52,7 +52,7 @@ REPLACED = "the rules were replaced while it was on its way: the next packets ar
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
 ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
-_MOST_READS = 5  # attempts to read rules that keep changing
+_MAX_READS = 5  # attempts to read rules that keep changing
 
 
 @click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
@@ -113,7 +113,8 @@ def _follow(
     deadline = time.monotonic() + timeout
     with Tracer(wanted, rate=rate, older=older) as tracer:
         follower = Follower(tracer, wanted, rule_source.rulesets, rules)
-        note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_format_wanted(wanted)}"])
+        which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if wanted.inbound else 'is made here'}"
+        note([f"waiting for {which}, to port {wanted.port}; Ctrl-C ends it"])
         while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
@@ -130,7 +131,7 @@ def _follow(
 
 def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     """The rules with the kernel's handles. Raises NetinitError if they keep changing."""
-    for _ in range(_MOST_READS):
+    for _ in range(_MAX_READS):
         before = list_rules()
         rule_source = find_rule_source(options, LIVE)
         if list_rules() == before:
@@ -158,11 +159,6 @@ def find_wanted(question: Question, packet: Packet) -> Wanted:
         source=packet.source if question.source else None, destination=packet.destination if question.to else None,
         uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
     )  # fmt: skip
-
-
-def _format_wanted(wanted: Wanted) -> str:
-    which = "that comes in" if wanted.inbound else "that is made here"
-    return f"{which}, to port {wanted.port}; Ctrl-C ends it"
 
 
 def compare(rule_source: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:

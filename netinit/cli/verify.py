@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
@@ -56,16 +58,17 @@ def command(  # noqa: PLR0917 - click's
     target, notes = _find_options(options, pod, select)
     note(notes)
     if target is None:
-        if as_json:
-            show_artefact(render_json(None, None, None))
-        else:
-            answer(lines([NOTHING]))
+        _show(None, None, None, as_json=as_json)
         return DriftError.exit_code
+    look = partial(_look, target, strict=strict, connections=connections)
     if watching:
-        return _watch(target, strict=strict, as_json=as_json, connections=connections)
+        from netinit.cli.verify_watch import watch
+
+        to_tree = partial(to_plain, probes=None, options=target) if as_json else None
+        return watch(target, look, render=render_text, to_plain=to_tree, connections=connections)
     report = probes = None
     try:
-        report = _judge(compare(target, connections=connections), strict=strict)
+        report = look()
     except BackendUnavailableError as error:
         if not live:
             raise
@@ -73,16 +76,18 @@ def command(  # noqa: PLR0917 - click's
     if live:
         probes = probe(target)
     warn([*(report.warnings if report else ()), *(probes.notes if probes else ())])
-    if as_json:
-        show_artefact(render_json(report, probes, target))
-    else:
-        _show(report, probes)
+    _show(report, probes, target, as_json=as_json)
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
 
 
-def _show(report: Report | None, probes: Probes | None) -> None:
+def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool) -> None:
+    if as_json:
+        show_artefact(render_json(report, probes, target))
+        return
+    if not (report or probes):
+        answer(lines([NOTHING]))
     if probes:
         answer(render_probes(probes))
     if report:
@@ -91,20 +96,9 @@ def _show(report: Report | None, probes: Probes | None) -> None:
         answer(conclude(report, probes))
 
 
-def _watch(target: Options, *, strict: bool, as_json: bool, connections: bool) -> int:
-    from netinit.cli.verify_watch import watch
-
-    def describe(report: Report) -> dict[str, object]:
-        return to_plain(report, None, target)
-
-    return watch(
-        target, lambda: _judge(compare(target, connections=connections), strict=strict), render=render_text,
-        to_plain=describe if as_json else None, connections=connections,
-    )  # fmt: skip
-
-
-def _judge(report: Report, *, strict: bool) -> Report:
-    """The report; with `strict`, doubts count as differences."""
+def _look(target: Options, *, strict: bool, connections: bool) -> Report:
+    """Compare the live rules with the plan; with `strict`, doubts count as differences."""
+    report = compare(target, connections=connections)
     doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
     return report.replace(differences=report.differences + doubts)
 
@@ -182,7 +176,7 @@ def render_json(report: Report | None, probes: Probes | None = None, options: Op
 
 
 def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:
-    """The object in the form of netinit/data/verify.schema.json; the comparison's fields are null if it failed."""
+    """The object of netinit/data/verify.schema.json; the comparison's fields are null if it failed."""
     differs = (report and report.differences) or (probes and probes.wrong)
     found: dict[str, object] = {
         "ok": bool(report or probes) and not differs,

@@ -11,11 +11,10 @@ from netinit.base.errors import BackendUnavailableError, DriftError
 from netinit.base.output import show_artefact, with_version
 from netinit.base.sanitize import Lines
 from netinit.cli.console import answer, warn
+from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.changes import Changes
 from netinit.pods.verify import Report
-
-MOST_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 
 
 def _say(
@@ -35,9 +34,9 @@ def watch(
     options: Options, look: Callable[[], Report], *, render: Callable[[Report], Lines],
     to_plain: Callable[[Report], dict[str, Any]] | None, connections: bool = False,
 ) -> int:  # fmt: skip
-    """Compare until Ctrl-C and print each report that differs from the previous one; `to_plain` selects JSON lines.
+    """Compare until Ctrl-C and print each report that differs from the one before, as JSON lines with `to_plain`.
 
-    Returns the last report's exit code: 0 as planned, 3 if rules differ. Raises NamespaceError if the pod goes away.
+    Returns the last report's exit code. Raises NamespaceError if the pod goes away.
     """
     begun = time.monotonic()
     last: Report | None = None
@@ -50,7 +49,7 @@ def watch(
                     report = look()
                 except BackendUnavailableError:
                     failures += 1
-                    if last is None or failures > MOST_FAILURES:
+                    if last is None or failures > MAX_FAILURES:
                         raise
                 else:
                     failures = 0

@@ -25,7 +25,7 @@ from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
-MOST_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
+MAX_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 _SLICE = 0.1  # seconds between checks for signals
 _LEFT_FREE = 2  # lines of the terminal left free by the table
 
@@ -66,10 +66,7 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
 def _look(
     options: Options, interval: float, count: int, signals: Signals, *, until_input: bool
 ) -> Iterator[tuple[CounterSnapshot, str, bool]]:
-    """Take a reading every `interval` seconds until a signal; the first serves as the baseline.
-
-    Yields the rates, the backends, and whether warnings were printed since the last reading.
-    """
+    """Yield the rates, the backends, and whether warnings were printed, every `interval` seconds until a signal."""
     noted: set[str] = set()
     meter = None
     looks = failures = 0
@@ -79,7 +76,7 @@ def _look(
             rule_source = find_rule_source(options, LIVE)
         except (ParseError, BackendUnavailableError):
             failures += 1
-            if meter is None or failures > MOST_FAILURES:
+            if meter is None or failures > MAX_FAILURES:
                 raise
         else:
             failures = 0
@@ -142,9 +139,8 @@ def render_lines(snapshot: CounterSnapshot, *, everything: bool) -> list[str]:
 
 
 def _rate(row: FateRate) -> str:
-    if row.added is None or row.per_second is None:
-        return "not counted"
-    return f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second"
+    known = row.added is not None and row.per_second is not None
+    return f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second" if known else "not counted"
 
 
 def _because(row: FateRate) -> str:
@@ -210,7 +206,6 @@ class CounterSnapshotWriter:
 
 
 def _fit(printed: list[str]) -> list[str]:
-    """Wrap lines and truncate them to the terminal's size."""
     width, height = shutil.get_terminal_size()
     room = max(1, height - _LEFT_FREE)
     fitted = [part for line in printed for part in fit(line, width - 1)]

@@ -8,18 +8,18 @@ from typing import Final
 from netinit.golang.template.values import FunctionError
 
 NANOSECONDS: Final = 1_000_000_000
-"""Nanoseconds of a second."""
+"""Nanoseconds per second."""
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 _UNITS: Final = {
     "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": NANOSECONDS, "m": 60 * NANOSECONDS, "h": 3600 * NANOSECONDS,
 }  # fmt: skip
 _PART: Final = "([0-9]*)(?:\\.([0-9]*))?([^0-9.]+)"
 _LIMIT: Final = 1 << 63
-_LONGEST: Final = 256
+_MAX_LENGTH: Final = 256
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Format nanoseconds as Go does."""
+    """Format nanoseconds like time.Duration.String."""
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if rest == 0:
         return "0s"
@@ -53,8 +53,8 @@ def parse_duration(text: str) -> int:
     pattern = re.compile(_PART)
     while at < len(body) or not body:
         found = pattern.match(body, at)
-        if len(text) > _LONGEST or found is None or not (found[1] or found[2]):
-            missing = re.fullmatch(r"[0-9]+\.?[0-9]*", body[at:]) and len(text) <= _LONGEST
+        if len(text) > _MAX_LENGTH or found is None or not (found[1] or found[2]):
+            missing = re.fullmatch(r"[0-9]+\.?[0-9]*", body[at:]) and len(text) <= _MAX_LENGTH
             raise FunctionError(f"time: {'missing unit in' if missing else 'invalid'} duration {quote(text)}")
         if found[3] not in _UNITS:
             raise FunctionError(f"time: unknown unit {quote(found[3])} in duration {quote(text)}")

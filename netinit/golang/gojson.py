@@ -1,7 +1,7 @@
 """Encode Go values as JSON, byte for byte like Go's encoding/json.
 
-Characters that are special in HTML are escaped. Structs have their fields in order, without empty ones, under lower
-camel case names; maps have sorted keys or their own order.
+HTML's special characters are escaped. Structs have their non-empty fields in order, in lower camel case; maps are
+sorted or in their own order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
 def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
     """Encode a value as JSON. Raises FunctionError if Go cannot encode it.
 
-    `indent`: put each element on its own line. `sort`: sort the keys of maps.
+    `indent`: one element per line, with this indentation. `sort`: sort the keys of maps.
     """
     found: list[str] = []
     _write(found.append, value, indent, "\n", sort=sort)
@@ -42,12 +42,15 @@ def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
 
 
 def json_name(field: str) -> str:
-    """Return the JSON name of a field whose Go type uses lower camel case: HostIP is hostIP."""
+    """Return the JSON name of a field in lower camel case: HostIP becomes hostIP."""
     return field[:1].lower() + field[1:]
 
 
 def json_float(value: float) -> str:
-    """Format a float as Go's JSON: with an exponent only for very large or small values."""
+    """Format a float like Go's JSON: only very large or small values have an exponent.
+
+    Raises FunctionError for NaN and infinity.
+    """
     if math.isnan(value) or math.isinf(value):
         raise FunctionError(f"json: unsupported value: {format_float(value, 'g', -1)}")
     if value and not _SMALL <= abs(value) < _LARGE:
@@ -56,7 +59,6 @@ def json_float(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Encode a text as a JSON string; HTML's special characters are escaped, as in Go."""
     quoted = encode_basestring(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     if quoted.isascii():
         return quoted
@@ -67,8 +69,9 @@ def _write(put: _Put, value: Any, indent: str, newline: str, *, sort: bool) -> N
     if isinstance(value, str):
         put(_quoted(value))
     elif isinstance(value, dict) and not getattr(value, "nil", False):
-        keys = sorted(value) if sort else value
-        _write_object(put, ((str(key), value[key]) for key in keys), indent, newline, sort=sort)
+        colon = ": " if indent else ":"
+        pairs = ((_quoted(str(key)) + colon, value[key]) for key in (sorted(value) if sort else value))
+        _write_items(put, "{}", pairs, indent, newline, sort=sort)
     elif value is None or value is NO_VALUE or getattr(value, "nil", False):
         put("null")
     elif isinstance(value, bool):
@@ -80,31 +83,23 @@ def _write(put: _Put, value: Any, indent: str, newline: str, *, sort: bool) -> N
     elif isinstance(value, bytes):
         put(_quoted(binascii.b2a_base64(value, newline=False).decode()))
     elif isinstance(value, (list, tuple)):
-        _write_list(put, value, indent, newline, sort=sort)
+        _write_items(put, "[]", (("", item) for item in value), indent, newline, sort=sort)
     elif isinstance(value, Struct):
         _write(put, value.go_json(), indent, newline, sort=False)
     else:
         raise FunctionError(f"json: unsupported type: {type_name(value)}")
 
 
-def _write_object(put: _Put, pairs: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool) -> None:
+def _write_items(
+    put: _Put, brackets: str, items: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool
+) -> None:
     inner = newline + indent if indent else ""
-    lead = "{" + inner
-    for key, item in pairs:
-        put(f"{lead}{_quoted(key)}:{' ' if indent else ''}")
+    lead = brackets[0] + inner
+    for key, item in items:
+        put(lead + key)
         _write(put, item, indent, newline + indent, sort=sort)
         lead = "," + inner
-    put("{}" if lead[0] == "{" else (newline if indent else "") + "}")
-
-
-def _write_list(put: _Put, items: Iterable[Any], indent: str, newline: str, *, sort: bool) -> None:
-    inner = newline + indent if indent else ""
-    lead = "[" + inner
-    for item in items:
-        put(lead)
-        _write(put, item, indent, newline + indent, sort=sort)
-        lead = "," + inner
-    put("[]" if lead[0] == "[" else (newline if indent else "") + "]")
+    put(brackets if lead[0] == brackets[0] else (newline if indent else "") + brackets[1])
 
 
 def from_json(text: str) -> Any:

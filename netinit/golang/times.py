@@ -1,4 +1,4 @@
-"""Go's time.Time: formatting and parsing with layouts, which write the reference time Mon Jan 2 15:04:05 MST 2006.
+"""Go's time.Time, formatted and parsed by layouts of the reference time Mon Jan 2 15:04:05 MST 2006.
 
 The local time zone is UTC, as in an injector's container.
 """
@@ -28,7 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Time(Struct):
-    """A point in time: a datetime with a time zone, and the nanoseconds of its second."""
+    """A time: a datetime with a time zone, and the nanoseconds of its second."""
 
     def __init__(self, moment: datetime = _FIRST, nanoseconds: int = 0) -> None:
         self.moment = moment.replace(microsecond=0)
@@ -119,10 +119,10 @@ _READERS: Final[dict[str, tuple[str, str]]] = {
     "3": ("hour", _ONE_OR_TWO), "04": ("minute", _TWO), "4": ("minute", _ONE_OR_TWO), "05": ("second", _TWO),
     "5": ("second", _ONE_OR_TWO), "PM": ("half", "(AM|PM)"), "pm": ("half", "(am|pm)"), "MST": ("zone", "([A-Z]{3,4})"),
 }  # fmt: skip
-"""For each element what it sets, and what it matches."""
+"""For each element of a layout, the value that it sets and its pattern."""
 _RANGES: Final = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
 _CENTURY: Final = 69
-"""Years of two digits from here on are of the twentieth century."""
+"""Two-digit years from here on are in the twentieth century."""
 
 
 def parse_time(layout: str, text: str) -> Time:
@@ -149,7 +149,6 @@ def _unreadable(layout: str, text: str, rest: str, element: str) -> FunctionErro
 
 
 def _take(found: dict[str, Any], element: str, rest: str, layout: str, text: str) -> str:
-    """Parse one element at the start of the text into `found`; return the rest of the text."""
     if element[0] in "-Z":
         name, pattern = "offset", "(Z)|" * (element[0] == "Z") + _offset_pattern(element)
     elif element[0] in ".,":

@@ -1,4 +1,4 @@
-"""Injection: decide which pods get the sidecar and its init container, and add them. Pure: no I/O.
+"""Decide which pods get the sidecar and its init container, and inject them. No I/O.
 
     config = load_config(text_of_the_config_map)
     decision = decide(pod, "shop", config)
@@ -6,7 +6,7 @@
         injected = inject_pod(pod, config, namespace=Namespace(name="shop"))
         operations = json_patch(pod, injected)
 
-Pods are trees of dicts, lists and scalars, as decoded from YAML or JSON; arguments are never modified.
+Pods are trees of dicts, lists and scalars, as decoded from YAML or JSON, and are never modified.
 """
 
 from __future__ import annotations

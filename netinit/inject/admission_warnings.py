@@ -1,4 +1,4 @@
-"""Warnings for the author of an injected pod, from `inject` and from the admission webhook."""
+"""Warnings for the author of an injected pod."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def advise(pod: Tree, injected: Tree, known: frozenset[str], workload: Workload 
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:
-    """Yield ports both included and excluded: exclusion wins outbound; inbound it only applies if all ports are included."""
+    """Yield ports that are both included and excluded.
+
+    Outbound, exclusion wins; inbound, it only applies to all ports (*).
+    """
     init = find_init(mapping(injected.get("spec")))
     if init is None:
         return

@@ -1,8 +1,7 @@
-"""The annotations that injection reads: a table of accepted values, and the check before rendering.
+"""The annotations that injection reads, and the checks of their values.
 
-To add an annotation, add a line to the table and a golden test. The accepted forms are Istio's. Values that Istio does
-not check although they end up on the init container's command line (includeOutboundPorts, interface lists) are checked
-too.
+To add an annotation, add a line to the table and a golden test. The accepted forms are Istio's; values that end up on
+the init container's command line are checked even if Istio does not.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
 from netinit.options import Options, kinds
-from netinit.options.kinds import Flag, Kind
+from netinit.options.kinds import Kind
 
 STATUS = "sidecar.istio.io/status"
 INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
@@ -40,7 +39,7 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 INTERCEPTION_MODES = ("REDIRECT", "TPROXY", "NONE")
 
 Check = Callable[[str], str | None]
-"""Returns the problem with a value, worded as the end of a sentence, or None."""
+"""Returns the problem with a value as the end of a sentence, or None."""
 
 
 def go_bool(value: str) -> bool | None:
@@ -88,10 +87,6 @@ def _ports(value: str) -> str | None:
     return None
 
 
-def _ports_or_all(value: str) -> str | None:
-    return None if value == "*" else _ports(value)
-
-
 def _networks(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not _is_network(item):
@@ -100,7 +95,7 @@ def _networks(value: str) -> str | None:
 
 
 def _is_network(item: str) -> bool:
-    """Whether Go's net.ParseCIDR accepts the text: an address with a prefix length; host bits are allowed."""
+    """Whether Go's net.ParseCIDR accepts the text; host bits are allowed."""
     address, _, prefix = item.partition("/")
     if "%" in address or not re.match(_DIGITS, prefix) or prefix != str(int(prefix)):
         return False
@@ -110,10 +105,6 @@ def _is_network(item: str) -> bool:
         return int(prefix) <= ipaddress.ip_address(address).max_prefixlen
     except ValueError:
         return False
-
-
-def _networks_or_all(value: str) -> str | None:
-    return None if value == "*" else _networks(value)
 
 
 def _interfaces(value: str) -> str | None:
@@ -129,12 +120,15 @@ def _bool(value: str) -> str | None:
     return None if go_bool(value) is not None else "it must be true or false"
 
 
-def _checked_by(flag: Flag) -> Check:
-    """Return the check for an annotation that sets one of netinit's flags: the flag's own."""
+def _or_all(check: Check) -> Check:
+    return lambda value: None if value == "*" else check(value)
+
+
+def _checked_by(read: Callable[[str], object]) -> Check:
 
     def check(value: str) -> str | None:
         try:
-            flag.kind.read(value)
+            read(value)
         except ValueError as error:
             return f"it {error}"
         return None
@@ -147,7 +141,7 @@ def _quantity(value: str) -> str | None:
 
 
 def read_accepted(value: str) -> dict[str, str]:
-    """Parse the findings that a pod's owner accepts: a reason for each code, `NI212 = the database has TLS; NI105 = ...`.
+    """Parse the findings that a pod's owner accepts: `NI212 = the database has TLS; NI105 = ...`.
 
     Raises ValueError for a code without a reason.
     """
@@ -158,14 +152,6 @@ def read_accepted(value: str) -> dict[str, str]:
             raise ValueError("must be codes of findings with a reason each, such as: NI212 = the database has TLS of its own")
         found[code] = reason
     return found
-
-
-def _accepted(value: str) -> str | None:
-    try:
-        read_accepted(value)
-    except ValueError as error:
-        return f"it {error}"
-    return None
 
 
 def _proxy_config(value: str) -> str | None:
@@ -181,9 +167,9 @@ def _proxy_config(value: str) -> str | None:
 
 
 _BY_KIND: Mapping[Kind, Check] = {  # annotations that Istio's injector turns into options, with its own syntax
-    kinds.NETWORKS_OR_ALL: _networks_or_all,
+    kinds.NETWORKS_OR_ALL: _or_all(_networks),
     kinds.NETWORKS: _networks,
-    kinds.PORTS_OR_ALL: _ports_or_all,
+    kinds.PORTS_OR_ALL: _or_all(_ports),
     kinds.PORTS: _ports,
     kinds.INTERFACES: _interfaces,
 }
@@ -193,21 +179,19 @@ _OF_ISTIO: Mapping[str, Check] = {
 
 CHECKS: Mapping[str, Check] = {
     STATUS_PORT: _port,
-    _READINESS + "initialDelaySeconds": _unsigned,
-    _READINESS + "periodSeconds": _unsigned,
-    _READINESS + "failureThreshold": _unsigned,
+    **{_READINESS + name: _unsigned for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")},
     **_OF_ISTIO,
     MERGE_METRICS: _bool,
     PROXY_CONFIG: _proxy_config,
-    ACCEPTED: _accepted,
-    "sidecar.istio.io/proxyCPU": _quantity,
-    "sidecar.istio.io/proxyMemory": _quantity,
-    "sidecar.istio.io/proxyCPULimit": _quantity,
-    "sidecar.istio.io/proxyMemoryLimit": _quantity,
-    **{flag.annotation: _checked_by(flag) for flag in Options.flags if flag.annotation},
+    ACCEPTED: _checked_by(read_accepted),
+    **{f"sidecar.istio.io/proxy{name}": _quantity for name in ("CPU", "Memory", "CPULimit", "MemoryLimit")},
+    **{flag.annotation: _checked_by(flag.kind.read) for flag in Options.flags if flag.annotation},
 }
 
 
+_UNCHECKED_NAMES = """agentLogLevel bootstrapOverride capNetBindService componentLogLevel controlPlaneAuthPolicy
+    discoveryAddress enableCoreDump extraStatTags inject logLevel proxyImage statsCompression statsHistogramBuckets
+    statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes userVolume userVolumeMount"""
 # Not checked; read by injection, Istio's templates or the agent in the pod.
 _UNCHECKED = (
     STATUS,
@@ -219,38 +203,22 @@ _UNCHECKED = (
     _READINESS + "applicationPorts",
     *(
         f"sidecar.istio.io/{name}"
-        for name in (
-            "agentLogLevel",
-            "bootstrapOverride",
-            "capNetBindService",
-            "componentLogLevel",
-            "controlPlaneAuthPolicy",
-            "discoveryAddress",
-            "enableCoreDump",
-            "extraStatTags",
-            "inject",
-            "logLevel",
-            "proxyImage",
-            "statsCompression",
-            "statsHistogramBuckets",
-            "statsInclusionPrefixes",
-            "statsInclusionRegexps",
-            "statsInclusionSuffixes",
-            "userVolume",
-            "userVolumeMount",
-        )
+        for name in _UNCHECKED_NAMES.split()
     ),
     *(f"prometheus.istio.io/{name}" for name in ("path", "port", "scrape", "scrape-targets", "secure-port")),
 )
 
 
 def known_keys() -> tuple[str, ...]:
-    """Return all annotations in Istio's domains that injection, templates or the proxy's agent read."""
+    """Return all annotations that injection, templates or the proxy's agent read."""
     return (*CHECKS, *_UNCHECKED)
 
 
 def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> tuple[str, ...]:
-    """Return a sentence for each annotation with an invalid value, in the table's order."""
+    """Return a sentence for each annotation with an invalid value.
+
+    `modes`: the interception modes of the Istio release.
+    """
     found = []
     for key, check in CHECKS.items():
         if key not in annotations:
@@ -265,7 +233,7 @@ def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTI
 
 
 def validate(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> None:
-    """Raise InjectionError, with a line for each annotation with an invalid value.
+    """Raise InjectionError with a line for each annotation with an invalid value.
 
     `modes`: the interception modes of the Istio release; 1.0 had no NONE.
     """

@@ -1,8 +1,7 @@
-"""Injection in the classic format (Istio 1.0, 1.1): append the template's lists to the pod's.
+"""Inject in the classic format (Istio 1.0, 1.1): append the template's lists to the pod's.
 
-It repairs what the API server of 2018 tolerated: `restartPolicy: Always` on containers, which was ignored then and
-makes istio-init a sidecar that never ends today; numbers as arguments; and the trailing comma of `-b 80,`, which the
-init container accepts as Istio's script did.
+It corrects what the API server of 2018 ignored or accepted: `restartPolicy: Always` on containers, which would make
+istio-init a sidecar today, and numbers as arguments.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ _STATUS_PORT_FLAG = "--statusPort"
 def inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tree:
     """Modify and return the pod, with the lists of the rendered template appended.
 
-    First removes what an earlier injection added, by its status annotation, or by the names that injectors used before
-    it.
+    What an earlier injection added is removed first, by the status annotation, else by the usual names.
     """
     metadata, spec = pod["metadata"], pod["spec"]
     before = Status.of_pod(pod)
@@ -52,7 +50,7 @@ def inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tree
 
 
 def _items(rendered: Tree, key: str) -> list[Tree]:
-    """Return one list of the template, without fields that today's API would interpret differently."""
+    """Return a list of the template, without fields that have another meaning today."""
     items = rendered.get(key)
     if items is not None and not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
         raise InjectionError(f"template 'sidecar': {key} must be a list of mappings")
@@ -68,7 +66,6 @@ def _items(rendered: Tree, key: str) -> list[Tree]:
 
 
 def _status_port(spec: Tree, subject: Subject) -> int:
-    """Return the agent's port: from the proxy's command line, else from the mesh configuration."""
     arguments: list[Any] = sequence(mapping(find_proxy(spec)).get("args"))
     for position, argument in enumerate(arguments[:-1]):
         text = string(arguments[position + 1])

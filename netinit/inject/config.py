@@ -1,9 +1,9 @@
-"""The injector's configuration, classic or current: parsed once, then used for every pod.
+"""The injector's configuration, classic or current: parsed once, used for every pod.
 
-Classic (1.0, 1.1): a policy and one template in `[[ ]]` that renders lists of containers; 1.1 adds two lists of
-selectors. Releases 1.3 to 1.8 have the same format with `{{ }}` and values. Current: named templates in `{{ }}` that
-render a partial Pod, plus default templates, aliases and values. If a default template cannot be parsed, the
-configuration is invalid; for any other template there is a warning, and pods that request it are rejected.
+Classic (1.0, 1.1): a policy and one template in `[[ ]]` that renders lists of containers. Releases 1.3 to 1.8 have this
+format with `{{ }}` and values. Current: named templates in `{{ }}` that render a partial pod, default templates,
+aliases and values. A default template that cannot be parsed is an error; any other causes a warning, and pods that
+request it are rejected.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
 from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
+from netinit.inject.data_files import read_data
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
-from netinit.inject.values import misfit_texts, set_values
+from netinit.inject.values import merge_values, misfit_texts, set_values
 
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
@@ -53,7 +54,7 @@ class InjectionConfig(Record):
 
     @functools.cached_property
     def mesh_structs(self) -> tuple[ProxyStruct, Struct]:
-        """The mesh's ProxyConfig and MeshConfig as template data, for pods that do not change them."""
+        """The mesh's ProxyConfig and MeshConfig as template data."""
         proxy = proxy_struct(self.mesh.proxy, plain=self.plain_proxy)
         return proxy, mesh_struct(self.mesh, proxy)
 
@@ -80,13 +81,12 @@ def load_config(
 ) -> InjectionConfig:
     """Parse a configuration, from its text or from a ConfigMap (text or tree).
 
-    `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap. `settings` are applied to the
-    values last, in the syntax of Helm's --set. Raises ConfigError with the place and the problem, and OptionError for
-    invalid settings.
+    `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap. `settings`: Helm's --set, applied
+    last. `lazily`: parse templates on first use, without warnings, for programs that inject few pods. Raises
+    ConfigError and, for `settings`, OptionError.
 
     A non-default template that cannot be parsed is listed in `broken` and `warnings`; pods that request it get the
-    ConfigError. `lazily`: parse such templates on first use, without warnings. For programs that inject a few pods:
-    Istio's configuration has eight templates.
+    ConfigError.
     """
     tree = _parsed(source, "injector configuration")
     if tree.get("kind") == "ConfigMap":
@@ -108,6 +108,23 @@ def load_config(
     raise ConfigError(
         f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
     )
+
+
+def default_config(
+    *,
+    values: str | Tree | None = None,
+    mesh: str | Tree | MeshConfig | None = None,
+    settings: tuple[str, ...] = (),
+    lazily: bool = False,
+) -> InjectionConfig:
+    """Load the package's own configuration.
+
+    `values` are merged over the package's as by Helm; null removes a key. `settings`: Helm's --set, applied last.
+    Raises ConfigError and, for `settings`, OptionError.
+    """
+    own = load_values(read_data("injection-values.yaml"))
+    merged = own if values is None else merge_values(own, load_values(values))
+    return load_config(read_data("injection.yaml"), values=merged, mesh=mesh, settings=settings, lazily=lazily)
 
 
 def load_values(source: str | Tree | None) -> Tree:
@@ -149,7 +166,6 @@ def _listed(keys: Mapping[str, Any]) -> str:
 
 
 def _policy(tree: Tree, warnings: list[str]) -> str:
-    """Return the policy; an unknown one adds a warning and disables injection (see decide)."""
     policy = string(tree.get("policy"))
     if policy not in {"enabled", "disabled"}:
         warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
@@ -163,7 +179,7 @@ def _mesh(mesh: str | Tree | MeshConfig | None, *, classic: bool) -> MeshConfig:
 
 
 def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...]:
-    """Return the valid selectors of a list; invalid ones are skipped with a warning, as in Istio."""
+    """Return the valid selectors of a list; as in Istio, an invalid one only causes a warning."""
     items = tree.get(key) or []
     if not isinstance(items, list):
         raise ConfigError(f"injector configuration: {key} must be a list of selectors, not {json.dumps(items)[:60]}")
@@ -179,7 +195,9 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
 def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = TRUSTED) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
-        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=CONSTANTS)
+        return Template.parse(
+            name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=CONSTANTS
+        )
     except TemplateError as error:
         raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error
 
@@ -206,7 +224,7 @@ def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
 
 
 class _LazyTemplates(Mapping[str, Template]):
-    """Templates in `{{ }}` by name, parsed on first access, which raises ConfigError for an invalid one."""
+    """Templates in `{{ }}`, parsed on first access, which raises ConfigError for an invalid one."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources

@@ -1,4 +1,4 @@
-"""Find problems of an injector's configuration before it is used, for the webhook and the command line."""
+"""Find problems of an injector's configuration before it is used."""
 
 from __future__ import annotations
 

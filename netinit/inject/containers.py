@@ -57,8 +57,8 @@ def reorder(spec: Tree, *, proxy_first: bool) -> None:
     """Sort the containers of the spec in their start order.
 
     The proxy is the last container, so that kubectl exec selects the application, or the first if the application waits
-    for it. Among init containers, a native sidecar directly follows istio-init, so that the user's init containers have
-    a network; otherwise istio-init is last, because the proxy does not run yet. istio-validation is first.
+    for it. A native sidecar directly follows istio-init, so that the user's init containers have a network; without
+    one, istio-init is last. istio-validation is first.
     """
     if "containers" in spec:
         spec["containers"] = _move(sequence(spec["containers"]), PROXY, first=proxy_first)
@@ -76,10 +76,7 @@ def reorder(spec: Tree, *, proxy_first: bool) -> None:
 
 
 def normalize(spec: Tree) -> None:
-    """Convert numbers in arguments and variables to strings, as the API server requires; null becomes the empty string.
-
-    Classic templates print `- 15001` and `- 80,`.
-    """
+    """Convert numbers in arguments and variables to strings, as the API server requires; null becomes ""."""
     for container in all_containers(spec):
         for key in ("args", "command"):
             if {*map(type, sequence(container.get(key)))} - {str}:
@@ -96,7 +93,7 @@ def _lacks_text(variable: Any) -> bool:
 
 
 class Overrides:
-    """The user's containers with the same name as a template's, as saved in the annotation."""
+    """The user's containers with the name of a template's container, as saved in the annotation."""
 
     def __init__(self, saved: Tree) -> None:
         self.saved = {key: [clone(item) for item in named(saved.get(key))] for key in LISTS}
@@ -130,10 +127,10 @@ class Overrides:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
     def apply(self, spec: Tree, original: Tree, template: Tree, before: Mapping[str, tuple[str, ...]] | None) -> bool:
-        """Merge the user's containers over the template's containers of the same name; return whether there are any to save.
+        """Merge the user's containers over the template's of the same name; return whether there are any to save.
 
-        Saved containers have priority; then those of `original`, unless an earlier injection added them (`before`:
-        names by list, None without one). The image `auto` stands for the template's.
+        Saved containers have priority over those of `original`. `before`: names that an earlier injection added, by
+        list; None without one. The image `auto` is the template's.
         """
         injected = before or {}
         listed = {name for names_of_list in injected.values() for name in names_of_list}

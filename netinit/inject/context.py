@@ -1,4 +1,4 @@
-"""The data of a template: pod, owner, mesh and values as Go structs and maps."""
+"""The data of a template: owner, mesh and proxy configuration as Go structs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TRUSTED: Mapping[str, frozenset[str]] = {
     "InboundTrafficPolicyMode": frozenset(),
     "CompliancePolicy": frozenset(),
 }
-"""The fields of a template's data that the operator controls; DefaultConfig comes from a pod's annotation."""
+"""The fields of a template's data that the operator controls; DefaultConfig depends on a pod's annotation."""
 CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
-"""Those that are the same object for most pods."""
+"""Fields that are the same object for most pods."""
 _CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
 _USUAL_CONCURRENCY = 2
 
@@ -47,7 +47,7 @@ class ProxyStruct(Message):
 
 
 def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
-    """Return the ProxyConfig with its Go getters; `plain`: concurrency and cluster are plain fields, as before Istio 1.7."""
+    """Return the ProxyConfig with its getters; `plain`: concurrency and cluster are plain fields, as before Istio 1.7."""
     if not plain:
         return ProxyStruct(config, {})
     fields = config.fields
@@ -59,10 +59,10 @@ def proxy_struct(config: ProxyConfig, *, plain: bool) -> ProxyStruct:
 
 
 def estimate_concurrency(proxy: ProxyConfig, annotations: Mapping[str, str], values: Tree) -> int:
-    """Return the number of proxy threads, as printed by the templates of Istio 1.11 to 1.17.
+    """Return the number of proxy threads for the templates of Istio 1.11 to 1.17.
 
-    It is the ProxyConfig's, or 2 if that is not set. If it is 0, the CPU quantity rounded up: of the annotation, else
-    of the limit or the request in the values; 2 if none is valid, as in Istio.
+    It is the ProxyConfig's, by default 2. If it is 0: the CPU quantity, rounded up, of the annotation, else of the
+    limit or the request in the values, else 2.
     """
     configured = proxy.fields.get("concurrency")
     if configured is None or configured > 0:

@@ -1,11 +1,10 @@
 """Decide whether a pod is injected, in Istio's order, and record the step that decided.
 
-The API server evaluates the webhook's selectors before this (module webhooks). The label and annotation
-`sidecar.istio.io/inject` have two syntaxes, as in Istio:
+Before this, the API server evaluates the webhook's selectors (`webhooks`). `sidecar.istio.io/inject` has two syntaxes:
 
-- classic (1.0, 1.1): the annotation, in any case; y, yes, true and on mean yes, empty means the default, all else no;
-- current: a label takes precedence over the annotation, even if empty; only `true` and `false` count, all else causes
-  a warning and means the default.
+- classic (1.0, 1.1): the annotation, in any case; y, yes, true and on mean yes, empty the default, all else no;
+- current: the label, even if empty, else the annotation; all but `true` and `false` causes a warning and means the
+  default.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ def ignored_namespaces(*, classic: bool) -> tuple[str, ...]:
 
 
 def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
-    """Decide about a pod in a namespace, by the pod's own metadata.
+    """Decide about a pod by its metadata.
 
-    `namespace`: the request's; the pod's own takes precedence. A policy other than `enabled` and `disabled` means no,
-    whatever the pod requests, as in Istio.
+    `namespace`: the request's; the pod's own takes precedence. As in Istio, a policy other than `enabled` and
+    `disabled` always means no.
     """
     if early := _excluded(pod, namespace, classic=config.classic):
         return early
@@ -82,10 +81,10 @@ def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
 
 
 def decide_manually(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
-    """Decide for manual injection (`kube-inject`), where injection was requested explicitly.
+    """Decide for manual injection (`kube-inject`).
 
-    The classic format only skips pods on the host network; the current one also skips system namespaces and pods that
-    opt out. The policy counts as enabled, without selectors.
+    Classic: only pods on the host network are skipped; current: also system namespaces and pods that opt out. The
+    policy counts as enabled, without selectors.
     """
     if config.classic:
         return _host_network(pod) or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL)
@@ -103,7 +102,6 @@ def _host_network(pod: Tree) -> Decision | None:
 
 
 def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
-    """Check the first two steps: host network and system namespaces."""
     if host := _host_network(pod):
         return host
     own = mapping(pod.get("metadata")).get("namespace") or namespace
@@ -113,7 +111,7 @@ def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
 
 
 def _read_request(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[str, ...]]:
-    """Return what the pod itself requests (None: the default), and warnings about how it does."""
+    """Return what the pod requests (None: the default), and warnings."""
     metadata = mapping(pod.get("metadata"))
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     if classic:

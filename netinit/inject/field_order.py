@@ -1,7 +1,4 @@
-"""JSON with fields in the order of Kubernetes' Go structs.
-
-Injectors write such JSON into annotations and environment variables, and tools compare it as text.
-"""
+"""JSON with fields in the order of Kubernetes' Go structs: tools compare annotations and variables as text."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from netinit.inject.kubernetes_types import json_of
 
 
 def encode(value: Any) -> str:
-    """Encode the value as Go's JSON, keys in their present order. Raises InjectionError if JSON cannot represent it."""
+    """Encode the value as Go's JSON, keys in their order. Raises InjectionError if JSON cannot represent it."""
     try:
         return gojson.encode(value)
     except FunctionError as problem:
@@ -23,10 +20,10 @@ def encode(value: Any) -> str:
 
 
 def ordered_container(container: Tree) -> Tree:
-    """Sort the fields of a container as in its Go struct; adds `resources`, which Go never omits."""
+    """Sort a container's fields like its Go struct, with `resources`, which Go never omits."""
     return mapping(json_of("v1.Container", container))
 
 
 def ordered_handler(handler: Tree) -> Tree:
-    """Sort the fields of a probe's action (httpGet, tcpSocket, grpc) as in its Go struct, without empty fields."""
+    """Sort the fields of a probe's action like its Go struct, without empty ones."""
     return mapping(json_of("v1.ProbeHandler", handler))

@@ -1,8 +1,8 @@
 """Whether a pod's proxy listens for HBONE tunnels, as far as its manifest shows.
 
-istiod creates that listener if the proxy's metadata has ENABLE_HBONE (istio pilot/pkg/model/context.go,
-EnableHBONEListen). pilot-agent reads it from the environment variable ISTIO_META_ENABLE_HBONE
-(pkg/bootstrap/config.go), which proxyMetadata sets. istiod also needs PILOT_ENABLE_AMBIENT, which no pod shows.
+istiod creates the listener if the proxy's metadata has ENABLE_HBONE (istio pilot/pkg/model/context.go,
+EnableHBONEListen), which pilot-agent reads from ISTIO_META_ENABLE_HBONE (pkg/bootstrap/config.go). istiod also needs
+PILOT_ENABLE_AMBIENT, which no pod shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _JSON = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
 def has_tunnel(pod: Tree) -> bool | None:
-    """Return True if the environment enables HBONE, False if there is a proxy and nothing enables it, None if unknown."""
+    """Return whether the proxy's environment enables HBONE; None if unknown."""
     proxy = find_proxy(mapping(pod.get("spec")))
     if proxy is None:
         return True if _by_annotation(pod) else None
@@ -33,7 +33,6 @@ def has_tunnel(pod: Tree) -> bool | None:
 
 
 def _by_annotation(pod: Tree) -> bool:
-    """Whether the pod requests it by annotation, before injection."""
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     try:
         config = goyaml.load(annotations.get(PROXY_CONFIG, ""))

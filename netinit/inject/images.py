@@ -9,7 +9,7 @@ _DEFAULT = "default"
 
 
 def proxy_image(values: Tree, annotated_type: str | None, configured_type: str) -> str:
-    """Return the proxy's image; its type is the annotation's (even if empty), else the ProxyConfig's, else that of the values."""
+    """Return the proxy's image; its type is the annotation's (even if empty), else the ProxyConfig's, else the values'."""
     return _image(values, "proxy", annotated_type if annotated_type is not None else configured_type or None)
 
 

@@ -11,7 +11,7 @@ from netinit.inject.containers import INIT, VALIDATION, find, named
 from netinit.options import Options
 
 _SPELLED_OUT = ("outbound_port", "proxy_uids", "inbound_mode", "outbound_cidrs", "inbound_ports")
-"""Options that are always in the arguments, even with their default, for people who read the pod."""
+"""Options that are always in the arguments, for people who read the pod."""
 _PROGRAMS = frozenset(("netinit", "istio-iptables", "istio-iptables.sh", "apply", "pilot-agent"))
 _LONG = 4096  # characters: longer arguments are not cached
 _STARTED_AS = frozenset(("netinit", "istio-iptables"))
@@ -21,9 +21,9 @@ _RESOURCES: Tree = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cp
 def init_container(
     options: Options, *, image: str, name: str = INIT, image_pull_policy: str = "", resources: Tree | None = None
 ) -> Tree:
-    """Return the init container that programs these options in a pod.
+    """Return the init container that programs these options.
 
-    It runs as root with NET_ADMIN, and NET_RAW for legacy iptables, and nothing else. Options without a flag are in its
+    It runs as root with only NET_ADMIN and, for legacy iptables, NET_RAW. Options without a flag are in its
     environment.
     """
     container: Tree = {"name": name, "image": image}
@@ -48,7 +48,7 @@ def init_container(
 def options_of(container: Tree) -> Options:
     """Return the options of an init container, netinit's or Istio's, from its arguments and environment.
 
-    Program names before the arguments are skipped. Raises OptionError for invalid arguments.
+    Program names before the arguments are skipped. Raises OptionError.
     """
     words: list[Any] = [*sequence(container.get("command")), *sequence(container.get("args"))]
     arguments = [string(word) for word in words]
@@ -67,7 +67,7 @@ def _options(arguments: tuple[str, ...], environment: tuple[tuple[str, str], ...
 
 
 def find_init(spec: Tree) -> Tree | None:
-    """Return the init container that programs the rules, or checks those of a CNI plugin; None if there is none.
+    """Return the init container that programs the rules or checks a CNI plugin's; None without one.
 
     It is found by its usual names, else as the first that runs netinit or an Istio program.
     """

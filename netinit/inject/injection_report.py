@@ -1,13 +1,13 @@
 """Explain why a workload is injected or not: each step, what would change the result, and what the pod gets.
 
-Two parties decide: first the API server, by the webhooks' selectors, which see only labels; then the injector, by host
-network, annotations and policy. The report covers both.
+First the API server decides, by the webhooks' selectors, which see only labels; then the injector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
@@ -27,7 +27,7 @@ from netinit.options import Options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """One step of the decision: its result (`passed`, `decided` or `not reached`) and the reason."""
+    """A step of the decision: its result (`passed`, `decided` or `not reached`) and the reason."""
 
     step: str
     outcome: str
@@ -38,9 +38,9 @@ class StepResult:
 class Verdict:
     """The result for a workload.
 
-    `injected`: it gets a sidecar. `already`: its status annotation says that it was injected before. `webhook`: the
-    first that matches. `remedies`: how to get the opposite result. `interception`: what the injected pod's rules will
-    do. `findings`: problems for its owner. `options`: those of the init container.
+    `already`: its status annotation says that it was injected before. `webhook`: the first that matches. `remedies`:
+    how to get the opposite result. `interception`: what the pod's rules will do. `findings`: problems for its owner.
+    `options`: those of the init container.
     """
 
     kind: str
@@ -60,17 +60,6 @@ class Verdict:
     options: Options | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outlook:
-    """The result that an injection would have."""
-
-    interception: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
-    error: str = ""
-    options: Options | None = None
-    changes: bool = False
-
-
 def judge(
     workload: Workload,
     config: InjectionConfig,
@@ -82,7 +71,7 @@ def judge(
 ) -> Verdict:
     """Return the verdict of webhooks and injector on a workload's pods.
 
-    `labels_known`: False if the namespace's labels are unknown; it then counts as having none, and the report says so.
+    `labels_known`: False if the namespace's labels are unknown; they then count as none, and the report says so.
     """
     if workload.bare:
         return _verdict_without_spec(workload, namespace)
@@ -104,7 +93,7 @@ def judge(
 def judge_manually(
     workload: Workload, config: InjectionConfig, *, namespace: Namespace, settings: Settings | None = None
 ) -> Verdict:
-    """Return the verdict of manual injection, which ignores webhooks and policy, as `netinit inject` does."""
+    """Return the verdict of manual injection, which ignores webhooks and policy."""
     if workload.bare:
         return _verdict_without_spec(workload, namespace)
     pod = workload.pod()
@@ -140,7 +129,6 @@ def _verdict_without_spec(workload: Workload, namespace: Namespace) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A workload under examination, and the decision of the injector on its pod."""
 
     workload: Workload
     config: InjectionConfig
@@ -158,11 +146,11 @@ class _Case:
         chain: tuple[StepResult, ...],
         remedies: tuple[str, ...],
     ) -> Verdict:
-        """Return the verdict, with the result of the injection, or the problems of a pod that is not injected."""
+        """Return the verdict, with the outcome of the injection, or the problems of a pod that is not injected."""
         already = Status.of_pod(self.pod) is not None
-        outlook = self._outlook() if injected else _Outlook(findings=self._findings_without_injection())
+        changes, outcome = self._outcome() if injected else (False, {"findings": self._findings_without_injection()})
         if already:
-            after = "the injector would change it" if outlook.changes else "the injector would change nothing"
+            after = "the injector would change it" if changes else "the injector would change nothing"
             reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
         return Verdict(
             kind=self.workload.kind,
@@ -176,31 +164,26 @@ class _Case:
             chain=chain,
             remedies=remedies,
             warnings=(*self.decision.warnings, *(injection_warnings(self.pod) if injected else ()), *self._annotations()),
-            interception=outlook.interception,
-            findings=outlook.findings,
-            error=outlook.error,
-            options=outlook.options,
+            **outcome,
         )
 
     def _annotations(self) -> list[str]:
-        """Return findings about misspelt or misplaced annotations."""
         known = known_to(self.config)
         annotations = strings(mapping(self.pod["metadata"]).get("annotations"))
         return [*map(str, unknown_annotations(annotations, known)), *map(str, misplaced_annotations(self.workload, known))]
 
     def _findings_without_injection(self) -> tuple[str, ...]:
-        """Return findings about a pod that is not injected, without `no-init-container`, which the verdict covers."""
         return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
 
-    def _outlook(self) -> _Outlook:
-        """Inject the pod and return its interception and findings, or why injection fails."""
+    def _outcome(self) -> tuple[bool, dict[str, Any]]:
+        """Inject the pod; return whether that changes it, and the verdict's fields about the outcome."""
         try:
             result = inject_pod(
                 self.pod, self.config, namespace=self.namespace, settings=self.settings, owner=self.workload.owner
             )
         except InjectionError as error:
-            return _Outlook(error=str(error))
-        return _outlook_of(self.pod, result)
+            return False, {"error": str(error)}
+        return bool(json_patch(self.pod, result)), _outcome_of(self.pod, result)
 
 
 def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
@@ -225,7 +208,7 @@ _ORDER = (*_PASSED, DecisionStep.POLICY)
 
 
 def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
-    """Return the injector's steps; without a matching webhook they are not reached, but say what they would decide."""
+    """Return the injector's steps; they are not reached without a matching webhook."""
     links = []
     outcome = "passed" if reached else "not reached"
     for step in _ORDER:
@@ -260,7 +243,6 @@ def _remedies(
     *,
     fired: bool,
 ) -> tuple[str, ...]:
-    """Return what would reverse the result; empty if that is obvious."""
     found = []
     if not fired and webhooks:
         obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
@@ -275,22 +257,19 @@ def _remedies(
     return tuple(found)
 
 
-def _outlook_of(pod: Tree, result: Tree) -> _Outlook:
-    """Return the interception and findings of an injected pod."""
-    changes = bool(json_patch(pod, result))
+def _outcome_of(pod: Tree, result: Tree) -> dict[str, Any]:
+    """Return the verdict's fields about an injected pod: interception, findings and options."""
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return _Outlook(interception=nothing, findings=_findings(pod, result), changes=changes)
+        return {"interception": nothing, "findings": _findings(pod, result)}
     try:
         options = options_of(init)
     except OptionError as error:
         unread = (f"the arguments of {init.get('name')} cannot be read: {error}",)
-        return _Outlook(interception=unread, changes=changes)
-    return _Outlook(
-        interception=_summary(options), findings=_findings(pod, result), options=options, changes=changes
-    )
+        return {"interception": unread}
+    return {"interception": _summary(options), "findings": _findings(pod, result), "options": options}
 
 
 def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:
@@ -300,7 +279,6 @@ def _format_list(values: Sequence[object] | str, everything: str, nothing: str) 
 
 
 def _summary(options: Options) -> tuple[str, ...]:
-    """Describe the interception in sentences."""
     if options.inbound_mode == "NONE":
         inbound = "inbound: nothing is captured (mode NONE)"
     else:
@@ -318,14 +296,13 @@ def _summary(options: Options) -> tuple[str, ...]:
 
 
 def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
-    """Return findings for the owner of an injected pod."""
     reported = {"no-init-container", "arguments"}  # by the interception
     own = [str(finding) for finding in pod_findings(result) if finding.kind not in reported]
     return (*own, *_probe_findings(pod, mapping(result.get("spec"))))
 
 
 def _probe_findings(pod: Tree, spec: Tree) -> list[str]:
-    """Return the probes that are not rewritten, because they use a named port that no container declares."""
+    """Return findings about each probe: whether it goes through the agent, and if not, why."""
     if find_proxy(spec) is None:
         return []
     after = all_containers(spec)

@@ -1,6 +1,6 @@
 """The functions of Istio's injection templates, classic and current, and sprig's.
 
-Pod metadata and containers may be `Struct` values with Go field names, or plain dicts with Kubernetes' names.
+Metadata and containers may be `Struct` values, or dicts with Kubernetes' names.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _members(item: Any) -> Sequence[Any]:
 
 
 def annotation(meta: Any, name: str, fallback: Any) -> str:
-    """Return the annotation, even if it is empty; the fallback as text if it is missing."""
+    """Return the annotation, even if empty; the fallback as text if it is missing."""
     annotations = _part(meta, "Annotations") or {}
     if name in annotations:
         return str(annotations[name])
@@ -67,7 +67,11 @@ def annotation(meta: Any, name: str, fallback: Any) -> str:
 
 
 def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> str:
-    """Return the container ports as a comma list, without UDP and SCTP, which are not intercepted."""
+    """Join the container ports with commas.
+
+    `skip`: the name of a container to leave out. `include_udp`: also list UDP and SCTP ports, which are not
+    intercepted.
+    """
     found: list[str] = []
     for container in _members(containers):
         if skip and _part(container, "Name") == skip:
@@ -79,12 +83,12 @@ def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> s
 
 
 def port_cost(containers: Any) -> int:
-    """Return the steps to charge for listing the ports of these containers."""
+    """Return the steps of listing the ports of these containers."""
     return 1 + sum(1 + len(_members(_part(container, "Ports"))) for container in _members(containers))
 
 
 def exclude_inbound_port(port: Any, excluded: str) -> str:
-    """Add a port to a list of excluded ports, unless it is in it, or is "" or 0."""
+    """Add a port to a comma list, unless it is in it, "" or 0."""
     wanted = sprint(port).strip() if port is not None else ""
     listed = [item.strip() for item in excluded.split(",") if item.strip()]
     if wanted in ("", "0") or wanted in listed:
@@ -131,7 +135,7 @@ def omit(mapping: Any, *names: str) -> Any:
 
 
 def omit_nil(value: Any) -> Any:
-    """Remove nulls; a map or list that becomes empty thereby is removed too."""
+    """Remove nulls, and maps and lists that become empty."""
     measure(value)
     return _without_nil(value)
 
@@ -172,7 +176,7 @@ def json_value(text: str) -> Any:
 
 
 def struct_to_json(value: Any) -> str:
-    """Encode an object as JSON, without empty fields (except a container's port number), in Go's order; `{}` for nil."""
+    """Encode an object as JSON in Go's order, without empty fields except a container's port number; `{}` for nil."""
     if isinstance(value, dict):
         rest = [name for name in value if name not in _PORT_FIELDS]
         of_port = not rest
@@ -183,7 +187,7 @@ def struct_to_json(value: Any) -> str:
 
 
 def proto_to_json(value: Any) -> str:
-    """Encode a ProxyConfig's fields that differ from the defaults (its attribute `changed`) as JSON; `{}` if none do."""
+    """Encode the fields of a ProxyConfig that differ from the defaults (attribute `changed`) as JSON; `{}` for nil."""
     if value is None:
         return "{}"
     changed = getattr(value, "changed", None)
@@ -198,9 +202,9 @@ _SECONDS: Final = r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?"
 
 
 def format_duration(value: Any) -> str:
-    """Format a duration as Go does: 45s, 1m0s, 1h0m0s, 500ms.
+    """Format a duration like Go: 45s, 1m0s, 500ms.
 
-    Accepts a number of seconds, protobuf's JSON form ("45s") and a message with Seconds and Nanos.
+    `value`: seconds, protobuf's JSON form ("45s"), or a message with Seconds and Nanos. Raises FunctionError.
     """
     return durations.format_duration(_nanoseconds(value))
 
@@ -225,7 +229,7 @@ def _nanoseconds(value: Any) -> int:
 
 
 def append_multus_network(existing: str, network: str) -> str:
-    """Add a network to the value of the annotation k8s.v1.cni.cncf.io/networks, unless it is listed.
+    """Add a network to the annotation k8s.v1.cni.cncf.io/networks, unless it is listed.
 
     The value is a comma list of [namespace/]name, or a JSON list of objects. Invalid JSON is returned unchanged.
     """
@@ -254,9 +258,9 @@ def _append_json_network(existing: str, network: str) -> str:
 
 
 def render(text: str) -> str:
-    """Return the text unchanged; a text with a template action is rejected.
+    """Return the text. Raises FunctionError if it contains an action.
 
-    Templates of Istio 1.2 to 1.7 render the names in `global.podDNSSearchNamespaces` as templates.
+    Istio 1.2 to 1.7 render the names in `global.podDNSSearchNamespaces` as templates.
     """
     if "{{" in text:
         raise FunctionError(f"render: {json.dumps(text)} has an action; write the name that it stands for into the values")
@@ -266,11 +270,11 @@ def render(text: str) -> str:
 def otel_resource_attributes(
     mesh: Struct, annotations: Mapping[str, str], labels: Mapping[str, str], namespace: str, containers: Any
 ) -> str:
-    """Return the value of OTEL_RESOURCE_ATTRIBUTES; empty unless a provider of the mesh uses semantic conventions.
+    """Return the value of OTEL_RESOURCE_ATTRIBUTES; "" unless a provider of the mesh uses semantic conventions.
 
-    An annotation with an attribute's name takes precedence. The version comes from the label, or the image of a pod
-    with one container; the instance from namespace, pod and first container. `namespace` is empty if a manifest has
-    none. As in Istio, values are not percent-encoded; the kubelet expands `$(POD_NAME)`.
+    An annotation with an attribute's name takes precedence. The version is the label's, or that of the only container's
+    image; the instance is namespace, pod and first container. As in Istio, nothing is percent-encoded; the kubelet
+    expands `$(POD_NAME)`.
     """
     providers = [provider.tree for provider in mesh.fields["ExtensionProviders"]]
     asked = [tree.mapping(item.get("opentelemetry")).get("serviceAttributeEnrichment") for item in providers]
@@ -290,14 +294,12 @@ def otel_resource_attributes(
 
 
 def _version_of(image: str) -> str:
-    """Return an image's tag, digest, or both joined by `@`."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].rpartition(":")
     return "@".join(part for part in (tag[2] if tag[1] else "", digest) if part)
 
 
 def _port_function(**options: Any) -> Function:
-    """Return a function that lists the ports of containers, with these options of `ports_of`."""
     return typed(lambda containers: ports_of(containers, **options), ANY, cost=port_cost)
 
 
@@ -336,4 +338,4 @@ CLASSIC_FUNCTIONS: Final = {
     "applicationPorts": _port_function(skip="istio-proxy", include_udp=True),
     "includeInboundPorts": _port_function(include_udp=True),
 }
-"""The functions of Istio 1.0 and 1.1, whose lists of ports include UDP and SCTP."""
+"""The functions of Istio 1.0 and 1.1, which list UDP and SCTP ports too."""

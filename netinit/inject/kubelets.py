@@ -1,4 +1,4 @@
-"""Use native sidecars if every node supports them: istiod's ENABLE_NATIVE_SIDECARS=auto (Istio 1.31, DetectNativeSidecar)."""
+"""Use native sidecars if every node supports them: istiod's ENABLE_NATIVE_SIDECARS=auto (1.31, DetectNativeSidecar)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class Kubelets(Record):
         return cls(by_node={string(mapping(node.get("metadata")).get("name")): runs_native_sidecars(node) for node in nodes})
 
     def run_native_sidecars(self, node: str = "") -> bool:
-        """Whether a pod may get a native sidecar: by its node if known, else only if all nodes support it."""
+        """Whether a pod may get a native sidecar: if its node supports it, or, without a known node, all do."""
         known = self.by_node.get(node)
         return all(self.by_node.values()) if known is None else known

@@ -1,7 +1,6 @@
 """Kubernetes objects as template data: Go structs, whose fields are created on access.
 
-Templates use Go field names (`.Spec.ServiceAccountName`). An absent field has Go's zero value; an unknown one is an
-error, as in Go.
+As in Go, an absent field has its type's zero value, and an unknown one is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ def _lines() -> Mapping[str, str]:
 
 @functools.cache
 def _fields_of(go_type: str) -> Mapping[str, _Field]:
-    """Return a struct's fields by Go name, in order."""
     found = {}
     for entry in _lines()[go_type].split():
         names, _, kind = entry.partition(":")
@@ -46,7 +44,6 @@ def _fields_of(go_type: str) -> Mapping[str, _Field]:
 
 @functools.cache
 def _promoted(go_type: str) -> Mapping[str, str]:
-    """Map each promoted field to the embedded struct that contains it."""
     embedded = ((name, field.go_type) for name, field in _fields_of(go_type).items() if field.mark == "+")
     return {inner: name for name, kind in embedded for inner in _fields_of(kind)}
 
@@ -56,15 +53,10 @@ class ObjectStruct(Struct):
 
     def __init__(self, go_type: str, tree: Any) -> None:
         self.tree = mapping(tree)
-        self._plain = go_type.removeprefix("*")
-        fields = LazyMapping(_fields_of(self._plain), self._field, _promoted(self._plain))
+        plain = go_type.removeprefix("*")
+        make = functools.partial(_field_of, plain, self.tree)  # not a method: that would be a reference cycle
+        fields = LazyMapping(_fields_of(plain), make, _promoted(plain))
         super().__init__(go_type, fields, nil=go_type.startswith("*") and not isinstance(tree, dict))
-
-    def _field(self, name: str) -> Any:
-        field = _fields_of(self._plain).get(name)
-        if field is None:
-            return self.fields[_promoted(self._plain)[name]].fields[name]
-        return _value(field.go_type, self.tree if field.mark == "+" else self.tree.get(field.json_name))
 
     def go_json(self) -> Any:
         """Return the object for JSON, its fields in the struct's order."""
@@ -74,6 +66,13 @@ class ObjectStruct(Struct):
     def json_text(self) -> str:
         """The object as JSON; templates test it before they print it."""
         return Shaped(encode(self), form="json", tree=self)
+
+
+def _field_of(go_type: str, tree: Tree, name: str) -> Any:
+    field = _fields_of(go_type).get(name)
+    if field is None:
+        return _field_of(_fields_of(go_type)[_promoted(go_type)[name]].go_type, tree, name)
+    return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
 
 
 def _whole(value: Any) -> int:
@@ -90,7 +89,7 @@ _ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0
 
 
 def _value(go_type: str, raw: Any) -> Any:
-    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
+    """Return a field's value; the type's zero value if it is absent or of another type."""
     if go_type in _SCALARS:
         return _SCALARS[go_type](raw)
     if go_type == "map[string]string":
@@ -112,8 +111,6 @@ def _value(go_type: str, raw: Any) -> Any:
 
 
 class _Leaf(Struct):
-    """A struct that is a single value in JSON and when printed."""
-
     def __init__(self, go_type: str, fields: Mapping[str, Any], raw: Any, text: str) -> None:
         super().__init__(go_type, fields, {"String": lambda: text})
         self.raw = raw
@@ -156,7 +153,7 @@ _SPECIAL: Mapping[str, Callable[[Any], Any]] = {
 def json_of(go_type: str, raw: Any) -> Any:
     """Return the value as Go encodes it: known fields in the struct's order, then the others, sorted.
 
-    A value of another type than its field's is kept.
+    A value of a wrong type is kept.
     """
     if raw is None:
         return _zero_json(go_type)
@@ -204,7 +201,7 @@ def is_struct(go_type: str) -> bool:
 
 @functools.cache
 def json_types(go_type: str) -> Mapping[str, str]:
-    """Return the types of a struct's fields (not as pointers) by JSON name, embedded structs included."""
+    """Return the types of a struct's fields, embedded ones included, by JSON name, without `*`."""
     found: dict[str, str] = {}
     for field in _fields_of(go_type).values():
         inner = json_types(field.go_type) if field.mark == "+" else {field.json_name: field.go_type.removeprefix("*")}

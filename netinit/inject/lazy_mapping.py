@@ -1,4 +1,4 @@
-"""Mappings whose values are created on access: a template reads few fields of a pod."""
+"""A mapping whose values are created on access: a template reads few fields of a pod."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LazyMapping(Mapping[str, Any]):
-    """A mapping with known names; `make` returns the value of a name, once.
+    """A mapping of names to the values that `make` creates on first access.
 
     `hidden`: names that are in the mapping, but not iterated over.
     """

@@ -1,7 +1,6 @@
-"""Split a stream of manifests into documents, find the workloads in them, and write the stream back.
+"""Split a stream of manifests into documents, find their workloads, and write the stream back.
 
-The stream is split at `---` lines, so that unchanged documents are written back byte for byte, with their comments.
-Workloads are recognized by kind and API group: a `Job` of a foreign group is not one.
+Unchanged documents are written back byte for byte. Workloads are recognized by kind and API group.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from netinit.inject.owner import PodOwner
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
-"""Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
+"""Lines such as `%YAML 1.1`, which belong to the document after the next separator."""
 _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
 _LISTED = 10  # maximum number of workloads in an error
@@ -46,12 +45,12 @@ class Document(Record):
     number: int
 
     def parse(self) -> tuple[Any, tuple[str, ...]]:
-        """Return the document's tree and warnings about duplicate keys. Raises ParseError; lines count from the separator."""
+        """Return the tree, and warnings about duplicate keys. Raises ParseError; lines count from the separator."""
         return goyaml.load_reporting(self.separator + self.text)
 
 
 def split(text: str) -> list[Document]:
-    """Split a stream into documents; their separators and texts concatenated give the stream again."""
+    """Split a stream into documents; concatenated, they are the stream."""
     documents = []
     separator, start, number = "", 0, 1
     for found in _SEPARATOR.finditer(text):
@@ -69,7 +68,7 @@ def split(text: str) -> list[Document]:
 
 
 class Joined:
-    """Concatenates streams, written in pieces, with a separator between them if needed. Blank streams are omitted."""
+    """Concatenates streams, with separators where needed; blank streams are omitted."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -97,13 +96,13 @@ class Joined:
 
 
 _SEEN = 8
-"""Characters to keep of what was written, to see whether it ends in a separator."""
+"""Characters of the output to keep, to find a separator at its end."""
 
 
 class Workload(Record):
     """A pod, or an object that creates pods.
 
-    `place`: its index in a List, else empty. `metadata` and `spec` are those of the pod template.
+    `place`: its position in a List, else "".
     """
 
     kind: str
@@ -115,7 +114,7 @@ class Workload(Record):
 
     @property
     def bare(self) -> bool:
-        """Whether it has no pod spec, for example a patch: there is nothing to inject."""
+        """Whether it has no pod spec, such as a patch."""
         _, _, spec_path = _KINDS[self.kind]
         return _at(self.tree, spec_path).get("spec") is None
 
@@ -126,7 +125,7 @@ class Workload(Record):
         return f"{self.kind} {quote(full)}"
 
     def pod(self) -> Tree:
-        """Return a copy of the pod for manual injection; for a CronJob with the job's metadata, as in Istio."""
+        """Return a copy of the pod for manual injection; as in Istio, a CronJob's has the job's metadata."""
         _, metadata_path, spec_path = _KINDS[self.kind]
         return _pod(_at(self.tree, metadata_path).get("metadata"), _at(self.tree, spec_path).get("spec"))
 
@@ -136,7 +135,7 @@ class Workload(Record):
         return _KINDS[self.kind][2]
 
     def created_pod(self) -> Tree:
-        """Return a copy of the pod as the API server receives it, with the pod template's metadata."""
+        """Return a copy of the pod as the API server receives it."""
         _, _, spec_path = _KINDS[self.kind]
         holder = _at(self.tree, spec_path)
         return _pod(holder.get("metadata"), holder.get("spec"))
@@ -199,19 +198,23 @@ def workload(tree: Any, place: str = "") -> Workload | None:
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 
+def _item_place(place: str, position: int) -> str:
+    return f"{place}.items[{position}]" if place else f"items[{position}]"
+
+
 def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
-    """Yield the workloads of a document: the object itself, or the items of a List, also nested."""
+    """Yield the workloads of a document: the object, or the items of a List, also nested."""
     if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
         for position, item in enumerate(tree["items"]):
-            yield from workloads(item, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
+            yield from workloads(item, _item_place(place, position))
     elif (found := workload(tree, place)) is not None:
         yield found
 
 
 class Selection:
-    """A selection of workloads by `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; empty selects all.
+    """A selection of workloads by `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; "" selects all.
 
-    It counts the selected ones, and keeps a few titles of others for the error message.
+    It counts the selected ones, and keeps some titles of others for the error message.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -231,7 +234,7 @@ class Selection:
         return taken
 
     def check(self, label: str) -> None:
-        """Raise ParseError if nothing was selected by name; it lists the workloads of `label`."""
+        """Raise ParseError if the name selected nothing; `label`: where the workloads are from."""
         if self.name and not self.chosen:
             more = f" and {self.others - _LISTED} more" if self.others > _LISTED else ""
             listed = ", ".join(self.titles) or "none"
@@ -239,13 +242,10 @@ class Selection:
 
 
 def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:
-    """Return the document with the objects at these places replaced; the rest is shared with the original."""
+    """Return the document with the objects at these places replaced; it shares the rest with the original."""
     if place in changes:
         return changes[place]
     if isinstance(tree, dict) and isinstance(tree.get("items"), list):
-        items = [
-            replaced(item, changes, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
-            for position, item in enumerate(tree["items"])
-        ]
+        items = [replaced(item, changes, _item_place(place, position)) for position, item in enumerate(tree["items"])]
         return {**tree, "items": items}
     return tree

@@ -1,9 +1,8 @@
-"""Strategic merge patch for pods: list items are matched by key.
+"""Strategic merge patch for pods, as in Kubernetes' apimachinery.
 
-As in Kubernetes' apimachinery: lists of the fields below are merged by key, others are replaced; null deletes; the
-directives `$patch: replace`, `$patch: delete`, `$retainKeys`, `$deleteFromPrimitiveList` and `$setElementOrder` are
-supported. A merged list has the patch's order; an item that only the original has precedes a patch item only if both
-were in the original in this order.
+The lists of MERGE_KEYS are merged by key, others are replaced; null deletes. The directives `$patch: replace`, `$patch:
+delete`, `$retainKeys`, `$deleteFromPrimitiveList` and `$setElementOrder` are supported. A merged list has the patch's
+order; an item of the original precedes a patch's item only if both were in the original in this order.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ _ORDER = "$setElementOrder/"
 
 
 def merge(original: Tree, patch: Tree) -> Tree:
-    """Apply the patch to the original. Neither is modified; the result may share unchanged parts.
+    """Apply the patch to the original; neither is modified, and the result may share parts with both.
 
-    Raises InjectionError if an item of a merged list lacks its key, or for an unknown directive.
+    Raises InjectionError if an item of a merged list has no key, or for an unknown directive.
     """
     for key in patch:
         if key.startswith("$"):
@@ -55,7 +54,7 @@ def merge(original: Tree, patch: Tree) -> Tree:
 
 
 def only_names(patch: Tree) -> Tree:
-    """Reduce the patch to the lists of the spec that are merged by name, and their items to names and directives."""
+    """Reduce the patch to the spec's lists that are merged by name, and their items to names and directives."""
     result = {key: value for key, value in patch.items() if "$" in key or key == "spec"}
     if isinstance(spec := result.get("spec"), dict):
         kept = {key: value for key, value in spec.items() if "$" in key or MERGE_KEYS.get(key) == "name"}
@@ -70,7 +69,6 @@ def _brief_item(item: Any) -> Any:
 
 
 def _merge_with_directives(original: Tree, patch: Tree) -> Tree:
-    """Apply a patch that contains directives."""
     directive = patch.get(_DIRECTIVE)
     if directive == "replace":
         replacement: Tree = _without_directives(patch)
@@ -95,7 +93,6 @@ def _merge_with_directives(original: Tree, patch: Tree) -> Tree:
 
 
 def _apply_deletions(original: Tree, patch: Tree) -> Tree:
-    """Return a shallow copy of the original without what the patch's directives delete."""
     result = dict(original)
     for key, value in patch.items():
         if key == _RETAIN:
@@ -108,7 +105,6 @@ def _apply_deletions(original: Tree, patch: Tree) -> Tree:
 
 
 def _merged(key: str, before: Any, value: Any, order: Any) -> Any:
-    """Return the merged value of one field."""
     if isinstance(value, dict) and (isinstance(before, dict) or _DIRECTIVE in value):
         return merge(before if isinstance(before, dict) else {}, value)
     if isinstance(value, list) and key in MERGE_KEYS:
@@ -121,7 +117,6 @@ def _merged(key: str, before: Any, value: Any, order: Any) -> Any:
 
 
 def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> list[Any]:
-    """Merge lists by the field's key."""
     name = MERGE_KEYS[field]
     wanted, gone, replacing = _split_directives(field, patch)
     if replacing or not all(isinstance(item, dict) for item in before):
@@ -152,7 +147,7 @@ def _identity(item: Tree, name: str) -> Any:
 
 
 def _split_directives(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], bool]:
-    """Return the patch's items without directives, the keys to delete, and whether the list is replaced."""
+    """Return the items without directives, the keys to delete, and whether the list is replaced."""
     name = MERGE_KEYS[field]
     wanted: list[Tree] = []
     gone: set[Any] = set()
@@ -176,7 +171,7 @@ def _split_directives(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any
 
 
 def _with_repeated(name: str, merged: list[Any], repeated: list[Any]) -> list[Any]:
-    """Add items of the original with a repeated key (a port for TCP and UDP) after the merged one."""
+    """Add items of the original with the same key (a port for TCP and UDP) after the merged one."""
     result: list[Any] = []
     for item in merged:
         result += [item, *(one for one in repeated if _identity(one, name) == _identity(item, name))]
@@ -184,7 +179,7 @@ def _with_repeated(name: str, merged: list[Any], repeated: list[Any]) -> list[An
 
 
 def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: dict[Any, int]) -> list[Any]:
-    """Return the items in the patch's order, with those of the original where their order allows it."""
+    """Return the items in the patch's order, preceded by those of the original where its order allows it."""
     result: list[Any] = []
     waiting = iter(rest)
     other = next(waiting, None)
@@ -199,7 +194,6 @@ def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: 
 
 
 def _sort_by_directive(name: str, rest: list[Any], items: dict[Any, Tree], order: list[Any]) -> list[Any]:
-    """Sort items by `$setElementOrder`; unlisted ones come last."""
     wanted = [_identity(entry, name) if isinstance(entry, dict) else entry for entry in order]
     everything = {**{_identity(item, name): item for item in rest}, **items}
     named = [everything[identity] for identity in wanted if identity in everything]
@@ -207,7 +201,7 @@ def _sort_by_directive(name: str, rest: list[Any], items: dict[Any, Tree], order
 
 
 def _without_directives(value: Any) -> Any:
-    """Copy a value without directives and null fields, for a field that the original lacks."""
+    """Copy a value without directives and nulls."""
     if isinstance(value, dict):
         return {
             key: _without_directives(item) if isinstance(item, (dict, list)) else item
@@ -221,12 +215,10 @@ def _without_directives(value: Any) -> Any:
 
 
 def _is_directive(key: str) -> bool:
-    """Whether a key is a merge directive."""
     return key in {_DIRECTIVE, _RETAIN} or key.startswith((_DELETE_SCALARS, _ORDER))
 
 
 def _is_directive_item(item: Tree) -> bool:
-    """Whether a list item is a directive."""
     return item.get(_DIRECTIVE) == "delete" or item == {_DIRECTIVE: "replace"}
 
 

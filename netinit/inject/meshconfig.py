@@ -1,7 +1,7 @@
-"""MeshConfig and ProxyConfig: the user's YAML over Istio's defaults, as template data.
+"""MeshConfig and ProxyConfig: the user's YAML over Istio's defaults.
 
-Field names are those of the YAML. Unknown fields, for example of newer releases, are kept and ignored. A pod's
-ProxyConfig replaces whole fields; only proxyMetadata is merged, as documented by Istio.
+Unknown fields are kept and ignored. A pod's ProxyConfig replaces whole fields, except proxyMetadata, as documented by
+Istio.
 """
 
 from __future__ import annotations
@@ -18,33 +18,31 @@ from netinit.golang import goyaml
 from netinit.golang.durations import NANOSECONDS
 from netinit.inject.protojson import duration, read_message
 
-CURRENT_PROXY: Mapping[str, Any] = {
-    "configPath": "./etc/istio/proxy",
+_BOTH: Mapping[str, Any] = {
     "binaryPath": "/usr/local/bin/envoy",
     "serviceCluster": "istio-proxy",
-    "drainDuration": "45s",
-    "terminationDrainDuration": "5s",
-    "discoveryAddress": "istiod.istio-system.svc:15012",
     "proxyAdminPort": 15000,
-    "controlPlaneAuthPolicy": "MUTUAL_TLS",
     "statNameLength": 189,
     "statusPort": 15020,
     "interceptionMode": "REDIRECT",
 }
+CURRENT_PROXY: Mapping[str, Any] = {
+    **_BOTH,
+    "configPath": "./etc/istio/proxy",
+    "drainDuration": "45s",
+    "terminationDrainDuration": "5s",
+    "discoveryAddress": "istiod.istio-system.svc:15012",
+    "controlPlaneAuthPolicy": "MUTUAL_TLS",
+}
 CLASSIC_PROXY: Mapping[str, Any] = {
+    **_BOTH,
     "configPath": "/etc/istio/proxy",
-    "binaryPath": "/usr/local/bin/envoy",
-    "serviceCluster": "istio-proxy",
     "drainDuration": "2s",
     "parentShutdownDuration": "3s",
     "discoveryAddress": "istio-pilot:15007",
     "discoveryRefreshDelay": "1s",
     "connectTimeout": "1s",
-    "proxyAdminPort": 15000,
     "controlPlaneAuthPolicy": "NONE",
-    "statNameLength": 189,
-    "statusPort": 15020,
-    "interceptionMode": "REDIRECT",
 }
 _CURRENT_MESH: Mapping[str, Any] = {
     "proxyListenPort": 15001,
@@ -71,14 +69,13 @@ _CURRENT_MESH: Mapping[str, Any] = {
 _CLASSIC_MESH: Mapping[str, Any] = {**_CURRENT_MESH, "connectTimeout": "1s"}
 
 _LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
-_LONGEST_HOST = 255
+_MAX_HOST = 255
 _CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
 _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders")
 """Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
 
 
 def _number(value: Any) -> int | None:
-    """Return the int32 of a number or a text of digits, as protobuf's JSON accepts both."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,10}", value):
         value = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -89,7 +86,7 @@ def _number(value: Any) -> int | None:
 
 
 def read_proxy_config(tree: Tree) -> Tree:
-    """Return the fields set by a ProxyConfig, normalized as protobuf's JSON. Raises ConfigError for what Istio rejects."""
+    """Return the fields of a ProxyConfig, normalized. Raises ConfigError for what Istio rejects."""
     fields = read_message("ProxyConfig", tree, whole=False)
     problems = [
         f"{name}: {shown(value)} {problem}"
@@ -112,7 +109,6 @@ def read_proxy_config(tree: Tree) -> Tree:
 
 
 def _problem(name: str, value: Any) -> str | None:
-    """Return the problem of a field's value by Istio's rules, or None."""
     if name in {"configPath", "binaryPath", "serviceCluster", "discoveryAddress"} and not value:
         return "must not be empty"
     if name in {"proxyAdminPort", "statusPort"} and not 1 <= value <= MAX_PORT:
@@ -128,14 +124,13 @@ def _problem(name: str, value: Any) -> str | None:
 
 
 def _bad_address(text: str) -> str | None:
-    """Return the problem of a server address, HOST:PORT, or None."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or (":" in host and not bracketed):
         return "must be HOST:PORT"
     if not (port.isascii() and port.isdigit() and len(port) <= 8 and 1 <= int(port) <= MAX_PORT):  # noqa: PLR2004
         return f"must be HOST:PORT with a port from 1 to {MAX_PORT}"
-    if len(host) <= _LONGEST_HOST and all(re.fullmatch(_LABEL, label) for label in host.removesuffix(".").split(".")):
+    if len(host) <= _MAX_HOST and all(re.fullmatch(_LABEL, label) for label in host.removesuffix(".").split(".")):
         return None
     try:
         parse_address(host[1:-1] if bracketed else host)
@@ -145,7 +140,7 @@ def _bad_address(text: str) -> str | None:
 
 
 def check_proxy_config(tree: Tree) -> str | None:
-    """Return the problem of a ProxyConfig's fields, or None; unknown fields are ignored."""
+    """Return the problem of a ProxyConfig, or None."""
     try:
         read_proxy_config(tree)
     except ConfigError as error:
@@ -154,13 +149,13 @@ def check_proxy_config(tree: Tree) -> str | None:
 
 
 class ProxyConfig(Record):
-    """A pod's effective ProxyConfig: `fields` has all settings, `defaults` those of its Istio release."""
+    """A pod's effective ProxyConfig; `defaults`: those of its Istio release."""
 
     fields: Tree
     defaults: Mapping[str, Any]
 
     def overlaid(self, tree: Tree) -> ProxyConfig:
-        """Return this configuration with the fields of another over it; null fields keep their value. Raises ConfigError."""
+        """Return this configuration with another's fields over it. Raises ConfigError."""
         try:
             given = read_proxy_config(tree)
         except ConfigError as error:
@@ -189,7 +184,7 @@ class ProxyConfig(Record):
             ) from error
 
     def changed(self) -> Tree:
-        """Return the known fields that differ from the defaults, in protobuf's order, without those its JSON omits."""
+        """Return the fields that differ from the defaults, in protobuf's order."""
         whole = read_message("ProxyConfig", self.fields)
         return {name: value for name, value in whole.items() if value != self.defaults.get(name)}
 
@@ -210,12 +205,12 @@ class ProxyConfig(Record):
 
     @property
     def image_type(self) -> str:
-        """The type of the proxy's image (`debug`, `distroless`, `default`); empty if not set."""
+        """The type of the proxy's image (`debug`, `distroless`, `default`); "" if not set."""
         return string(mapping(self.fields.get("image")).get("imageType"))
 
 
 class MeshConfig(Record):
-    """The effective MeshConfig: `fields` over the defaults of its Istio release, and the default ProxyConfig."""
+    """The effective MeshConfig, and the default ProxyConfig."""
 
     fields: Tree
     proxy: ProxyConfig

@@ -1,4 +1,4 @@
-"""The fields of Istio's mesh configuration messages, in the order of the .proto definition and its JSON."""
+"""The fields of Istio's mesh configuration messages, in the order of the .proto file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAPITAL = "([A-Z])"
 
 
 class MessageField(NamedTuple):
-    """A field of a message: its type as in the data file, its oneof, and its other names."""
+    """A field of a message: its type as in the data file, its oneof, and its names."""
 
     kind: str
     oneof: str
@@ -25,7 +25,6 @@ class MessageField(NamedTuple):
 
 @functools.cache
 def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the data lines of messages and of enumerations, by name."""
     messages: dict[str, str] = {}
     enums: dict[str, str] = {}
     target = messages

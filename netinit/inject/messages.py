@@ -1,4 +1,4 @@
-"""Protobuf messages as template data: Go fields, getters that accept nil, and protobuf's text and JSON formats."""
+"""Protobuf messages as template data: Go fields, getters that accept nil, text and JSON formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from netinit.inject.protojson import duration, read_message
 
 
 class Message(Struct):
-    """A pointer to a message; nil without a tree. `given`: Go fields with a fixed value instead of the tree's."""
+    """A pointer to a message; nil without a tree. `given`: values of Go fields that replace the tree's."""
 
     def __init__(self, name: str, tree: Tree | None, given: Mapping[str, Any] | None = None) -> None:
         self.name, self.tree = name, mapping(tree)
@@ -69,14 +69,12 @@ class Message(Struct):
         return lambda: value
 
     def _chosen(self, oneof: str) -> Any:
-        """Return the pointer to the wrapper struct of the oneof field that is set, or nil."""
         for name, (json_name, field) in self._by_go_name.items():
             if field.oneof == oneof and self.tree.get(json_name) is not None:
                 return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})
         return None
 
     def _text(self) -> str:
-        """Return the message in protobuf's text format, on one line."""
         if self.nil:
             return "<nil>"
         written = (self._entry(name, field) for name, (_, field) in self._by_go_name.items())
@@ -115,23 +113,17 @@ _SCALARS: Mapping[str, Callable[[Any], Any]] = {
     "uint32": lambda value: Uint32(_whole(value)),
     "uint64": lambda value: Uint64(_whole(value)),
 }
-_WRAPPERS = {
-    "BoolValue": "bool",
-    "Int32Value": "int32",
-    "Int64Value": "int64",
-    "UInt32Value": "uint32",
-    "UInt64Value": "uint64",
-}
 
 
 def _value(kind: str, raw: Any) -> Any:
-    """Return the value of a field of this type; the type's zero value for an absent or wrongly typed one."""
+    """Return a field's value; the type's zero value if it is absent or of another type."""
     if kind in _SCALARS:
         return _SCALARS[kind](raw)
     if kind == "Duration":
         return _duration(raw)
-    if kind in _WRAPPERS:
-        return _well_known(f"wrapperspb.{kind}", {"Value": _SCALARS[_WRAPPERS[kind]](raw)}, nil=raw is None)
+    if kind.endswith("Value"):  # a wrapper, such as Int32Value
+        scalar = _SCALARS[kind.removesuffix("Value").lower()]
+        return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
     if kind.startswith("enum:"):
         return _enum(kind[5:], raw)
     if kind.startswith("[]"):
@@ -164,7 +156,6 @@ def _enum(name: str, raw: Any) -> Enum:
 
 
 def _well_known(name: str, fields: Mapping[str, Any], *, nil: bool) -> Struct:
-    """Return one of protobuf's well-known messages, whose getters accept nil."""
     methods: dict[str, Callable[[], Any]] = {f"Get{field}": _constant(value) for field, value in fields.items()}
     text = " ".join(f"{field.lower()}:{sprint(value)}" for field, value in fields.items() if value)
     methods["String"] = lambda: "<nil>" if nil else text

@@ -1,7 +1,6 @@
-"""Reject what Go templates print for missing or unsuitable values: `<nil>`, `<no value>`, `%!s(<nil>)`.
+"""Reject Go's output for missing or unsuitable values: `<nil>`, `<no value>`, `%!s(<nil>)`.
 
-Go does not treat this as an error, so it would become an image name or a list of ports. A text from the pod itself may
-contain it.
+To Go this is no error, so it would become an image name or a list of ports.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ def may_hold_unset(text: str) -> bool:
 
 
 def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering], source: str) -> None:
-    """Raise InjectionError with a line for each field that contains the output of a missing value.
+    """Raise InjectionError with a line for each field that contains such output and not from the pod.
 
-    `trace` renders the template `name` again with every action marked; `source` is its text, for line numbers.
+    `trace` renders the template `name` with every action marked; `source`: its text.
     """
     found = [(path, text, words) for path, text in _fields(tree, "") if (words := re.findall(_UNSET, text))]
     if not found:

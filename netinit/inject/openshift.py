@@ -16,8 +16,8 @@ _BLOCK = r"([0-9]{1,10})([/-])([0-9]{1,10})\Z"
 def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the proxy's uid and gid: the last of the namespace's ranges, which applications rarely use.
 
-    None if the namespace has no ranges (not OpenShift). A range is `start/size` or `first-last`; the first of several
-    is used. Without a range for groups, the one for users applies. Raises InjectionError for an invalid range.
+    None without ranges (not OpenShift). A range is `start/size` or `first-last`; of several, the first is used. The
+    group's default is the user's range. Raises InjectionError for an invalid range.
     """
     if UID_RANGE not in annotations:
         return None

@@ -1,8 +1,4 @@
-"""The workload that a pod belongs to: its name, namespace, kind and API version, as template data.
-
-A pod names only its direct controller, such as a ReplicaSet or Job; the Deployment or CronJob is derived from that
-one's name.
-"""
+"""The workload of a pod. A pod only names its direct controller; the Deployment or CronJob is derived from its name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Create and apply JSON patches (RFC 6902), as in an admission webhook's answer.
+"""Create and apply JSON patches (RFC 6902).
 
-Invariant: apply_patch(before, json_patch(before, after)) == after. Operations are in the order that injectors use:
+Invariant: apply_patch(before, json_patch(before, after)) == after. Operations are in the order of Istio's injector:
 removals, init containers, containers, volumes, pull secrets, the rest, annotations and labels.
 """
 
@@ -71,14 +71,13 @@ def _compare_lists(path: str, before: list[Any], after: list[Any], operations: l
 
 
 def _identity(item: Any) -> str:
-    """Return what identifies an item across changes: its name, else its whole value."""
     if isinstance(item, dict) and isinstance(item.get("name"), str):
         return f"name {item['name']}"
     return f"{type(item).__name__} {item!r}"
 
 
 def apply_patch(document: Any, operations: list[Tree]) -> Any:
-    """Return the document after `add`, `remove` and `replace` operations (RFC 6902); the argument is not modified.
+    """Return the document after `add`, `remove` and `replace` operations.
 
     Raises ParseError for an invalid patch, another operation, or a path that does not exist.
     """
@@ -134,7 +133,6 @@ def _steps(path: Any) -> list[str]:
 
 
 def _index(step: str) -> int:
-    """Parse a list index: ASCII digits without a leading zero."""
     if not re.match(_INDEX, step):
         raise ValueError(step)
     return int(step)

@@ -1,7 +1,6 @@
 """Inject one pod: render the templates, merge and complete them, in Istio's order.
 
-Invariants: the argument is never modified, the result shares its unchanged parts; injecting an injected pod gives an equal pod;
-if a pod cannot be injected, an InjectionError names the annotation or template in each line.
+The argument is never modified, the result shares its unchanged parts; injecting an injected pod gives an equal pod.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from netinit.inject.status import Status
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
-_MOST_TEMPLATES = 64  # per pod: each one is rendered and merged
+_MAX_TEMPLATES = 64  # per pod: each one is rendered and merged
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
 
 
@@ -64,8 +63,8 @@ class Namespace(Record):
 class Settings(Record):
     """An injector's settings besides its configuration.
 
-    `environment`: variables for the proxy, for example from a webhook's URL. `proxy_metadata`: defaults for the mesh's.
-    `kubelets`, if given, decide about native sidecars instead of `native_sidecars`.
+    `environment`: variables for the proxy. `proxy_metadata`: defaults for the mesh's. `kubelets` decides about native
+    sidecars instead of `native_sidecars`.
     """
 
     revision: str = ""
@@ -77,7 +76,7 @@ class Settings(Record):
     proxy_metadata: Mapping[str, str] = {}
 
     def uses_native_sidecar(self, spec: Tree) -> bool:
-        """Whether the proxy of a pod with this spec is a native sidecar by default (without an annotation)."""
+        """Whether the proxy of a pod with this spec is a native sidecar, without an annotation."""
         return self.native_sidecars if self.kubelets is None else self.kubelets.run_native_sidecars(string(spec.get("nodeName")))
 
 
@@ -89,10 +88,10 @@ def inject_pod(
     settings: Settings | None = None,
     owner: PodOwner | None = None,
 ) -> Tree:
-    """Return the pod with everything that the configuration adds; first call `decide`, this function does not.
+    """Return the injected pod; call `decide` first.
 
-    The pod may be a pod template; then pass its workload as `owner`, which is otherwise derived from the pod's owner
-    references. Raises InjectionError.
+    `owner`: the workload of a pod template; by default derived from the pod's owner references. Raises InjectionError
+    with a line for each problem.
     """
     namespace = namespace or Namespace()
     settings = settings or Settings()
@@ -141,7 +140,6 @@ def _own(pod: Tree) -> Tree:
 
 
 def _parts(pod: Tree) -> tuple[Tree, Tree]:
-    """Return the pod's metadata and spec, created if absent. Raises InjectionError for a wrong type."""
     for key in ("metadata", "spec"):
         if pod.get(key) is None:
             pod[key] = {}
@@ -151,7 +149,7 @@ def _parts(pod: Tree) -> tuple[Tree, Tree]:
 
 
 def _modes(config: InjectionConfig) -> tuple[str, ...]:
-    """Return the interception modes that the configuration's templates support; those of 1.0 had no NONE."""
+    """Return the interception modes that the templates support; those of 1.0 had no NONE."""
     known = any("NONE" in source for source in config.sources.values()) or not config.brackets
     return INTERCEPTION_MODES if known else INTERCEPTION_MODES[:2]
 
@@ -170,12 +168,12 @@ def _proxy_config(metadata: Tree, namespace: str, config: InjectionConfig, setti
 
 
 def select_templates(annotations: Mapping[str, str], config: InjectionConfig) -> tuple[str, ...]:
-    """Return a pod's templates: those of its annotation, else the defaults; aliases are expanded."""
+    """Return a pod's templates: its annotation's, else the defaults; aliases are expanded. Raises InjectionError."""
     asked = annotations.get(TEMPLATES)
     wanted = [name.strip() for name in asked.split(",")] if asked is not None else config.default_templates
     chosen = [real for name in wanted for real in config.aliases.get(name, (name,))]
-    if len(chosen) > _MOST_TEMPLATES:
-        raise InjectionError(f"annotation {TEMPLATES}: {len(chosen)} templates are more than {_MOST_TEMPLATES}")
+    if len(chosen) > _MAX_TEMPLATES:
+        raise InjectionError(f"annotation {TEMPLATES}: {len(chosen)} templates are more than {_MAX_TEMPLATES}")
     for name in chosen:
         if name not in config.templates:
             known = ", ".join(sorted(config.templates))
@@ -184,12 +182,11 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
 
 
 def _of_pod(overlay: Tree) -> Tree:
-    """Return the overlay without top-level fields unknown in a pod, as decoding in Go drops them."""
+    """Return the overlay without top-level fields that a pod does not have, which Go drops."""
     return {name: value for name, value in overlay.items() if name in POD_FIELDS or name.startswith("$")}
 
 
 class _Injection:
-    """An injection in the current format; modifies its own copy of the pod."""
 
     def __init__(self, pod: Tree, config: InjectionConfig, settings: Settings, subject: Subject) -> None:
         self.pod = pod
@@ -224,7 +221,7 @@ class _Injection:
         return self.pod
 
     def _stripped(self) -> Tree:
-        """Return the pod for the templates: without an earlier injection's additions, with the user's containers restored."""
+        """Return the pod for the templates: without an earlier injection, and with the user's containers."""
         pod = _own(self.pod)
         metadata, spec = _parts(pod)
         if self.status is not None:
@@ -264,9 +261,9 @@ class _Injection:
         self._follow_user(spec, security(find_proxy(overrides.saved)))
 
     def _follow_user(self, spec: Tree, chosen: Tree) -> None:
-        """Adapt the interception to the user and group of the proxy in the user's security context.
+        """Adapt the interception to the user and group that the user's security context sets for the proxy.
 
-        TPROXY needs root, so the user's setting is reverted. The rules exempt the proxy's uid, which must not be 0.
+        TPROXY needs root, so that setting is reverted. The rules exempt the proxy's uid, which must not be 0.
         """
         uid, gid = chosen.get("runAsUser"), chosen.get("runAsGroup")
         containers = spec.get("initContainers")
@@ -288,7 +285,6 @@ class _Injection:
             init["args"] = [*arguments[:position], string(uid), *arguments[position + 1 :]]
 
     def _environment(self) -> dict[str, str]:
-        """Return variables that override the template's: the injector's, and cluster and network if known."""
         values = mapping(self.config.values.get("global"))
         result = dict(self.settings.environment)
         cluster = result.get(_CLUSTER) or string(mapping(values.get("multiCluster")).get("clusterName"))

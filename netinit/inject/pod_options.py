@@ -1,4 +1,4 @@
-"""Derive the options of a CNI plugin from a pod's annotations and its proxy's environment, by each option's declaration."""
+"""Derive the options of a CNI plugin from a pod's annotations and its proxy's environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netinit.options.interception import DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag
 
 REDIRECTION = "ambient.istio.io/redirection"
-"""The annotation that a mesh's ambient agent sets to `enabled` on pods that it has programmed."""
+"""The annotation that an ambient agent sets to `enabled` on pods that it has programmed."""
 _AMBIENT_DNS, _AMBIENT_BYPASS = "ambient.istio.io/dns-capture", "ambient.istio.io/bypass-inbound-capture"
 
 _ANNOTATIONS = tuple(name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name)
@@ -19,7 +19,7 @@ VARIABLES = tuple({flag.pod_variable: None for flag in Options.flags if flag.pod
 
 
 def find_annotation(flag: Flag, annotations: Mapping[str, str]) -> str:
-    """Return the value of a flag's annotation on a pod; empty if absent."""
+    """Return the name of the flag's annotation that the pod has; "" without one."""
     return next((name for name in (flag.annotation, *flag.istio_annotations) if name in annotations), "")
 
 
@@ -42,7 +42,7 @@ def make_cni_options(
 
 
 def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) -> Options:
-    """Return the options of a pod programmed by a mesh's ambient agent; `dns`: the mesh's default for DNS capture."""
+    """Return the options of a pod that an ambient agent programmed; `dns`: the mesh's default for DNS capture."""
     rerouted = Options.flag("virtual_interfaces")
     return Options(
         layout=AMBIENT,
@@ -53,7 +53,6 @@ def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) ->
 
 
 def _value_of(flag: Flag, annotations: Mapping[str, str], environment: Mapping[str, str]) -> str | bool | None:
-    """Return a flag's value; None if the pod does not set it."""
     text = flag.without_annotation
     if name := find_annotation(flag, annotations):
         text = annotations[name].strip()

@@ -1,4 +1,4 @@
-"""Read from a pod's manifest how it is intercepted: the init container's options, and the annotations they come from."""
+"""Read from a pod's manifest how it is intercepted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from netinit.options import Options
 
 @dataclass(frozen=True, slots=True)
 class ContainerUser:
-    """A container's name, and the user and group in the manifest; None if the image decides."""
+    """A container's user and group in the manifest; None if the image decides."""
 
     container: str
     uid: int | None
@@ -41,14 +41,12 @@ class ContainerUser:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What a pod's manifest shows; `name` is its kind, namespace and name for messages.
+    """What a pod's manifest shows; `name`: its kind, namespace and name.
 
-    `origins`: the annotation that sets an option. `addresses`: the pod's own. `findings`: problems of the pod itself.
-    `programs`: False if no container programs rules; the options are then those of a CNI plugin, or of an ambient
-    mesh's agent (`is_ambient`). `name_servers`: those of its dnsConfig, the only ones if `only_these` (dnsPolicy None).
-    `has_tunnel`: see netinit.inject.hbone. `users`: of the containers with traffic besides the proxy. `shared_owners`:
-    the containers that run as the proxy's user or group, see netinit.inject.warnings. `accepted`: the finding codes
-    that its annotation accepts, with reasons.
+    `origins`: the annotation that sets an option. `addresses`: the pod's own. `programs`: whether a container programs
+    the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`is_ambient`). `name_servers`:
+    of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see `hbone`. `users`: of the containers with traffic,
+    except the proxy. `shared_owners`: see `warnings`. `accepted`: codes of accepted findings, with reasons.
     """
 
     name: str
@@ -71,10 +69,10 @@ class PodFacts:
 
 
 def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
-    """Return the facts of all pods and pod templates in manifests, given as (name, text) in YAML or JSON, also Lists.
+    """Return the facts of all pods and pod templates in manifests, given as (name, text).
 
-    `select`: only this one, `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, with the manifest's name, if
-    one is invalid or none contains a pod, and OptionError with a line for each pod with invalid options.
+    `select`: only `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError for an invalid manifest or if none
+    contains a pod, and OptionError with a line for each pod with invalid options.
     """
     found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
     names = shorten(", ".join([label for label, _ in manifests]))
@@ -102,7 +100,7 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[P
 def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
     """Return the facts of one pod, given as a tree. Raises ParseError and OptionError.
 
-    `base`: the node agent's defaults for pods that it programs.
+    `base`: the node agent's defaults.
     """
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
@@ -118,7 +116,6 @@ def _workloads(label: str, text: str) -> list[Workload]:
 
 
 def _options(container: Tree | None, annotations: dict[str, str], spec: Tree, base: Options, *, is_ambient: bool) -> Options:
-    """Return the options of the pod's rules: its init container's, or those of the CNI plugin or ambient agent."""
     if container is not None and not only_validates(container):
         return options_of(container)
     if is_ambient:
@@ -178,7 +175,6 @@ def _users(spec: Tree, init: Tree | None) -> Iterator[ContainerUser]:
 
 
 def _addresses(items: object) -> Iterator[str]:
-    """Yield the texts of a list that are IP addresses, as a resolver parses them."""
     for item in items if isinstance(items, list) else ():
         with contextlib.suppress(ValueError):
             yield parse_address(string(item))

@@ -1,8 +1,8 @@
-"""Probe rewriting: the kubelet's probes go to the sidecar's agent, which probes the application.
+"""Probe rewriting: the kubelet probes the sidecar's agent, which probes the application.
 
-A kubelet has no mesh certificate, so mutual TLS would reject its connections. Each http, tcp and grpc action
-(readiness, liveness, startup, preStop, postStart) becomes an HTTP request to the agent's status port; the original
-action goes into ISTIO_KUBE_APP_PROBERS, a JSON map by the agent's path.
+The kubelet has no mesh certificate, so mutual TLS would reject it. Each http, tcp and grpc action of a probe or
+lifecycle handler becomes an HTTP request to the agent; the original is saved in ISTIO_KUBE_APP_PROBERS, JSON by the
+agent's path.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ _ACTIONS = ("httpGet", "tcpSocket", "grpc")
 
 
 def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
-    """Whether to rewrite the pod's probes: its annotation if that is a boolean, else the default."""
+    """Whether to rewrite the pod's probes: by its annotation, else the default."""
     return read_switch(annotations, REWRITE_PROBES, default=default)
 
 
 def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
     """Rewrite the probes of the spec's containers in place, if it has a proxy.
 
-    `status_port`: the proxy's; an annotation may set another port for probes. A probe of a named port that the
-    container does not declare is left unchanged, since the agent cannot resolve it. `injected_before`: existing entries
-    are kept, since the probes are already rewritten.
+    `status_port`: the proxy's; an annotation may set another one. `injected_before`: keep existing entries, since the
+    probes are already rewritten. A probe of a port name that the container does not declare is left unchanged.
     """
     proxy = find_proxy(spec)
     if proxy is None:
@@ -67,7 +66,7 @@ def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree
 
 
 def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
-    """Return the action with a numeric port; None if the container does not declare a port of this name."""
+    """Return the action with a numeric port; None if the container does not declare the port's name."""
     port = action.get("port")
     if kind == "grpc" or not isinstance(port, str):
         return clone(action)  # type: ignore[no-any-return]
@@ -78,7 +77,6 @@ def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
 
 
 def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
-    """Return the agent's entry for a probe."""
     if kind == "grpc":
         entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:
@@ -89,7 +87,6 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
 
 
 def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
-    """Return the probe for the kubelet."""
     result = {key: value for key, value in probe.items() if key not in _ACTIONS}
     request: Tree = dict(probe[kind]) if kind == "httpGet" else {}
     request |= {"path": path, "port": port}
@@ -99,7 +96,6 @@ def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
 
 
 def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
-    """Write the entries to the proxy's environment, merged with an earlier injection's."""
     variables = [clone(item) for item in sequence(proxy.get("env"))]
     before: Any = find(variables, ENVIRONMENT)
     if before is not None and injected_before:

@@ -1,8 +1,7 @@
-"""Metrics merging: Prometheus scrapes the agent, which combines the application's and the proxy's metrics.
+"""Metrics merging: Prometheus scrapes the agent, which merges the application's and the proxy's metrics.
 
-The pod's scrape annotations move to the agent's environment, and are replaced by the agent's. Prometheus replaces each
-non-alphanumeric character of an annotation's name by `_`, so all spellings of `prometheus.io/port` count.
-`prometheus.istio.io/scrape-targets` lists several ports and paths.
+The pod's scrape annotations move to the agent's environment. Prometheus replaces each non-alphanumeric character of a
+name by `_`, so all such spellings count.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ def _sanitized(key: str) -> str:
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
-    """Group the annotation keys by the setting that Prometheus (or Istio, for targets) takes them for."""
     found: dict[str, list[str]] = {setting: [] for setting in (*_SETTINGS, _TARGETS)}
     for key in annotations:
         setting = _SANITIZED.get(_sanitized(key))
@@ -64,10 +62,10 @@ def clear_ours(annotations: dict[str, str], status_port: int) -> None:
 
 
 def merge_metrics(spec: Tree, annotations: dict[str, str], status_port: int, *, enabled: bool) -> None:
-    """Redirect scraping to the agent, in place, unless disabled.
+    """Redirect scraping to the agent, in place.
 
-    `enabled`: the mesh's setting, which an annotation overrides. Raises InjectionError if the pod's scrape port is
-    invalid or one of the proxy's.
+    `enabled`: the mesh's setting, which an annotation overrides. Raises InjectionError if the pod's port is invalid or
+    the proxy's.
     """
     keys = _spellings(annotations)
     scraped = [go_bool(annotations[key]) for key in keys["scrape"]]
@@ -112,7 +110,7 @@ def _targets(text: str) -> list[Tree] | None:
 
 
 def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
-    """Return warnings about ignored scrape targets: as in Istio, all of them if one has no port."""
+    """Return warnings about ignored scrape targets: as in Istio, all if one has no port."""
     return tuple(
         f"annotation {key!r}: {shown(annotations[key])} has a target without a port and is ignored; write PORT:PATH"
         for key in _spellings(annotations)[_TARGETS]
@@ -121,7 +119,6 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
 
 
 def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
-    """Raise InjectionError for a port that the agent cannot scrape."""
     number = int(text) if re.match(_GO_NUMBER, text) else 0
     if not 1 <= number <= MAX_PORT:
         problem = f"{shown(text)} is no port from 1 to {MAX_PORT}"
@@ -135,7 +132,6 @@ def _check_port(text: str, annotations: dict[str, str], key: str, status_port: i
 
 
 def _announce_secure_port(spec: Tree, annotations: dict[str, str]) -> None:
-    """Set the annotation for the proxy's secured metrics port, unless the pod has it in some spelling."""
     if any(_sanitized(key) == _sanitized(_SECURE_PORT) for key in annotations):
         return
     proxy = find_proxy(spec)

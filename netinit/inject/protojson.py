@@ -1,8 +1,8 @@
-"""Decode a tree as the JSON of a protobuf message, as Istio decodes ProxyConfig annotations.
+"""Decode a tree as protobuf's JSON, as Istio decodes ProxyConfig annotations.
 
-Names may be those of JSON (`statusPort`) or of the .proto file (`status_port`); unknown ones are ignored, null means
-not set. Values are normalized: durations in seconds with 0, 3, 6 or 9 decimals, enumerations by name, 64-bit numbers as
-strings, fields in the order of the message. Default values are omitted, unless the field has presence.
+Names are those of JSON (`statusPort`) or the .proto file (`status_port`); unknown ones are ignored, null means not set.
+Values are normalized: durations in seconds with 0, 3, 6 or 9 decimals, enumerations by name, 64-bit numbers as strings,
+fields in the message's order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ from netinit.inject.message_schema import enum_names, fields_of
 _RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),
-    "Int32Value": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
     "uint64": (0, 2**64 - 1),
-    "UInt32Value": (0, 2**32 - 1),
-    "Int64Value": (-(2**63), 2**63 - 1),
-    "UInt64Value": (0, 2**64 - 1),
 }
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
 _REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
@@ -40,9 +36,10 @@ def duration(text: Any) -> int | None:
 
 
 def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
-    """Return the message in normalized form. Raises ConfigError with the field, its value and what it must be.
+    """Return the normalized message. Raises ConfigError.
 
-    `whole`: omit default values; otherwise keep them, so that they can replace another message's.
+    `whole`: omit default values of fields without presence; otherwise keep them, so that they can replace another
+    message's.
     """
     fields = fields_of(message)
     if not isinstance(tree, dict) or fields is None:
@@ -67,7 +64,7 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
 
 
 def has_presence(message: str, name: str) -> bool:
-    """Whether the message distinguishes the default value of this field from no value."""
+    """Whether the field distinguishes its default value from no value."""
     kind, oneof = (fields_of(message) or {})[name][:2]
     return bool(oneof) or kind.endswith("Value") or kind == "Duration" or fields_of(kind) is not None
 
@@ -90,8 +87,8 @@ def _read(kind: str, value: Any, path: str) -> Any:
         return {key: _read(kind[4:], item, f"{path}.{key}") for key, item in given.items()}
     if kind.startswith("enum:"):
         return _enum(enum_names(kind[5:]), value, path)
-    if kind in _RANGES:
-        return _whole_number(kind, value, path)
+    if (number := kind.removesuffix("Value").lower()) in _RANGES:
+        return _whole_number(number, value, path)
     if kind == "string" and isinstance(value, str):
         return value
     if kind in {"bool", "BoolValue"} and isinstance(value, bool):

@@ -1,8 +1,8 @@
-"""Merge ProxyConfig resources (networking.istio.io/v1beta1) into a pod's ProxyConfig, as Istio's webhook does.
+"""Merge ProxyConfig resources (networking.istio.io/v1beta1) into a pod's ProxyConfig.
 
 Precedence, lowest first: the mesh's defaultConfig, the root namespace's resource, the pod's namespace's, the annotation
-`proxy.istio.io/config`, the resource whose selector matches the pod (Istio 1.31, pilot/pkg/model/proxy_config.go).
-Among several at one level, the oldest applies.
+`proxy.istio.io/config`, the resource whose selector matches (Istio 1.31, pilot/pkg/model/proxy_config.go). Of several,
+the oldest applies.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _FIELDS = {"concurrency": "concurrency", "environmentVariables": "proxyMetadata"
 
 
 class ProxyConfigResource(Record):
-    """One resource: the ProxyConfig fields that it sets, and its selector.
+    """A resource: the ProxyConfig fields that it sets, and its selector.
 
-    `selector`: None applies to the whole namespace; one without labels applies to no pod.
+    `selector`: None applies to the whole namespace; one without labels to no pod.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ProxyConfigs(Record):
 
     @classmethod
     def of(cls, resources: Iterable[ProxyConfigResource], revision: str = "") -> ProxyConfigs:
-        """Return the resources for a revision: without the label istio.io/rev or with this revision; all if it is empty."""
+        """Return the resources for a revision, which is their label istio.io/rev or any without it; "": all."""
         found: dict[str, list[ProxyConfigResource]] = {}
         for one in sorted(resources, key=lambda one: (one.created, one.name)):
             if not revision or one.revision in {None, revision}:
@@ -82,7 +82,7 @@ class ProxyConfigs(Record):
     def overlay(
         self, proxy: ProxyConfig, mesh: MeshConfig, namespace: str, labels: Mapping[str, str], annotation: str | None
     ) -> ProxyConfig:
-        """Return a pod's ProxyConfig: the mesh's (`proxy`) with all that applies to the pod. Raises InjectionError."""
+        """Return a pod's ProxyConfig: the mesh's (`proxy`) with all that applies. Raises InjectionError."""
         root = string(mesh.fields.get("rootNamespace"))
         own = self.by_namespace.get(namespace, ())
         of_root = self.by_namespace.get(root, ()) if root else ()

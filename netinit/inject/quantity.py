@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -13,58 +12,56 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _POWERS = {suffix: power for power, suffix in _DECIMAL.items()}
 _KIBI, _KILO, _DIGITS = 1024, 1000, 9
-_ONE = 10**_DIGITS
+_ONE: int = 10**_DIGITS
 """Numbers are in nano units: quantities have at most nine decimals."""
 
 
 def canonical(value: Any) -> Any:
     """Return the canonical form: a whole number with the largest possible suffix of its kind.
 
-    `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; more than nine decimals are rounded up, as in Go. An invalid
+    `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; as in Go, decimals after the ninth are rounded up. An invalid
     quantity is returned unchanged.
     """
     found = re.match(_QUANTITY, string(value)) if isinstance(value, (str, int, float)) else None
     if found is None:
         return value
-    sign, suffix = found[1], found[3] or ""
-    whole, _, part = found[2].partition(".")
-    digits = whole + part
+    suffix, (number, power) = found[3] or "", _nano_units(found)
     if suffix.endswith("i"):
-        number = _scaled(int(digits) * _KIBI ** _BINARY.index(suffix), _DIGITS - len(part))
         written = _binary(number) if number >= _KIBI * _ONE else _decimal(number)
     else:
-        spelled = suffix[:1] in {"e", "E"} and len(suffix) > 1
-        power = (int(suffix[1:]) if spelled else _POWERS[suffix]) - len(part)
-        if power >= -_DIGITS and power % 3 == 0 and not digits.endswith("000") and not digits.startswith("0"):
+        if power >= -_DIGITS and power % 3 == 0 and not re.match("0|[0-9]*000$", found[2].replace(".", "")):
             return string(value)  # Go keeps a text that counts thousands, as no fewer digits would do
-        number = _scaled(int(digits), power + _DIGITS)
-        written = _decimal(number, spelled=spelled)
-    return f"-{written}" if sign == "-" and number else written
+        written = _decimal(number, spelled=suffix[:1] in {"e", "E"} and len(suffix) > 1)
+    return f"-{written}" if found[1] == "-" and number else written
 
 
 def round_up(value: Any) -> int | None:
-    """Round a quantity up to a whole number (`500m` is 1, `6500m` is 7); None if it is invalid."""
+    """Round a quantity up to a whole number (`500m` is 1); None if it is invalid."""
     found = re.match(_QUANTITY, string(value))
     if found is None:
         return None
-    from fractions import Fraction  # takes 3 ms to import, and few templates need it
+    number, _ = _nano_units(found)
+    return -(number // _ONE) if found[1] == "-" else -(-number // _ONE)
 
+
+def _nano_units(found: re.Match[str]) -> tuple[int, int]:
+    """Return a quantity's absolute number in nano units, rounded up, and the power of ten of its last digit."""
     suffix = found[3] or ""
+    whole, _, part = found[2].partition(".")
+    digits, power = int(whole + part), -len(part)
     if suffix.endswith("i"):
-        factor = Fraction(_KIBI) ** _BINARY.index(suffix)
-    else:
-        factor = Fraction(10) ** (int(suffix[1:]) if suffix[1:] else _POWERS[suffix])
-    return math.ceil(Fraction(f"{found[1]}{found[2]}") * factor)
+        return _scaled(digits * _KIBI ** _BINARY.index(suffix), power + _DIGITS), power
+    power += int(suffix[1:]) if suffix[1:] else _POWERS[suffix]
+    return _scaled(digits, power + _DIGITS), power
 
 
 def _scaled(number: int, power: int) -> int:
-    """Multiply by a power of ten, rounding up."""
     factor: int = 10 ** abs(power)
     return number * factor if power >= 0 else -(-number // factor)
 
 
 def _binary(number: int) -> str:
-    """Format with the largest power of 1024 that divides the number; fractions of a byte are decimal, as in Go."""
+    """Format with the largest power of 1024 that divides the number; as in Go, fractions of a byte are decimal."""
     if number % _ONE:
         return _decimal(number)
     number //= _ONE

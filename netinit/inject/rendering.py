@@ -1,8 +1,6 @@
 """Render a template into a partial pod: build the data, render, and parse the YAML safely.
 
-A template prints annotations, labels and names into YAML text. A value with quotes or line breaks could end its scalar
-and add fields: a pod could gain privileges through its proxy. `guard` confines each value to its scalar; this module
-names the annotation or label in its errors.
+`guard` prevents a pod's values from leaving their scalars; this module names the annotation or label in its errors.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ DEFAULT_ID = 1337
 
 
 class Subject(Record):
-    """What is known besides the pod itself: its workload, its ProxyConfig and the injector's settings.
-
-    `ids`: the proxy's uid and gid, if the platform assigns them.
-    """
+    """What is known besides the pod. `ids`: the proxy's uid and gid, if the platform assigns them."""
 
     owner: PodOwner
     proxy: ProxyConfig
@@ -47,8 +42,7 @@ class Subject(Record):
 def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> Tree:
     """Render the template for the pod and return the tree.
 
-    Raises InjectionError if the template fails, its output is not a YAML mapping, or a value of the pod leaves its
-    scalar.
+    Raises InjectionError if the template fails, does not render a mapping, or a value of the pod leaves its scalar.
     """
     data = _data(config, pod, subject)
     rendering = _rendering(name, config, pod, data)
@@ -67,7 +61,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
             refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
         except InjectionError as error:
             raise InjectionError(_without_secrets(str(error), pod)) from None
-    if not config.classic and (wrong := list(misfits(tree))):
+    if not config.classic and (wrong := misfits(tree)):
         raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
 
@@ -81,14 +75,13 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
     try:
         return config.templates[name].render_marked(data)
     except TemplateError as error:
-        detail = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
+        detail = _without_secrets(str(error), pod)[:_MAX_ERROR]
         raise InjectionError(f"template {name!r}: {detail}") from None
     except UnicodeError:
         raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
 
 
 def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
-    """Return the root of the template's data."""
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
     image_type = annotations.get(PROXY_IMAGE_TYPE)
@@ -123,7 +116,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
 
 
 def _drop_unknown_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
-    """Remove annotations of our domain that no option has: templates turn all annotations in it into flags."""
+    """Remove unknown annotations of our domain: templates turn all annotations in it into flags."""
     strange = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
     if not strange:
         return metadata
@@ -132,12 +125,12 @@ def _drop_unknown_annotations(metadata: Tree, annotations: dict[str, str]) -> Tr
 
 # --- errors ------------------------------------------------------------------------------------------------------
 
-_LONGEST_ERROR = 600
-"""Characters of a template's error: Go's words name the template, the place, the action and a value."""
+_MAX_ERROR = 600
+"""Characters of a template's error."""
 _HIDDEN = "(hidden)"
 _SECRETS = ("env", "args", "command")
 _HARMLESS = frozenset(("name", "value"))
-_SHORTEST = 4
+_MIN_SECRET = 4
 """Characters of a text that can be distinguished from others."""
 _PLAIN = r"[A-Za-z0-9_./-]*"
 _PARSED = 1 << 16
@@ -145,7 +138,6 @@ _NAMED = 1 << 30
 
 
 def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
-    """Return a line for each culprit: its annotation or label, else the action that printed it."""
     lines = []
     for culprit in problem.culprits:
         source, value = _source_of(culprit, pod)
@@ -160,8 +152,7 @@ def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
 def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
     """Return the source of a text, and its value if that may be shown.
 
-    The source is the annotation or label that the action names, else the one that shares the longest text, else the
-    action.
+    It is the annotation or label that the action names, else the one with the longest common text, else the action.
     """
     action, metadata = str(culprit.action), mapping(pod.get("metadata"))
     best, source = 0, (action, "")
@@ -175,7 +166,7 @@ def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
 
 
 def _likeness(value: str, text: str) -> int:
-    """Return the length of the longest text common to the value (plain, or as YAML or JSON) and the rendered text."""
+    """Return the length of the longest text of the value (also as YAML or JSON) in the rendered text."""
     found = [value]
     try:
         found += texts_in(json.loads(value) if value[:1] in {"{", "["} else goyaml.load(value[:_PARSED]))
@@ -188,10 +179,10 @@ def _likeness(value: str, text: str) -> int:
 
 
 def _without_secrets(text: str, pod: Tree) -> str:
-    """Remove everything that occurs in a container's environment or command line."""
+    """Hide everything from a container's environment or command line."""
     spec = mapping(pod.get("spec"))
     lists = [item.get(part) for key in LISTS for item in named(spec.get(key)) for part in _SECRETS]
-    found = {part for part in texts_in(lists) if len(part) >= _SHORTEST and part not in _HARMLESS}
+    found = {part for part in texts_in(lists) if len(part) >= _MIN_SECRET and part not in _HARMLESS}
     for value in sorted(found, key=len, reverse=True):
         text = text.replace(value, _HIDDEN)
     return text

@@ -1,4 +1,4 @@
-"""Kubernetes label selectors, parsed once, which can also explain why they do not match."""
+"""Kubernetes label selectors, which can also explain why they do not match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Requirement(Record):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels satisfy it; a missing key satisfies NotIn, as in Kubernetes."""
+        """Whether the labels satisfy it; as in Kubernetes, a missing key satisfies NotIn."""
         present = self.key in labels
         if self.operator == "Exists":
             return present
@@ -41,7 +41,7 @@ class Requirement(Record):
 
 
 class Selector(Record):
-    """Requirements that must all match. An empty one matches everything; callers with another rule check `empty`."""
+    """Requirements that must all match; an empty selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -75,7 +75,6 @@ class Selector(Record):
 
 
 def _expression(value: Any) -> Requirement:
-    """A requirement of one matchExpressions item."""
     if not isinstance(value, dict) or not isinstance(value.get("key"), str) or not value["key"]:
         raise ConfigError(f"selector expression {shown(value)} has no key")
     operator = value.get("operator")

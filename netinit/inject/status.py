@@ -1,7 +1,6 @@
 """The status annotation: the names that an injection added, so that the next one can remove them.
 
-Current injectors store names and revision; classic ones store names and the template's SHA-256. The annotation may be
-forged: only lists of strings are used.
+A forged annotation does no harm: only lists of strings are used.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ class Status(Record):
             return None
         if not isinstance(tree, dict):
             return None
-        return cls(added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in LISTS})
+        return cls(
+            added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in LISTS}
+        )
 
     @classmethod
     def of_pod(cls, pod: Tree) -> Status | None:
@@ -53,11 +54,11 @@ class Status(Record):
         return field_order.encode({**self._json(), "revision": revision or "default"})
 
     def classic_text(self, version: str) -> str:
-        """Format the annotation of a classic injector; `version`: the raw template's SHA-256 in hexadecimal."""
+        """Format the annotation of a classic injector; `version`: the template's SHA-256 in hexadecimal."""
         return field_order.encode({"version": version, **self._json()})
 
     def strip(self, spec: Tree, *fields: str) -> None:
-        """Remove the named items from these fields of the spec (default: all), and lists that become empty."""
+        """Remove the names from these fields of the spec (default: all), and lists that become empty."""
         for key, gone in self.added.items():
             if key in spec and gone and (not fields or key in fields):
                 spec[key] = without(spec[key], gone)
@@ -72,4 +73,4 @@ WITHOUT_STATUS = Status(
         "volumes": ("istio-certs", "istio-envoy"),
     }
 )
-"""What classic injectors remove from a pod without a usable status: their names in the releases before it."""
+"""What classic injectors remove from a pod without a usable status."""

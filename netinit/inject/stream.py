@@ -1,4 +1,4 @@
-"""Inject a stream of manifests, as in manual injection: text in, text out, with notices about what was skipped."""
+"""Inject a stream of manifests, as in manual injection."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ def inject_into(
 ) -> tuple[tuple[str, ...], int]:
     """Inject each eligible workload and write the stream; return the notices and the number of changed workloads.
 
-    Documents without workloads are written unchanged. `namespace`: the default for objects without one. `selection`:
-    workloads that it does not select are written unchanged. Raises InjectionError at the end, with a line for each
-    problem (document, kind, name); discard what was written then.
+    `namespace`: the default for objects without one. Workloads that `selection` does not select are written unchanged.
+    Raises InjectionError at the end, with a line for each problem; discard the output then.
     """
     documents = split(text)
     run = _Run(config, settings or Settings(), namespace, selection or Selection())
@@ -61,8 +60,6 @@ def inject_into(
 
 
 class _Run:
-    """The injection of one stream, with its parameters, notices and problems."""
-
     def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, selection: Selection) -> None:
         self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
         self.notices: list[str] = []
@@ -96,7 +93,7 @@ class _Run:
         return _written(document.text, replaced(tree, changes)), len(changes)
 
     def injected(self, workload: Workload) -> Tree | None:
-        """Return the workload's pod after injection; None if it is skipped or already complete."""
+        """Return the injected pod; None if it is skipped or already complete."""
         if workload.bare:
             self.notices.append(f"===> Skipping injection because {workload.title} has no pod spec")
             return None
@@ -117,14 +114,13 @@ class _Run:
 
 
 def _harm_to_the_node(pod: Tree) -> list[str]:
-    """Return what an init container on the host network would break on the node."""
     from netinit.inject.warnings import ERROR, pod_findings  # rarely needed
 
     return [str(finding) for finding in pod_findings(pod) if finding.severity == ERROR]
 
 
 def _cause(decision: Decision) -> str:
-    """Return why a workload is skipped, in Istio's words if it has a message."""
+    """Return why a workload is skipped, with Istio's message if it has one."""
     if decision.step is DecisionStep.HOST_NETWORK:
         return "has host networking enabled"
     if decision.step is DecisionStep.NAMESPACE:
@@ -133,7 +129,6 @@ def _cause(decision: Decision) -> str:
 
 
 def _written(before: str, tree: Any) -> str:
-    """Format the tree as the document was (JSON or YAML), after the document's leading comments."""
     if before.lstrip().startswith("{"):
         return json.dumps(tree, indent=2) + "\n"  # ASCII only: JSON permits some control characters unescaped
     header = re.match(_HEADER, before) if before.lstrip().startswith("#") else None

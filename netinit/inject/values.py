@@ -1,8 +1,8 @@
-"""Template values as in Helm: merging of trees, and settings (`--set a.b[0]=c`).
+"""Template values as in Helm: merging, and settings (`--set a.b[0]=c`).
 
-The syntax of settings is that of Helm's package strvals: `a=1,b=2` are two settings, `a.b` is a key in a map, `a[0]` an
-item of a list, `{x,y}` a list; a backslash escapes the next character. `null` removes a key; `true`, `false` and whole
-numbers without leading zeros are typed, everything else is a string.
+The syntax is that of Helm's package strvals: `a=1,b=2` are two settings, `a.b` is a key in a map, `a[0]` a list item,
+`{x,y}` a list; a backslash escapes the next character. `null` removes a key; `true`, `false` and whole numbers without
+leading zeros are typed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from netinit.base.errors import OptionError
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, shown, string
 
-_DEEPEST = 30  # levels of keys
-_LARGEST_INDEX = 65536
+_MAX_DEPTH = 30  # levels of keys
+_MAX_INDEX = 65536
 _NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _END = ""
@@ -26,14 +26,11 @@ _TEXTS = {
         excludeOutboundPorts image includeIPRanges includeInboundPorts includeOutboundPorts logLevel outlierLogPath""",
     ("global", "proxy_init"): "image",
 }
-"""The values of Istio's charts that must be strings, by the map that contains them."""
+"""The values of Istio's charts that must be strings, by their map."""
 
 
 def merge_values(base: Tree, over: Tree) -> Tree:
-    """Merge `over` over `base`; neither is modified.
-
-    Maps are merged, other values are replaced, null removes the key.
-    """
+    """Merge `over` over `base`; null removes a key. Neither is modified."""
     result: Tree = {}
     for key in [*base, *(key for key in over if key not in base)]:
         if key not in over:
@@ -69,12 +66,11 @@ def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
 
 
 def misfit_texts(values: Tree) -> tuple[str, ...]:
-    """Return a sentence for each value of Istio's that must be a string but is a number or boolean."""
+    """Return a sentence for each of Istio's values that must be a string and is not."""
     return tuple(f"{path}: {shown(holder[name])} must be a text: put it in quotes" for holder, name, path in _misfits(values))
 
 
 def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
-    """Return map, key and path of each value that must be a string but is another scalar."""
     found = []
     for path, names in _TEXTS.items():
         holder: Any = values
@@ -86,7 +82,6 @@ def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
 
 
 class _Setting:
-    """A parser of one --set text, which applies it to a tree."""
 
     def __init__(self, text: str, tree: Tree) -> None:
         self.text = text
@@ -100,7 +95,7 @@ class _Setting:
             self.key(self.tree, "", 0)
 
     def until(self, stops: str) -> tuple[str, str]:
-        """Return the text up to one of these characters, and that character, which is consumed; `_END` at the end."""
+        """Return the text up to one of these characters, and that character; `_END` at the end."""
         found: list[str] = []
         while self.at < len(self.text):
             letter = self.text[self.at]
@@ -123,8 +118,8 @@ class _Setting:
             raise ValueError(f"the key {quote(where)} has no value; write {_example(where)}=VALUE")
         if not name:
             raise ValueError(f"a key is empty{f' below {quote(path)}' if path else ''}; write KEY=VALUE, such as a.b=c")
-        if depth >= _DEEPEST:
-            raise ValueError(f"has more than {_DEEPEST} keys inside each other")
+        if depth >= _MAX_DEPTH:
+            raise ValueError(f"has more than {_MAX_DEPTH} keys inside each other")
         if stop == "=":
             tree[name] = self.value()
         elif stop == ".":
@@ -144,16 +139,16 @@ class _Setting:
         """Return the list at `where`, with the item of the following index set in it."""
         if before is not None and not isinstance(before, list):
             raise ValueError(f"{quote(where)} is {_kind(before)}, not a list: there is no item below it")
-        if depth >= _DEEPEST:
-            raise ValueError(f"has more than {_DEEPEST} keys inside each other")
+        if depth >= _MAX_DEPTH:
+            raise ValueError(f"has more than {_MAX_DEPTH} keys inside each other")
         digits, stop = self.until("]")
         if stop == _END:
             raise ValueError(f"the index of {quote(where)} does not end with ]")
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(_LARGEST_INDEX)):
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(_MAX_INDEX)):
             raise ValueError(f"{quote(digits)} is no index of a list: write a whole number, such as {_example(where)}[0]=VALUE")
         number = int(digits)
-        if number > _LARGEST_INDEX:
-            raise ValueError(f"the index {number} of {quote(where)} is greater than {_LARGEST_INDEX}")
+        if number > _MAX_INDEX:
+            raise ValueError(f"the index {number} of {quote(where)} is greater than {_MAX_INDEX}")
         items: list[Any] = before if before is not None else []
         items += [None] * (number + 1 - len(items))
         here = f"{where}[{number}]"
@@ -189,12 +184,10 @@ class _Setting:
 
 
 def _example(where: str) -> str:
-    """Return the key for an example in a message, shortened if it is long."""
     return where if len(where) <= 40 else "KEY"  # noqa: PLR2004 - one line of a message
 
 
 def _typed(text: str) -> Any:
-    """Return the typed value: a YAML keyword, a whole number, or a string."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if re.match(_NUMBER, text) and -(2**63) <= int(text) < 2**63:

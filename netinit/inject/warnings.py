@@ -1,6 +1,6 @@
-"""Find problems of a pod itself that its options do not show: why its traffic is not intercepted, or is lost.
+"""Find problems of a pod: why its traffic is not intercepted, or is lost.
 
-Only the manifest is read; it does not show an image's default user, or what a node's CNI plugin does.
+A manifest does not show an image's default user, or what a CNI plugin does.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks 
 class PodFinding(Record):
     """A problem of a pod.
 
-    `severity`: ERROR or WARNING. `kind`: its name for machines. `subject`: the container, empty for the whole pod.
-    `what`, `why` and `remedy` have no full stop at the end.
+    `severity`: ERROR or WARNING. `kind`: for machines. `subject`: the container, "" for the whole pod. `what`, `why`
+    and `remedy` have no full stop.
     """
 
     severity: str
@@ -42,7 +42,7 @@ def uses_host_network(pod: Tree) -> bool:
 
 
 def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
-    """Return the problems of a pod (a mapping with `metadata` and `spec`), errors first; it is not modified.
+    """Return the problems of a pod, errors first.
 
     Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network.
     """
@@ -118,7 +118,6 @@ def _invalid_arguments(init: Tree, error: OptionError) -> PodFinding:
 
 
 def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
-    """Yield what the init container needs and its security context lacks."""
     if only_validates(init, options) or security(init).get("privileged") is True:
         return
     capabilities = mapping(security(init).get("capabilities"))
@@ -161,7 +160,6 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
 
 
 def _proxy_options(spec: Tree) -> Options:
-    """Return the options of a pod that no container programs, with its proxy's user and group."""
     proxy, options = find_proxy(spec), Options()
     uid, gid = (runs_as(proxy, spec, key) if proxy else None for key in ("runAsUser", "runAsGroup"))
     if uid is not None:
@@ -170,15 +168,15 @@ def _proxy_options(spec: Tree) -> Options:
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
-    """Return the containers with traffic besides the proxy: those that keep running, native sidecars included."""
+    """Return the containers that keep running, native sidecars included, except the proxy."""
     sidecars = [one for one in named(spec.get("initContainers")) if one.get("restartPolicy") == "Always"]
     return [one for one in (*named(spec.get("containers")), *sidecars) if one is not init and one.get("name") != PROXY]
 
 
 def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tuple[str, str], ...]:
-    """Return containers with the proxy's user or group, as (name, `uid N` or `gid N`): their traffic counts as the proxy's.
+    """Return containers that run as the proxy's `uid N` or `gid N`, as pairs: their traffic counts as the proxy's.
 
-    Init containers that end are left out: before the proxy runs, only its user has network access, so this is intended.
+    Init containers that end are left out: before the proxy runs, only its user has a network, so this is intended.
     """
     applications = applications_of(spec, init)
     owned = [(one, owner) for one in applications if (owner := _proxy_owner(one, spec, options))]
@@ -188,7 +186,7 @@ def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tupl
 
 
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
-    """Return the `uid N` or `gid N` of the proxy that this container runs as, by the manifest; empty if none."""
+    """Return the proxy's `uid N` or `gid N` that this container runs as; "" if none."""
     for key, word, numbers in (
         ("runAsUser", "uid", options.proxy_uids),
         ("runAsGroup", "gid", options.proxy_gids),
@@ -206,7 +204,7 @@ def runs_as(container: Tree, spec: Tree, key: str) -> int | None:
 
 
 def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
-    """Whether some traffic of the container's user or group is excluded from capture, so the sharing is intended."""
+    """Whether traffic of the container's user or group is excluded from capture, so the sharing is intended."""
     for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids)):
         number = runs_as(container, spec, key)
         if number is not None and any(one.protocol == "tcp" and one.first <= number <= one.last for one in listed):
@@ -215,7 +213,6 @@ def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
 
 
 def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
-    """Yield init containers that run after the rules are set and before the proxy starts."""
     by_plugin = only_validates(init, options)  # the CNI plugin sets the rules before any container starts
     if not (by_plugin or options.outbound_cidrs or options.outbound_ports):
         return

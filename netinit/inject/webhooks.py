@@ -1,15 +1,15 @@
-"""The webhook selectors, which decide for which pods the API server calls an injector.
+"""The webhook selectors, by which the API server decides for which pods it calls an injector.
 
-They see only labels, of the namespace and the pod, never annotations. A pod that no selector matches is never injected.
+They see only labels of the namespace and the pod.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from netinit.base.errors import ConfigError
+from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import INJECT, ignored_namespaces
 from netinit.inject.selectors import Requirement, Selector
@@ -20,8 +20,7 @@ _INJECTION_LABEL = "istio-injection"
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class Webhook(Record):
     """One webhook of a MutatingWebhookConfiguration; both selectors must match."""
 
     name: str

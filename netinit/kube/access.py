@@ -132,9 +132,7 @@ def of_kubeconfig(path: Path, context: str = "") -> Access:
     cluster = _entry(tree, "clusters", "cluster", string(chosen.get("cluster")), what)
     user = _entry(tree, "users", "user", string(chosen["user"]), what) if chosen.get("user") else {}
     try:
-        return _access(
-            cluster, user, path, string(chosen.get("namespace")) or "default", f"{what}, context {quote(name)}"
-        )
+        return _access(cluster, user, path, string(chosen.get("namespace")) or "default", f"{what}, context {quote(name)}")
     except (OSError, UnicodeDecodeError, binascii.Error) as error:
         raise ConfigError(f"{what}: a file or text that it holds cannot be read: {error}") from error
 

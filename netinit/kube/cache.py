@@ -18,9 +18,9 @@ from netinit.base.tree import Tree, mapping, string
 from netinit.kube.client import GONE, NOT_FOUND, Client
 from netinit.kube.resources import Resource, name_of
 
-_LONGEST = (50, 80)  # seconds of a watch, chosen at random so that replicas do not reconnect all at once
-_PAUSES = (0.5, 30.0)
-_UNKNOWN = 60.0  # seconds until the next look for a resource that the cluster does not know
+_WATCH_SECONDS = (50, 80)  # chosen at random, so that replicas do not reconnect all at once
+_PAUSES = (0.5, 30.0)  # seconds after the first error, and at most
+_UNKNOWN_RESOURCE_SECONDS = 60.0  # until a resource that the cluster does not know is listed again
 _LIST_AFTER = 3  # consecutive errors
 
 
@@ -91,7 +91,7 @@ class Cache:
             except ClusterError as error:
                 if error.status == NOT_FOUND and self._optional:
                     self._take({}, "")
-                    await asyncio.sleep(_UNKNOWN)
+                    await asyncio.sleep(_UNKNOWN_RESOURCE_SECONDS)
                     continue
                 errors += 1
                 if error.status == GONE:
@@ -125,7 +125,7 @@ class Cache:
         self._changed()
 
     async def _follow(self) -> None:
-        seconds = random.randint(*_LONGEST)  # noqa: S311 - no secret
+        seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - no secret
         changes = self._client.watch(
             self._resource, self._namespace, version=self._version, seconds=seconds, opened=self._recover, **self._selectors
         )

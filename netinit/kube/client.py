@@ -44,9 +44,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._http.aclose()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Tree:
@@ -83,9 +81,7 @@ class Client:
         """Apply a JSON patch or merge patch and return the object; `part` is a subresource such as status."""
         return await self._ask("PATCH", resource.path(namespace, name, *([part] if part else [])), body=patch, kind=kind)
 
-    async def delete(
-        self, resource: Resource, name: str, namespace: str = "", *, uid: str = "", version: str = ""
-    ) -> None:
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
         """Delete an object. Status CONFLICT if it has another uid or resourceVersion than given."""
         wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted} if wanted else None
@@ -145,9 +141,7 @@ class Client:
     def _away(self, method: str, path: str, error: Exception) -> ClusterError:
         """The error for a request without an answer."""
         why = "was late" if isinstance(error, httpx2.TimeoutException) else f"{error}" or type(error).__name__
-        return ClusterError(
-            f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}"
-        )
+        return ClusterError(f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}")
 
 
 def _selectors(fields: str, labels: str) -> dict[str, str]:
@@ -211,6 +205,4 @@ def _refusal(method: str, path: str, status: int, data: bytes) -> ClusterError:
         tree = {}
     reason = string(tree.get("reason"))
     said = string(tree.get("message")) or data[:200].decode(errors="replace")
-    return ClusterError(
-        f"the API refuses {method} {path}: {status} {escape(shorten(said, 400))}", status=status, reason=reason
-    )
+    return ClusterError(f"the API refuses {method} {path}: {status} {escape(shorten(said, 400))}", status=status, reason=reason)

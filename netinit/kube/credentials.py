@@ -20,8 +20,8 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
 from netinit.kube.access import Access, Exec
 
-_AGAIN = 60.0  # seconds after which a token's file is read again; the kubelet renews it minutes before it expires
-_PATIENCE = 60.0  # timeout in seconds of a kubeconfig's program
+_TOKEN_SECONDS = 60.0  # until the token is read again; the kubelet renews it minutes before it expires
+_PROGRAM_SECONDS = 60.0  # timeout of a kubeconfig's program
 _UNAUTHORIZED = 401
 
 
@@ -62,7 +62,7 @@ class Credentials(httpx2.Auth):
                 self._token = (await asyncio.to_thread(Path(self._access.token_file).read_text)).strip()
             except OSError as error:
                 raise ClusterError(f"the token {self._access.token_file} cannot be read: {error.strerror}") from error
-        self._until = time.monotonic() + _AGAIN
+        self._until = time.monotonic() + _TOKEN_SECONDS
 
 
 def ask_program(program: Exec) -> str:
@@ -72,14 +72,14 @@ def ask_program(program: Exec) -> str:
     environ = {**os.environ, **dict(program.environment), "KUBERNETES_EXEC_INFO": json.dumps(request)}
     try:
         done = subprocess.run(
-            [program.command, *program.arguments], env=environ, capture_output=True, timeout=_PATIENCE, check=False
+            [program.command, *program.arguments], env=environ, capture_output=True, timeout=_PROGRAM_SECONDS, check=False
         )
         status = mapping(json.loads(done.stdout).get("status")) if not done.returncode else {}
     except FileNotFoundError:
         hint = f"; {program.install_hint}" if program.install_hint else ""
         raise ClusterError(f"{what} is not installed{hint}") from None
     except subprocess.TimeoutExpired:
-        raise ClusterError(f"{what} was not done within {_PATIENCE:.0f} s") from None
+        raise ClusterError(f"{what} was not done within {_PROGRAM_SECONDS:.0f} s") from None
     except (OSError, ValueError, AttributeError) as error:
         raise ClusterError(f"{what} did not give credentials: {error}") from error
     token = string(status.get("token"))

@@ -18,7 +18,7 @@ from netinit.kernel.switch_user import creating_as
 
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096
-ANSWER = ("server", "port", "original_destination", "local", "peer")  # fields of a server's answer
+ANSWER = ("name", "port", "original_destination", "local", "peer")  # fields of a server's answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class _Try:
     def _read_answer(self) -> None:
         try:
             answer = json.loads(self._data.partition(b"\n")[0])
-            self.finish("answered", **{name: answer[name] for name in ANSWER})
+            self.finish("answered", server=answer["name"], **{name: answer[name] for name in ANSWER[1:]})
         except (ValueError, KeyError, TypeError):
             self.finish("refused", error=f"connected, but the answer is not of this laboratory: {self._data!r}")
 

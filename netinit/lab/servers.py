@@ -1,6 +1,6 @@
 """Servers that answer every connection with where it arrived: one JSON object on one line.
 
-    {"server": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
+    {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
      "peer": "10.77.0.2:40000"}
 
 A TCP connection is answered when accepted and again for everything it sends; a datagram, from the address it was sent
@@ -80,9 +80,7 @@ class Listener:
 class Server:
     """A child process in a namespace, with all its listeners."""
 
-    def __init__(
-        self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None
-    ) -> None:
+    def __init__(self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None) -> None:
         self.name = name
         self._child = _begin(name, namespace, listeners, (uid, gid))
         self.pid = self._child.pid
@@ -106,9 +104,7 @@ class Server:
         self._child.end()
 
 
-def _begin(
-    name: str, namespace: int, listeners: tuple[Listener, ...], identity: tuple[int | None, int | None]
-) -> children.Child:
+def _begin(name: str, namespace: int, listeners: tuple[Listener, ...], identity: tuple[int | None, int | None]) -> children.Child:
     """Fork a server, which may not be listening yet."""
 
     def act(answer: children.Answer) -> None:

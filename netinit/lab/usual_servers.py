@@ -43,8 +43,4 @@ def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collectio
     wanted = [(port, "tcp") for port in ports]
     if dns is not None:
         wanted += [(dns, "tcp"), (dns, "udp")]
-    return [
-        Listener(port, family, kind=kind, transparent=port in transparent)
-        for port, kind in wanted
-        for family in families
-    ]
+    return [Listener(port, family, kind=kind, transparent=port in transparent) for port, kind in wanted for family in families]

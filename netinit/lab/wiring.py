@@ -27,7 +27,7 @@ _PREFIX = {4: 24, 6: 64}
 _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
 _TENTATIVE = 0x40  # IFA_F_TENTATIVE
 _ADDRESS_HEADER, _ADDRESS_FLAGS = 8, 2  # bytes of struct ifaddrmsg, and the place of the flags in it
-_LOOKS = 100  # one per millisecond
+_ATTEMPTS = 100  # one per millisecond
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 # Make pods independent of the machine's settings, which may be inherited, and silent.
 _SETTINGS = {
@@ -152,7 +152,7 @@ def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
 
 def _await_addresses(netlink: Netlink) -> None:
     """Wait until link-local addresses are usable, but not for duplicate address detection, which takes a second."""
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         addresses = netlink.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
         if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for _, address in addresses):
             return

@@ -1,6 +1,6 @@
 """Options: what to capture, in which namespace and how. Every flag has one declaration, here or in `interception`.
 
-Precedence: flag, environment variable, file (--config), default. An empty variable counts as unset.
+Precedence: flag, variable (an empty one is unset), file (--config), default.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class BackendLine(Record):
     variant: str = ""  # the iptables variant, as --force-iptables-binary names it
     with_sets: str = ""  # the class that also supports address sets
     wants_net_raw: bool = False
+    logs_to_groups: bool = True  # supports NFLOG
     joins_foreign: bool = False  # auto prefers it if foreign rules are in its tables: otherwise packets would traverse two interfaces
 
 
@@ -85,6 +86,7 @@ BACKENDS = {
         ),
         BackendLine(
             name=LIBIPTC, module="netinit.backends.libiptc", made_by="LibiptcBackend", tables=LEGACY_TABLES, wants_net_raw=True,
+            logs_to_groups=False,
         ),
     )
 }  # fmt: skip
@@ -92,7 +94,7 @@ VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.varian
 
 
 class Options(Interception):
-    """The options of a run: what to capture, the namespace, the backend, how existing rules are treated, and logging."""
+    """The options of a run."""
 
     dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
@@ -112,23 +114,19 @@ class Options(Interception):
         help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.")
     probe_port: int = istio(
         "--iptables-probe-port", kinds.PORT, topic=VALIDATION, default=15002, needs="run_validation",
-        help_text="The port used by the validation.",
-    )
+        help_text="The port used by the validation.")
     # nanoseconds
     probe_timeout: int = istio(
         "--probe-timeout", kinds.DURATION, topic=VALIDATION, default=5 * 10**9, needs="run_validation",
-        help_text="How long the validation may take.",
-    )
+        help_text="How long the validation may take.")
     reconcile: bool = istio(
         "--reconcile", kinds.SWITCH, default=False,
         help_text="Replace existing rules that differ; without it they are reported and left.")
     cleanup_only: bool = istio("--cleanup-only", kinds.SWITCH, default=False, help_text="Remove the rules, add none.")
     force_apply: bool = istio(
-        "--force-apply", kinds.SWITCH, default=False, help_text="Program the rules even where they are right already.",
-    )
+        "--force-apply", kinds.SWITCH, default=False, help_text="Program the rules even where they are right already.")
     native_nftables: bool = istio(
-        "--native-nftables", kinds.SWITCH, default=False, help_text="Program nft tables instead of iptables.",
-    )
+        "--native-nftables", kinds.SWITCH, default=False, help_text="Program nft tables instead of iptables.")
     force_iptables_binary: str = istio(
         "--force-iptables-binary", kinds.choice(*sorted(VARIANTS), ""), default="",
         help_text="Use this variant of iptables, whatever is found.")
@@ -149,8 +147,7 @@ class Options(Interception):
         " them; 0 is never.")
     # nanoseconds
     lock_timeout: int = ours(
-        "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.",
-    )
+        "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.")
     retries: int = ours(
         "--retries", kinds.COUNT, default=0,
         help_text="How often a run begins anew where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
@@ -172,7 +169,7 @@ class Options(Interception):
     debug: bool = ours("--debug", kinds.SWITCH, topic=LOGGING, default=False, help_text="Print Python's traceback with an error.")
 
     @classmethod
-    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
+    def _add_environment_defaults(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         if "proxy_uids" not in read:
             read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
 
@@ -187,10 +184,7 @@ class Options(Interception):
                 yield flag, value
 
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the shortest command line from which `from_argv` makes equal options; fields in `always` are included.
-
-        Options without a flag are not in it: see `to_environ`.
-        """
+        """The shortest command line from which `from_argv` makes equal options, with the fields in `always`; see also `to_environ`."""
         arguments: list[str] = []
         for flag, value in self.differing(always):
             if not flag.long:
@@ -225,11 +219,11 @@ class Options(Interception):
         return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.layout != AMBIENT
 
     def with_servers(self, read: Callable[[], Sequence[str]]) -> Self:
-        """Return the options with the name servers that `read` returns; it is called only if they are needed and not named."""
+        """The options with the name servers that `read` returns, which is called only if they are needed and not named."""
         return self.replace(dns_servers=tuple(read())) if self.wants_servers else self
 
     def decide_ipv6(self, addresses: Sequence[str]) -> Self:
-        """Return the options with IPv6 decided as in a pod with these addresses, on the backend that they name."""
+        """The options with IPv6 decided for a pod with these addresses, on the backend that they name."""
         decided = self.settle(FAMILIES, lambda: addresses, tuple).options.ipv6
         return self if decided == self.ipv6 else self.replace(ipv6=decided)
 
@@ -239,10 +233,9 @@ class Options(Interception):
     ) -> Settled:  # fmt: skip
         """Decide what depends on the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
 
-        Each function is called only if its result matters. With a pid, the servers are not this process's: use
-        `with_servers`. IPv6 is on if the first address that is neither loopback nor link-local is IPv6 (with
-        --dual-stack: if any is), as in Istio. Without an address, or without IPv6 in the kernel, IPv6 is off; that is no
-        error. What else --ipv6 auto means depends on the backend: see `Settled.on`.
+        A function is called only if its result matters; with a pid, see `with_servers`. As in Istio, IPv6 is on if the first
+        address that is neither loopback nor link-local is IPv6 (with --dual-stack: any). Without one, or without IPv6 in the
+        kernel, it is off. What --ipv6 auto means on a backend: see `Settled.on`.
         """
         warnings = []
         ipv6, second = self.ipv6, ""
@@ -291,10 +284,10 @@ class Options(Interception):
 
 
 class Settled(Record):
-    """Options with everything decided, the kernel's address families, and messages for the user.
+    """Options with everything decided, the kernel's address families, and warnings.
 
-    `follows_istio`: --ipv6 auto found an IPv4 address first, so IPv6 is treated as Istio does on the backend.
-    `second_address`: the pod's IPv6 address, if it has one.
+    `follows_istio`: --ipv6 auto found an IPv4 address first, so IPv6 is as Istio has it on the backend. `second_address`: the
+    pod's IPv6 address, if it has one.
     """
 
     options: Options
@@ -304,7 +297,7 @@ class Settled(Record):
     second_address: str = ""
 
     def on(self, backend: str) -> Settled:
-        """Return the options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
+        """The options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
         if not self.follows_istio:
             return self
         ipv6 = INET if backend == NFTABLES and self.options.layout == CURRENT else OFF
@@ -335,14 +328,13 @@ FLAGS = Options.flags
 
 
 def _is_local(address: str) -> bool:
-    """Whether the address is loopback or link-local."""
     if ":" in address:
         return address in ("::1", "::6") or address[:3] in ("fe8", "fe9", "fea", "feb")
     return address.startswith(("127.", "169.254."))
 
 
 def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:
-    """Return the proxy's user by name, else 1337; the classic layout adds root, as its script did for the CA agent."""
+    """The proxy's user by name, else 1337; for the classic layout also root, as its script did for the CA agent."""
     try:
         uid = kinds.read_uid(environ.get("ENVOY_USER") or DEFAULT_PROXY_USER)
     except ValueError:

@@ -1,8 +1,7 @@
 """Parse command lines in the syntax of pflag, which Istio's templates use.
 
-`--flag value`, `--flag=value`, `-p 15001`, `-p=15001`, `-p15001`, combined short flags (`-np 15001`), switches with
-`=true` or `=false`. The last of several equal flags wins, except for lists, which collect all; `--` ends the flags. A
-word that looks like a flag is never a value: a template with an empty value (`-i -b 80`) is refused rather than misread.
+`--flag value`, `--flag=value`, `-p 15001`, `-p=15001`, `-p15001`, `-np 15001`, switches with `=true` or `=false`, `--`. The last
+of equal flags wins; lists collect. A word that looks like a flag is no value: an empty value (`-i -b 80`) is an error.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ class Taken(Record):
 
 
 def parse_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> dict[str, tuple[Text, str]]:
-    """Return the texts given as flags: field -> (text, flag as written).
-
-    Raises OptionError with every missing value, unknown flag and stray word.
-    """
+    """The flags: field -> (text, flag as written). Raises OptionError with every missing value, unknown flag and stray word."""
     taken = take_flags(arguments, flags)
     problems = taken.problems + describe_strays(taken.rest)
     if problems:

@@ -1,8 +1,7 @@
-"""Declare options: one line for each flag with its field, names, variables, default and help.
+"""Declare options: a field, its flag, variables, default and help in one place.
 
-A class of options is a `Record` whose fields are declared by `istio`, `ours`, `variable` or `plain`. The constructor
-(checked by mypy: they are field specifiers of PEP 681), the flags, the help and the documentation are derived from these
-declarations.
+A class of options has fields made by `istio`, `ours`, `variable` or `plain`. Its constructor, which mypy checks (PEP 681), the
+flags, the help and the documentation are derived from these.
 """
 
 from __future__ import annotations
@@ -95,8 +94,8 @@ class _DeclaredOptionsType(RecordType):
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
     """A record of declared options. Given and derived values are stored separately, so that `replace` derives again.
 
-    Values may also be given in the flag's syntax (`inbound_ports="80,443"`), lists as any sequence. OptionError lists
-    every unknown field and every invalid value, including values of the wrong type.
+    Values may have the flag's syntax (`inbound_ports="80,443"`), lists be any sequence. Raises OptionError with every unknown
+    field and invalid value.
     """
 
     _given: ClassVar[dict[str, Any]]  # of each record; this annotation keeps type checkers from treating it as a field
@@ -117,9 +116,9 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = (),
         file: Mapping[str, tuple[Text, str]] | None = None,
     ) -> Self:  # fmt: skip
-        """Return options from texts of flags (field -> (text, flag as written)), the environment, a file and the defaults.
+        """Options from flags (field -> (text, flag as written)), the environment, a file and defaults.
 
-        Raises OptionError with every invalid value and the flag or variable it came from, after `known_problems`.
+        Raises OptionError with `known_problems` and every invalid value, each with its flag, variable or key.
         """
         read: dict[str, Any] = {}
         problems = list(known_problems)
@@ -138,28 +137,25 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
                     problems.append(f"{label}: {quote_value(one)} {error}")
             if values:
                 read[flag.field] = tuple(values) if flag.repeated else values[0]
-        cls._look_around(read, environ)
+        cls._add_environment_defaults(read, environ)
         if problems:
             raise OptionError(*problems)
         return cls._made(read)
 
     @classmethod
     def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
-        """Return options from a command line in pflag's syntax (without program name) and an environment (default: empty).
-
-        Raises OptionError with every problem.
-        """
+        """Options from a command line without the program's name, and an environment. Raises OptionError with every problem."""
         from netinit.options.argv import describe_strays, take_flags
 
         taken = take_flags(arguments, cls.flags)
         return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with new values for these fields; derived values are computed again. Raises OptionError."""
+        """A copy with new values; derived ones are computed again. Raises OptionError."""
         return self._made({**self._given, **self._read(changes)})
 
     def without(self, field: str) -> Self:
-        """Return a copy as if a field had not been given. Raises OptionError if the others then contradict each other."""
+        """A copy as if a field had not been given. Raises OptionError if the others then contradict each other."""
         return self._made({name: value for name, value in self._given.items() if name != field})
 
     def __getstate__(self) -> dict[str, object]:
@@ -169,12 +165,11 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         self._settle(dict(state))
 
     @classmethod
-    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
+    def _add_environment_defaults(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         """Add defaults that depend on the environment to the parsed values; for command lines only."""
 
     @classmethod
     def _made(cls, checked: dict[str, Any]) -> Self:
-        """Create a record from values that their kinds' readers returned."""
         made = cls.__new__(cls)
         made._settle(checked)  # noqa: SLF001 - its own class
         return made
@@ -198,7 +193,6 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the values as their flags' readers parse them."""
         checked: dict[str, Any] = {}
         problems = []
         flags = {flag.field: flag for flag in cls.flags}
@@ -231,7 +225,7 @@ def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]
 
 
 def _read_value(flag: Flag, value: Any) -> Any:
-    """Return the value in its own type. Raises ValueError with the end of a sentence that begins with the value."""
+    """The value in its own type. Raises ValueError as readers do."""
     if flag.repeated:
         return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):

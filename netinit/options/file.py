@@ -1,9 +1,9 @@
-"""The configuration file of options: long flag names as keys, lists as lists; its schema, and rendering options as a file. Pure.
+"""The file of options (--config): long flag names as keys, lists as lists; its schema, and options written as a file. Pure.
 
     istio-inbound-ports: "*"
     istio-local-exclude-ports: [15020, 15021]
 
-Options without a flag use their variable as the key. The flags' own readers validate the values.
+An option without a flag has its variable as key. The flags' readers check the values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def known_flags() -> dict[str, Flag]:
 
 
 def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
-    """Return the texts in a file's tree: field -> (text, location). Raises OptionError with every problem."""
+    """The texts in a file's tree: field -> (text, location). Raises OptionError with every problem."""
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -120,7 +120,6 @@ def make_tree(options: Options) -> dict[str, Any]:
 
 
 def _plain(flag: Flag, value: Any) -> Any:
-    """Return the value as the file contains it."""
     text = flag.kind.write(value)
     if flag.kind is kinds.SWITCH or (isinstance(value, int) and text == str(value)):
         return value

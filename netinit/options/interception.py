@@ -1,8 +1,4 @@
-"""The options that determine a plan: what to capture. Pure; options about where and how to apply it are in netinit.options.
-
-Names are those of istio-iptables, so that an unmodified template works; those declared with `ours` have a NETINIT_
-variable.
-"""
+"""The options that determine a plan, under istio-iptables' names so that its templates work. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from netinit.options.kinds import ALL, Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from netinit.options.user_ports import PortsOfUsers
@@ -40,32 +37,39 @@ NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
 
 
-class Interception(DeclaredOptions):
-    """Which traffic to capture. Ports and ids are numbers, networks are `Network`s, lists are tuples.
+def _ports_of(users: str, read_user: Callable[[str], int]) -> Kind:
+    """Return the kind of ports of users, see netinit.options.user_ports."""
 
-    Equal options give equal plans. Raises OptionError with every invalid value.
-    """
+    def read(text: str) -> tuple[PortsOfUsers, ...]:
+        from netinit.options import user_ports  # rarely needed
+
+        return user_ports.read(text, read_user)
+
+    return Kind(metavar=f"PROTOCOL:PORTS:{users}", read=read, write=kinds.write_joined)
+
+
+PORTS_OF_UIDS, PORTS_OF_GIDS = _ports_of("UIDS", kinds.read_uid), _ports_of("GIDS", kinds.read_gid)
+
+
+class Interception(DeclaredOptions):
+    """Which traffic to capture. Equal options give equal plans. Raises OptionError with every invalid value."""
 
     # No variable: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod of its namespace.
     outbound_port: int = without_variable(
         "-p --envoy-port", kinds.PORT, default=DEFAULT_OUTBOUND_PORT, is_harmless=True,
-        help_text="Outbound TCP is redirected to this port.",
-    )
+        help_text="Outbound TCP is redirected to this port.")
     inbound_port: int = istio(
-        "-z --inbound-capture-port", kinds.PORT, default=DERIVED,
-        is_harmless=True,
+        "-z --inbound-capture-port", kinds.PORT, default=DERIVED, is_harmless=True,
         help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).")
     tunnel_port: int = istio(
         "-e --inbound-tunnel-port", PORT_OR_NONE, default=15008, layouts=(CURRENT, AMBIENT), annotated=True,
         is_harmless=True, bypass="tunnel-port",
         help_text="The inbound tunnel (HBONE) port, never redirected; 0 is none, so that every port is captured.")
     proxy_uids: tuple[int, ...] = istio(
-        "-u --proxy-uid", kinds.UIDS, default=DERIVED,
-        is_harmless=True,
+        "-u --proxy-uid", kinds.UIDS, default=DERIVED, is_harmless=True,
         help_text="Users whose traffic is excluded: the proxy's (default: the uid of $ENVOY_USER, else 1337).")
     proxy_gids: tuple[int, ...] = istio(
-        "-g --proxy-gid", kinds.GIDS, default=DERIVED,
-        is_harmless=True,
+        "-g --proxy-gid", kinds.GIDS, default=DERIVED, is_harmless=True,
         help_text="Groups whose traffic is excluded: the proxy's (default: the value of -u).")
     inbound_mode: str = istio(
         "-m --istio-inbound-interception-mode", kinds.choice(REDIRECT, TPROXY, NONE, ""), default=REDIRECT, layouts=SIDECAR,
@@ -74,14 +78,11 @@ class Interception(DeclaredOptions):
     inbound_ports: Ports | str = istio(
         "-b --istio-inbound-ports", kinds.PORTS_OR_ALL, default=(), layouts=SIDECAR,
         istio_annotations=(f"{TRAFFIC}includeInboundPorts",), without_annotation=ALL, bypass="uncaptured",
-        help_text="Inbound ports and ranges (8000-8100) to capture; * is all, empty is none.",
-    )
+        help_text="Inbound ports and ranges (8000-8100) to capture; * is all, empty is none.")
     exclude_inbound_ports: Ports = istio(
-        "-d --istio-local-exclude-ports", kinds.PORTS, default=(), layouts=SIDECAR,
-        is_harmless=True, istio_annotations=(f"{TRAFFIC}excludeInboundPorts",), without_annotation="15020", always_on_node=PROXY_PORTS,
-        bypass="inbound-port",
-        help_text="Inbound ports to exclude; only with -b '*'.",
-    )
+        "-d --istio-local-exclude-ports", kinds.PORTS, default=(), layouts=SIDECAR, is_harmless=True,
+        istio_annotations=(f"{TRAFFIC}excludeInboundPorts",), without_annotation="15020", always_on_node=PROXY_PORTS,
+        bypass="inbound-port", help_text="Inbound ports to exclude; only with -b '*'.")
     exclude_interfaces: tuple[str, ...] = istio(
         "-c --istio-exclude-interfaces", kinds.INTERFACES, default=(), layouts=(CURRENT,),
         istio_annotations=(f"{TRAFFIC}excludeInterfaces",), bypass="interface",
@@ -91,14 +92,11 @@ class Interception(DeclaredOptions):
         istio_annotations=(f"{TRAFFIC}includeOutboundIPRanges",), without_annotation=ALL, bypass="uncaptured",
         help_text="Outbound networks to capture; * is all, empty is none.")
     exclude_outbound_cidrs: tuple[Network, ...] = istio(
-        "-x --istio-service-exclude-cidr", kinds.NETWORKS, default=(), layouts=SIDECAR,
-        is_harmless=True, istio_annotations=(f"{TRAFFIC}excludeOutboundIPRanges",), bypass="network",
-        help_text="Outbound networks to exclude.",
-    )
+        "-x --istio-service-exclude-cidr", kinds.NETWORKS, default=(), layouts=SIDECAR, is_harmless=True,
+        istio_annotations=(f"{TRAFFIC}excludeOutboundIPRanges",), bypass="network", help_text="Outbound networks to exclude.")
     outbound_ports: Ports = istio(
         "-q --istio-outbound-ports", kinds.PORTS, default=(), layouts=(CURRENT,),
-        istio_annotations=(f"{TRAFFIC}includeOutboundPorts",),
-        help_text="Outbound ports to capture, to any address.")
+        istio_annotations=(f"{TRAFFIC}includeOutboundPorts",), help_text="Outbound ports to capture, to any address.")
     exclude_outbound_ports: Ports = istio(
         "-o --istio-local-outbound-ports-exclude", kinds.PORTS, default=(), layouts=(CURRENT,),
         istio_annotations=(f"{TRAFFIC}excludeOutboundPorts",), without_annotation="15020", bypass="port",
@@ -108,35 +106,28 @@ class Interception(DeclaredOptions):
         istio_annotations=("istio.io/reroute-virtual-interfaces", f"{TRAFFIC}kubevirtInterfaces"), bypass="interface",
         help_text="Inbound traffic of these interfaces (a VM behind the pod) is treated as outbound.")
     tproxy_mark: int = istio(
-        "-t --istio-inbound-tproxy-mark", kinds.MARK, default=1337, layouts=SIDECAR, help_text="The firewall mark for TPROXY.",
-    )
+        "-t --istio-inbound-tproxy-mark", kinds.MARK, default=1337, layouts=SIDECAR, help_text="The firewall mark for TPROXY.")
     tproxy_table: int = istio(
         "-r --istio-inbound-tproxy-route-table", kinds.TABLE, default=133, layouts=SIDECAR,
-        help_text="The routing table for TPROXY.",
-    )
+        help_text="The routing table for TPROXY.")
     redirect_dns: bool = istio(
         "--redirect-dns", kinds.SWITCH, default=False, also=(DNS_CAPTURE,), layouts=(CURRENT, AMBIENT),
-        pod_variable=DNS_CAPTURE, closes=("not-tcp", "DNS: {option}"),
-        help_text="Capture DNS to port 15053.")
+        pod_variable=DNS_CAPTURE, closes=("not-tcp", "DNS: {option}"), help_text="Capture DNS to port 15053.")
     capture_all_dns: bool = istio(
-        "--capture-all-dns", kinds.SWITCH, default=False, layouts=(CURRENT,),
-        pod_variable=DNS_CAPTURE, needs="redirect_dns",
+        "--capture-all-dns", kinds.SWITCH, default=False, layouts=(CURRENT,), pod_variable=DNS_CAPTURE, needs="redirect_dns",
         help_text="With --redirect-dns: all traffic to port 53, not only that to the servers of /etc/resolv.conf.")
     drop_invalid: bool = istio(
         "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), layouts=(CURRENT,),
         is_harmless=True, pod_variable="INVALID_DROP", closes=("no-connection", "{option} drops those that come in"),
         help_text="Drop packets in conntrack state INVALID.")
     dual_stack: bool = istio(
-        "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,),
-        is_harmless=True, pod_variable=DUAL_STACK, is_shown=False,
-        help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
+        "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,), is_harmless=True, pod_variable=DUAL_STACK,
+        is_shown=False, help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
     layout: str = ours(
-        "--layout", kinds.choice(CURRENT, CLASSIC, AMBIENT), default=CURRENT,
-        offers=(),
+        "--layout", kinds.choice(CURRENT, CLASSIC, AMBIENT), default=CURRENT, offers=(),
         help_text="The set of rules: Istio's current one for a sidecar, that of 1.0 and 1.1, or that of a pod in an ambient mesh.")
     ipv6: str = ours(
-        "--ipv6", OF_IPV6, default=AUTO, annotated=True,
-        is_harmless=True, pod_variable=IPV6_OF_PODS, offers=(ON, REJECT, OFF),
+        "--ipv6", OF_IPV6, default=AUTO, annotated=True, is_harmless=True, pod_variable=IPV6_OF_PODS, offers=(ON, REJECT, OFF),
         closes=("ipv6", "{option} on captures it, {option} reject refuses it"),
         help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does on each backend; reject refuses the TCP that on"
         " would capture; inet is on without the rules that name an IPv6 address; off is none.")
@@ -145,55 +136,44 @@ class Interception(DeclaredOptions):
         is_harmless=True, closes=("untranslated", "netinit apply --reconcile, without {option}, adds the rules that refuse them"),
         help_text="Program Istio's rules to the letter, without the rules that stop connections on old conntrack entries.")
     dns_servers: tuple[str, ...] = ours(
-        "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR,
-        needs="redirect_dns", offers=(),
+        "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR, needs="redirect_dns", offers=(),
         help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).")
     ingress: bool = ours(
         "--ingress", kinds.SWITCH, default=False, layouts=(AMBIENT,),
         help_text="Ambient layout: capture nothing inbound, as a gateway needs it.")
     host_probe_addresses: tuple[str, ...] = ours(
-        "--host-probe-address", kinds.ADDRESSES, default=HOST_PROBES, layouts=(AMBIENT,),
-        bypass="probes",
+        "--host-probe-address", kinds.ADDRESSES, default=HOST_PROBES, layouts=(AMBIENT,), bypass="probes",
         help_text="Ambient layout: what comes from these addresses is not captured: the node gives them to the kubelet's probes.")
     exclude_outbound_for_uids: tuple[PortsOfUsers, ...] = ours(
-        "--exclude-outbound-for-uids", kinds.PORTS_OF_UIDS, default=(), layouts=(CURRENT,), annotated=True,
-        bypass="user",
+        "--exclude-outbound-for-uids", PORTS_OF_UIDS, default=(), layouts=(CURRENT,), annotated=True, bypass="user",
         help_text="Outbound traffic of users to ports to exclude: tcp:22,80:1000-2000;udp:53:3000; * is any protocol or port.")
     exclude_outbound_for_gids: tuple[PortsOfUsers, ...] = ours(
-        "--exclude-outbound-for-gids", kinds.PORTS_OF_GIDS, default=(), layouts=(CURRENT,), annotated=True,
-        bypass="group",
-        help_text="The same for groups.")
+        "--exclude-outbound-for-gids", PORTS_OF_GIDS, default=(), layouts=(CURRENT,), annotated=True, bypass="group",
+        help_text="Outbound traffic of groups to ports to exclude, in the form of --exclude-outbound-for-uids.")
     exclude_inbound_cidrs: tuple[Network, ...] = ours(
-        "--exclude-inbound-cidrs", kinds.NETWORKS, default=(), layouts=(CURRENT,), annotated=True,
-        bypass="source",
+        "--exclude-inbound-cidrs", kinds.NETWORKS, default=(), layouts=(CURRENT,), annotated=True, bypass="source",
         help_text="Inbound connections from these networks to exclude: probes, node agents, load balancers.")
     exclude_cloud_metadata: bool = ours(
-        "--exclude-cloud-metadata", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
-        bypass="metadata",
+        "--exclude-cloud-metadata", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True, bypass="metadata",
         help_text="Exclude the metadata services of AWS, Google Cloud and Azure, whatever -i says.")
     reject_quic: bool = ours(
         "--reject-quic", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
         closes=("not-tcp", "HTTP/3: {option}"),
         help_text="Refuse outbound UDP to port 443 where TCP is captured, so that clients of HTTP/3 fall back to TCP.")
     log_rules: bool = ours(
-        "--log-rules", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
-        is_shown=False,
+        "--log-rules", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True, is_shown=False,
         help_text="Log the fate of new connections, at most 10 a second for each fate: to the kernel's log, or to --log-group.")
     log_group: int = ours(
-        "--log-group", kinds.LOG_GROUP, default=0, layouts=(CURRENT,), annotated=True,
-        needs="log_rules", is_shown=False,
+        "--log-group", kinds.LOG_GROUP, default=0, layouts=(CURRENT,), annotated=True, needs="log_rules", is_shown=False,
         help_text="With --log-rules: the NFLOG group that gets them instead of the kernel's log, which hears no pods by default.")
     loopback_cidr: Network = variable(
         "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", kinds.LOOPBACK, default=Network.parse("127.0.0.1/32"), layouts=(CURRENT,),
-        is_harmless=True,
-        help_text="Traffic to this IPv4 network stays in the pod.")
+        is_harmless=True, help_text="Traffic to this IPv4 network stays in the pod.")
     owner_groups: tuple[int, ...] | str = variable(
-        "ISTIO_OUTBOUND_OWNER_GROUPS", kinds.GROUPS_OR_ALL, default=ALL, layouts=(CURRENT,),
-        bypass="group",
+        "ISTIO_OUTBOUND_OWNER_GROUPS", kinds.GROUPS_OR_ALL, default=ALL, layouts=(CURRENT,), bypass="group",
         help_text="Groups whose outbound traffic is captured; * is all.")
     exclude_owner_groups: tuple[int, ...] = variable(
-        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", kinds.GROUPS, default=(), layouts=(CURRENT,),
-        bypass="group",
+        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", kinds.GROUPS, default=(), layouts=(CURRENT,), bypass="group",
         help_text="Groups whose outbound traffic is excluded; only if ISTIO_OUTBOUND_OWNER_GROUPS is *.")
     keep_local_loopback: bool = variable(
         "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", NOT_EMPTY, default=False, layouts=SIDECAR,
@@ -205,10 +185,7 @@ class Interception(DeclaredOptions):
         return self.ipv6 in (AUTO, ON)
 
     def may_contradict(self) -> bool:
-        """Whether options may contradict each other, so that running netinit.simulate.lint, which takes 20 ms, is worthwhile.
-
-        False for the options of a usual sidecar. A network excluded without effect is no contradiction.
-        """
+        """Whether to run netinit.simulate.lint, which takes 20 ms; not for the options of a usual sidecar."""
         for flag in Interception.flags:
             if not flag.is_harmless and getattr(self, flag.field) not in (flag.default, ALL):
                 return True

@@ -91,12 +91,12 @@ class Flag(Record):
 
 
 def quote_value(text: str) -> str:
-    """Return the value for an error message: on one line, control characters escaped, shortened if very long."""
+    """The value for a message: on one line, control characters escaped, shortened if long."""
     return repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
 
 
 def suggest(word: str, known: Iterable[str], most: int = 3) -> str:
-    """Return `did you mean …?` with at most `most` of the known words that are similar; empty if none is."""
+    """`did you mean …?` with at most `most` similar known words; empty if none is."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(known), most)
@@ -277,20 +277,6 @@ def read_path(text: str) -> str:
     return text
 
 
-def read_ports_of_uids(text: str) -> tuple[Any, ...]:
-    """Read ports of users, see netinit.options.user_ports."""
-    from netinit.options import user_ports  # rarely needed
-
-    return user_ports.read(text, read_uid)
-
-
-def read_ports_of_gids(text: str) -> tuple[Any, ...]:
-    """Read ports of groups, see netinit.options.user_ports."""
-    from netinit.options import user_ports
-
-    return user_ports.read(text, read_gid)
-
-
 def write_joined(items: tuple[object, ...]) -> str:
     """Join the items with semicolons."""
     return ";".join([str(item) for item in items])
@@ -386,8 +372,6 @@ UIDS = _list("UIDS", read_uid, "a user")  # without one, the proxy's own traffic
 GIDS = _list("GIDS", read_gid, "a group")
 GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list)
 GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=_or_all(read_groups), write=write_list)
-PORTS_OF_UIDS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_ports_of_uids, write=write_joined)
-PORTS_OF_GIDS = Kind(metavar="PROTOCOL:PORTS:GIDS", read=read_ports_of_gids, write=write_joined)
 INTERFACES = _list("NAMES", read_interface)
 MARK = _number("MARK", 1, MAX_32, "a firewall mark")  # 0 is that of every unmarked packet
 LOG_GROUP = _number("GROUP", 0, MAX_PORT, "a log group")

@@ -1,8 +1,7 @@
-"""Flags and variables that istio-iptables had in earlier releases, or has for its own log. Pure.
+"""Flags and variables of istio-iptables' earlier releases, and of its log. Pure.
 
-Under the name `istio-iptables` they are accepted, so that the template of any release since 1.4 works: each is either
-applied or reported once as without effect. Sources: root.go and constants.go of tools/istio-iptables in every release
-since 1.4.0, and pkg/log/options.go.
+Under the name `istio-iptables` each is applied or reported as without effect. Sources: root.go and constants.go of
+tools/istio-iptables in every release since 1.4.0, and pkg/log/options.go.
 """
 
 from __future__ import annotations

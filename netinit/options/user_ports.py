@@ -1,6 +1,6 @@
-"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, in the format of Kuma's --exclude-outbound-ports-for-uids.
+"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, as Kuma's --exclude-outbound-ports-for-uids.
 
-Parsed lists are normalised: one item for each protocol and user or range of users, in the order of first appearance.
+Lists are normalised: one item for each protocol and range of users, in order of appearance.
 """
 
 from __future__ import annotations
@@ -69,14 +69,13 @@ def read(text: str, read_user: Callable[[str], int]) -> tuple[PortsOfUsers, ...]
 
 
 def _read_item(item: str, found: dict[tuple[str, int, int], Ports], read_user: Callable[[str], int]) -> None:
-    """Add an item to `found`."""
     parts = [part.strip(" \t") for part in item.split(":")]
     if len(parts) > MAX_PARTS:
         raise ValueError(f"has more than three parts: {FORM}")
     protocol, listed, users = ["", ALL, *parts][-MAX_PARTS:]
     if protocol not in ("", ALL, *PROTOCOLS):
         raise ValueError(f"begins with neither tcp nor udp nor *: {FORM}")
-    ports = _of_part(read_ports_or_all, listed, item)
+    ports = _read_part(read_ports_or_all, listed, item)
     if not ports:
         raise ValueError(f"names no ports; all are written as *: {FORM}")
     spans = [_read_span(one.strip(" \t"), item, read_user) for one in users.split(",") if one.strip(" \t")]
@@ -89,7 +88,7 @@ def _read_item(item: str, found: dict[tuple[str, int, int], Ports], read_user: C
             found[name, first, last] = () if every else merge_ports((*(before or ()), *ports))
 
 
-def _of_part(read: Callable[[str], Any], part: str, item: str) -> Any:
+def _read_part(read: Callable[[str], Any], part: str, item: str) -> Any:
     """Read a part of an item, which the error names unless it is the whole item."""
     try:
         return read(part)
@@ -104,11 +103,11 @@ def _read_span(text: str, item: str, read_user: Callable[[str], int]) -> tuple[i
         raise ValueError("means every user: exclude the ports themselves with --istio-local-outbound-ports-exclude")
     low, dash, high = text.partition("-")
     if not dash or not (low + high).isdigit():
-        user = _of_part(read_user, text, item)
+        user = _read_part(read_user, text, item)
         return user, user
     if not (low and high):
         raise ValueError(f"holds {quote_value(text)}, which is no range of users: write its first and its last, such as 1000-2000")
-    first, last = (_of_part(read_user, one, item) for one in (low, high))
+    first, last = (_read_part(read_user, one, item) for one in (low, high))
     if first > last:
         raise ValueError(f"names an empty range of users: write {high}-{low}")
     return first, last

@@ -12,6 +12,7 @@ from netinit.base.sanitize import escape, shorten
 from netinit.base.snapshot import Snapshot
 from netinit.kernel import run
 from netinit.kernel.snapshot.reading import read_snapshot
+from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
 from netinit.options.interception import HOST_PROBES
 from netinit.rules.iptables.sets import Contents, unread
 from netinit.simulate.host_probes import (
@@ -24,7 +25,6 @@ from netinit.simulate.host_probes import (
     find_holder,
     judge_probes,
 )
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
 
 _SOURCES = dict(zip(FAMILIES, HOST_PROBES, strict=True))  # by which a pod's rules recognize probes
 _ELEMENT = re.compile(r"add \S+ ([0-9a-f.:]+)(?: .*)?")

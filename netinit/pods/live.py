@@ -15,7 +15,7 @@ from netinit.base.snapshot import IFF_UP, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
-from netinit.options import AUTO, Interception, Options, Settled
+from netinit.options import AUTO, IPTABLES_LEGACY, Interception, Options, Settled
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
@@ -25,7 +25,7 @@ from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, SOURCES, KernelRules, load_snapshot
+from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
 
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
@@ -130,12 +130,10 @@ def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
 
 
 def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:
-    """Return the plans that explain live rules: the given options' and the inferred ones'."""
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 
 
 def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:
-    """Return the plans with address sets for the lists that are sets in this backend."""
     owner = backends.owner_of_sets(variant)
     sizes = [len(elements) for known, elements in contents.items() if known.startswith(owner)]
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
@@ -144,7 +142,6 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 def _load_rulesets(
     held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
 ) -> dict[str, dict[Family, Ruleset]]:
-    """Return the rulesets of these backends, with the contents of address sets."""
     marks = {family: _local_marks(family) for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     for name in places:
@@ -163,7 +160,6 @@ def _load_rulesets(
 
 
 def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
-    """Return the rules of a snapshot, explained by these plans. Raises ParseError."""
     held = load_snapshot(snapshot, plans)
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
@@ -196,7 +192,6 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
 
 
 def _routing(families: tuple[Family, ...]) -> dict[int, int]:
-    """Return the routing table of each mark that a policy rule matches."""
     rules = [rule for family in families for rule in netlink.list_mark_rules(family.number)]
     return {rule.mark: rule.table for rule in rules if rule.plain and rule.mask == FULL_MASK}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
@@ -44,22 +45,25 @@ def _word(value: str | float) -> str:
 
 
 class LineLimit:
-    """Limits lines per minute, and then reports how many were suppressed."""
+    """Limits the lines in any 60 seconds, and counts those that are left out."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        self._begun = clock()
-        self._lines = 0
+        self._times: deque[float] = deque(maxlen=most)
+        self._left_out, self._since = 0, 0.0
 
     def admit(self) -> tuple[bool, int]:
-        """Return whether another line may be written, and how many were suppressed in the minute that just ended."""
-        now, kept_back = self._clock(), 0
-        if now - self._begun >= _WINDOW:
-            kept_back = max(0, self._lines - self._most)
-            self._begun, self._lines = now, 0
-        self._lines += 1
-        return self._lines <= self._most, kept_back
+        """Return whether another line may be written, and how many were left out, which is reported once a minute at most."""
+        now, report = self._clock(), 0
+        if self._left_out and now - self._since >= _WINDOW:
+            report, self._left_out = self._left_out, 0
+        if len(self._times) == self._most and now - self._times[0] < _WINDOW:
+            self._since = self._since if self._left_out else now
+            self._left_out += 1
+            return False, report
+        self._times.append(now)
+        return True, report
 
 
 class _Handler(logging.Handler):
@@ -72,7 +76,7 @@ class _Handler(logging.Handler):
         """Write a library's warning or error as one event."""
         admitted, kept_back = self._limit.admit()
         if kept_back:
-            self._log.event("warn", f"{kept_back} lines of libraries were left out in the minute before")
+            self._log.event("warn", f"{kept_back} lines of libraries were left out: more than {_LIBRARY_LINES} in a minute")
         if not admitted:
             return
         level = "error" if record.levelno >= logging.ERROR else "warn"

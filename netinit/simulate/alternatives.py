@@ -9,12 +9,12 @@ from typing import Any
 from netinit.base.errors import OptionError
 from netinit.base.net import Network, PortRange, lists_port
 from netinit.options import Interception, kinds
-from netinit.options.interception import PORT_OR_NONE
+from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.packet import Packet
 
 _PORTS, _NETWORKS = (kinds.PORTS, kinds.PORTS_OR_ALL), (kinds.NETWORKS, kinds.NETWORKS_OR_ALL)
-_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, kinds.PORTS_OF_UIDS, kinds.PORTS_OF_GIDS)
+_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, PORTS_OF_UIDS, PORTS_OF_GIDS)
 Alternative = tuple[str, dict[str, Any]]
 """An option as it would be given, and the fields that it sets."""
 

@@ -117,9 +117,7 @@ def make_inbound(
     source_port: int = EPHEMERAL_PORT,
 ) -> Packet:
     """The first packet of a connection from `source`, by default to the interface's own address."""
-    interface = interface or (
-        LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface
-    )
+    interface = interface or (LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface)
     target = number_of(destination) if destination else surroundings.primary_address(interface)
     return Packet(
         family=surroundings.family, protocol=protocol, source=number_of(source), source_port=source_port,

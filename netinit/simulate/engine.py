@@ -20,7 +20,7 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.tables import PacketState
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
-MAX_PATHS = 32  # paths followed for one packet when it is uncertain whether rules match
+MAX_PATHS = 32  # followed for one packet: all combinations of five uncertain rules
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _FLAGS = {"": ("SYN",), "ESTABLISHED": ("ACK",)}
 _DESTINATION, _SOURCE = "destination", "source"
@@ -107,9 +107,7 @@ class _PacketPath(PacketState):
             return
         self._note("it comes in again through lo")
         # On lo the packet loses its socket but keeps its mark and conntrack entry.
-        self._packet = self._packet.replace(
-            in_interface=LOOPBACK_DEVICE, out_interface="", has_socket=False, uid=None, gid=None
-        )
+        self._packet = self._packet.replace(in_interface=LOOPBACK_DEVICE, out_interface="", has_socket=False, uid=None, gid=None)
         self.receive(looped=True)
 
     def receive(self, *, looped: bool = False) -> None:
@@ -139,13 +137,14 @@ class _PacketPath(PacketState):
         if local is not False or self._around.hears(self._packet.protocol, self._packet.destination):
             return True
         if self._around.routes_here(self._packet.mark):
-            self._policy_routed = True
-            self._note(f"its mark {self._packet.mark} is routed to this host by a policy rule{self._table_note()}")
+            self._note(self._route_by_mark())
             return True
         return False
 
-    def _table_note(self) -> str:
-        return f" (table {self._ruleset.routing_table})" if self._ruleset.routing_table else ""
+    def _route_by_mark(self) -> str:
+        self._policy_routed = True
+        table = f" (table {self._ruleset.routing_table})" if self._ruleset.routing_table else ""
+        return f"its mark {self._packet.mark} is routed to this host by a policy rule{table}"
 
     def _route_out(self) -> None:
         packet = self._packet
@@ -153,8 +152,7 @@ class _PacketPath(PacketState):
         if packet.destination is None or self._around.is_local(packet.destination):
             how = "the destination is this host's own"
         elif out == LOOPBACK_DEVICE and self._around.routes_here(packet.mark):
-            how = f"its mark {packet.mark} is routed to this host by a policy rule{self._table_note()}"
-            self._policy_routed = True
+            how = self._route_by_mark()
         else:
             how = "by the routing table"
         if out != packet.out_interface:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, number_of
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
+from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
 from netinit.rules.foreign_targets import SourceNat
 from netinit.rules.iptables.sets import UNREAD, Contents
 from netinit.rules.model import NAT
@@ -24,7 +25,7 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import POSTROUTING
 from netinit.simulate.host import surroundings_of
 from netinit.simulate.ruleset import Ruleset, resolve_sets
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES, KernelRules, load_snapshot
+from netinit.simulate.snapshot_rules import KernelRules, load_snapshot
 from netinit.simulate.trace import Trace
 
 PROBE_SETS = {IPV4: "istio-inpod-probes-v4", IPV6: "istio-inpod-probes-v6"}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from netinit.base.net import FULL_MASK, Family, Network
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
+from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.iptables.parse import normalise_rule
@@ -36,7 +37,7 @@ from netinit.simulate.host import (
 from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, list_reachable, map_chains
 from netinit.simulate.routing import DELIVERED_HERE, find_devices_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
-from netinit.simulate.snapshot_rules import IPTABLES_NFT, NFTABLES, NUMBERS, SOURCES, load_snapshot
+from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
@@ -77,6 +78,7 @@ class _ForceCheck:
         self._snapshot = snapshot
         self._plan = plan
         self._source = source
+        self._tables = BACKENDS[source].tables
         self._kernel = load_snapshot(snapshot, (plan,))
         self._planned = {family: load_plan(plan, family) for family in plan.families}
         self._listed = {(one.where, one.table, one.chain) for one in listed}
@@ -132,15 +134,15 @@ class _ForceCheck:
                 )  # fmt: skip
 
     def _is_own_table(self, family: int, name: str) -> bool:
-        if self._source == IPTABLES_NFT:
+        if self._tables == NF_TABLES:
             tables = {table for one in self._plan.families if NUMBERS[one] == family for table in write_plan(self._plan, one)}
             return name in tables
         own = {f"{self._plan.nft_prefix}{table.name}" for table in self._plan.tables}
-        return self._source == NFTABLES and family == INET and name in own
+        return self._tables == TABLES_OF_OUR_OWN and family == INET and name in own
 
     def _bases(self) -> Iterator[Difference]:
         """iptables-nft's built-in chains must have the right hook and priority."""
-        if self._source != IPTABLES_NFT:
+        if self._tables != NF_TABLES:
             return
         live = {(chain.family, chain.table, chain.name): chain for chain in self._snapshot.chains}
         for family in self._plan.families:
@@ -248,7 +250,7 @@ class _ForceCheck:
         return last[-1] if last and (part.outcome.by_rule or part.verdict != DROPPED) else None
 
     def _is_foreign(self, passage: RuleHit) -> bool:
-        native = self._source == NFTABLES and passage.source in ("", NFTABLES) and passage.table in TABLES_OF_THE_KERNEL
+        native = self._tables == TABLES_OF_OUR_OWN and passage.source in ("", self._source) and passage.table in TABLES_OF_THE_KERNEL
         return not (native or is_ours(passage.rules[0]))
 
     def _describe(

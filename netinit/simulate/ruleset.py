@@ -135,9 +135,7 @@ def combine_backends(backends: Mapping[str, Ruleset], first: str = "") -> Rulese
     if not rest:
         return main
     marks = main.local_marks.union(*[one.local_marks for one in rest.values()])
-    return replace(
-        main, source=chosen, others=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks
-    )
+    return replace(main, source=chosen, others=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks)
 
 
 def _decides(ruleset: Ruleset) -> bool:

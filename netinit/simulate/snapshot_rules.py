@@ -12,6 +12,7 @@ from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftRule, NftTable, Snapshot
+from netinit.options import BACKENDS, IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.reading import References, decode_rule
@@ -30,8 +31,9 @@ from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
-IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
-SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
+SOURCES = {  # for each backend, the first that writes the same tables
+    name: next(other for other in BACKENDS if BACKENDS[other].tables == line.tables) for name, line in BACKENDS.items()
+}
 HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, which precedes them all
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from netinit.rules.traversal import Verdict
 
-MAX_OUTCOMES = 16  # outcomes of one packet per order
-MAX_ORDERED_CHAINS = 4  # chains of one priority that are tried in every order
+MAX_OUTCOMES = 16  # of one order of chains: all combinations of four uncertain rules
+MAX_ORDERED_CHAINS = 4  # of one priority, tried in all 24 orders
 
 
 @dataclass(frozen=True, slots=True)

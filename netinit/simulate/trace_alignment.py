@@ -100,8 +100,7 @@ def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
         step for step in predicted.steps if step.rule is not None and step.holds is not False and step.table in TABLES_OF_THE_KERNEL
     ]  # shown as the kernel reports them
     met = [one for one in observed.met if one.loaded]
-    kinds = _align(met, expected)
-    lines = tuple(_lines(observed, expected, kinds))
+    lines = tuple(_lines(observed, expected, *_align(met, expected)))
     wrong = [line for line in lines if line.kind in (KERNEL_ONLY, PREDICTED_ONLY)]
     fate = _SAME.get(predicted.fate, predicted.fate)
     if fate == DROPPED and not predicted.decider and observed.fate == VANISHED:
@@ -135,56 +134,51 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
     return (step.hook, step.table, step.chain, step.rule.number if step.rule else 0)
 
 
-def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
-    """Classify each rule met ("met", index) and expected; a rule that may match need not be met.
+def _align(met: list[ObservedHit], expected: list[TraceStep]) -> tuple[list[str], set[int]]:
+    """The kind of each rule met, and the indices of expected rules that were not met; one that may match need not be.
 
-    Places are aligned separately, because the kernel reports legacy iptables by another mechanism.
+    Backends are aligned separately, because the kernel reports legacy iptables by another mechanism.
     """
-    kinds: dict[tuple[str, int], str] = {}
+    kinds, missing = [KERNEL_ONLY] * len(met), set()
     several = any(step.source for step in expected)
     for source in dict.fromkeys([step.source for step in expected] + [one.source if several else "" for one in met]):
-        kinds |= _align_place(
-            [(index, one) for index, one in enumerate(met) if not several or one.source == source],
-            [(index, step) for index, step in enumerate(expected) if step.source == source],
-        )
-    return kinds
+        ours = [at for at, one in enumerate(met) if not several or one.source == source]
+        theirs = [at for at, step in enumerate(expected) if step.source == source]
+        sure = {_place(expected[at]) for at in theirs if expected[at].holds}
+        places = [_place(expected[at]) for at in theirs]
+        matcher = SequenceMatcher(None, [met[at].place for at in ours], places, autojunk=False)
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+            if tag == "equal":
+                for at in ours[i1:i2]:
+                    kinds[at] = BOTH
+            else:
+                missing |= {at for at in theirs[j1:j2] if _place(expected[at]) in sure}
+    return kinds, missing
 
 
-def _align_place(
-    met: list[tuple[int, ObservedHit]], expected: list[tuple[int, TraceStep]]
-) -> Iterator[tuple[tuple[str, int], str]]:
-    sure = {_place(step) for _, step in expected if step.holds}
-    matcher = SequenceMatcher(None, [one.place for _, one in met], [_place(step) for _, step in expected], autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        for index, _ in met[i1:i2]:
-            yield ("met", index), BOTH if tag == "equal" else KERNEL_ONLY
-        for index, step in expected[j1:j2]:
-            missing = tag != "equal" and _place(step) in sure
-            yield ("expected", index), PREDICTED_ONLY if missing else BOTH
-
-
-def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[ObservedHit]:
+def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: list[str], missing: set[int]) -> Iterator[ObservedHit]:
     """Observed rules in order, each after the predicted rules that come before it."""
-    waiting = [(index, step) for index, step in enumerate(expected)]
-    index = 0
+    known = iter(kinds)
+    predicted = [(step, at in missing) for at, step in enumerate(expected)]
     for one in observed.met:
         if one.loaded is None:
             yield replace(one, kind=FOREIGN)
             continue
-        kind = kinds["met", index]
-        index += 1
+        kind = next(known)
         if kind == BOTH:
-            while waiting and _place(waiting[0][1]) != one.place:
-                yield from _missing(*waiting.pop(0), kinds)
-            waiting = waiting[1:]
+            before = next((at for at, (step, _) in enumerate(predicted) if _place(step) == one.place), len(predicted))
+            yield from _list_missing(predicted[:before])
+            predicted = predicted[before + 1 :]
         yield replace(one, kind=kind, outcome="")
-    for number, step in waiting:
-        yield from _missing(number, step, kinds)
+    yield from _list_missing(predicted)
 
 
-def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[ObservedHit]:
-    if kinds["expected", index] == PREDICTED_ONLY and step.rule:
-        yield ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY)
+def _list_missing(predicted: list[tuple[TraceStep, bool]]) -> list[ObservedHit]:
+    return [
+        ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY)
+        for step, is_missing in predicted
+        if is_missing and step.rule
+    ]
 
 
 def _describe(line: ObservedHit) -> str:

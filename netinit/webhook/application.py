@@ -29,11 +29,11 @@ __all__ = ["Application", "Monitoring", "Stopwatch"]
 
 _DEADLINE = 10.0  # seconds, the API's default for a webhook
 _LONGEST = 30.0
-_MOST_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds to read from a body that is too long
+_MAX_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds to read from a body that is too long
 _MARGIN = 0.9  # fraction of the timeout to use, so that the answer arrives in time
 _LIGHT = 32 << 10  # bytes: larger bodies go to a child at once; most have less than 10 KiB
 _MOMENT = 0.05  # seconds of processor time in the event loop, then a child starts over; 2 ms are usual
-_DENIALS = 60  # log lines per minute about denied pods
+_PROBLEMS = 60  # log lines in any minute about denied pods and errors
 _JSON = "application/json"
 
 
@@ -108,7 +108,7 @@ class Application:
         self._places = ReviewPlaces(most_reviews)
         self._in_loop, self._in_child = Turns(), Turns()
         self._watch = Stopwatch()
-        self._denials = LineLimit(_DENIALS)
+        self._problems = LineLimit(_PROBLEMS)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -123,7 +123,7 @@ class Application:
             answer = review.refuse(Fault(503, "ended", "the server ends, and has no time left; try again"))
         except Exception as error:  # noqa: BLE001 - the client must not see internals
             answer = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
-            self._log.event("error", f"internal error: {type(error).__name__}: {error}")
+            self._log_limited("error", f"internal error: {type(error).__name__}: {error}")
         finally:
             self._metrics.in_flight.dec()
         seconds = loop.time() - arrived
@@ -185,13 +185,8 @@ class Application:
         level = "error" if answer.detail else level
         if not self._log.wants(level):
             return
-        if level in {"warn", "error"}:
-            admitted, suppressed = self._denials.admit()
-            if suppressed:
-                self._log.event("warn", f"{suppressed} lines about denied pods were left out in the minute before")
-            if not admitted:
-                return
-        self._log.event(
+        write = self._log_limited if level in {"warn", "error"} else self._log.event
+        write(
             level,
             f"{answer.outcome}: {answer.message}" if answer.message else answer.outcome,
             pod=f"{answer.namespace}/{answer.pod}" if answer.pod else "",
@@ -203,6 +198,15 @@ class Application:
             dryRun=answer.dry_run or "",
             detail=answer.detail if self._log.wants("debug") else "",
         )
+
+
+    def _log_limited(self, level: str, message: str, **fields: str | float | bool) -> None:
+        """Write one event, unless this minute has its lines: clients decide how often there is something to say."""
+        admitted, left_out = self._problems.admit()
+        if left_out:
+            self._log.event("warn", f"{left_out} lines about denied pods and errors were left out: more than {_PROBLEMS} in a minute")
+        if admitted:
+            self._log.event(level, message, **fields)
 
 
 def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -244,7 +248,7 @@ def request_seconds(query: bytes) -> float:
 
 async def discard(receive: Any) -> None:
     """Read the rest of a rejected body for a moment, so that a client that is still sending can read the answer."""
-    left = _MOST_DISCARDED
+    left = _MAX_DISCARDED
     try:
         async with asyncio.timeout(_LINGER):
             while left > 0:

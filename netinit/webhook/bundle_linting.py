@@ -22,7 +22,7 @@ _WRITER_PAGE = "docs/webhook.md#istiod-and-the-label-istioiorev"
 def check_bundle(hook: Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
     """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
     text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
-    remedy = "let the webhook keep it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
+    remedy = "let the webhook set it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
     if not text:
         if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
             yield InstallationFinding(WARNING, "no-bundle", hook.subject, "it has no caBundle: it is not trusted yet", remedy)
@@ -43,12 +43,12 @@ def check_bundle(hook: Hook, now: float, by_kind: Mapping[str, list[Tree]], *, w
             WARNING,
             "expiring-bundle",
             hook.subject,
-            f"the last authority of its caBundle ends in {days:.1f} days",
+            f"the last authority of its caBundle expires in {days:.1f} days",
             remedy,
         )
     served = _find_served_certificates(hook, by_kind.get("Secret", []))
     if served and not any(leads_to(chain, bundle) for chain in served.values()):
-        message = f"its caBundle has not the authority of the certificate in Secret {', '.join(served)}"
+        message = f"its caBundle lacks the authority of the certificate in Secret {', '.join(served)}"
         yield InstallationFinding(ERROR, "wrong-bundle", hook.subject, message, remedy)
 
 

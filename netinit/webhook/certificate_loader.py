@@ -14,7 +14,7 @@ from netinit.webhook.settings import ServeSettings
 
 __all__ = ["CertificateLoader"]
 
-_MOST_BYTES = 1 << 20  # per certificate file
+_MAX_BYTES = 1 << 20  # per certificate file
 _STAND_IN_SECONDS = 365 * 86400.0
 
 
@@ -94,7 +94,7 @@ class CertificateLoader:
         problem = text = ""
         try:
             with Path(name).open("rb") as file:
-                text = file.read(_MOST_BYTES).decode()
+                text = file.read(_MAX_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
             problem = f"{name} cannot be read: {error}"
         else:

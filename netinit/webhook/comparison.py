@@ -22,7 +22,7 @@ ANSWER = "the answer"
 """The path of a difference between the answers themselves: one side denies the pod, or its answer is invalid."""
 
 _MAX_DEPTH = 200  # levels, the limit for YAML documents too: comparing recurses
-_MOST_EXAMPLES = 3  # per group: more would add nothing
+_MAX_EXAMPLES = 3  # per group: more would add nothing
 _HASH = "5c6f7d8b9"  # stands for a ReplicaSet's pod-template-hash
 _MINUTES = "28000000"  # stands for the scheduled time in a Job's name
 
@@ -323,7 +323,7 @@ class Group:
         """Count a pod, and keep it as an example if its values are new."""
         self.pods += 1
         known = any(same([one.left, one.right], [seen.left, seen.right]) for _, seen in self.examples)
-        if len(self.examples) < _MOST_EXAMPLES and not known:
+        if len(self.examples) < _MAX_EXAMPLES and not known:
             self.examples.append((title, PodDifference(one.path, clone(one.left), clone(one.right))))
 
 

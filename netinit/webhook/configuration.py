@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.inject import guard
-from netinit.inject.config import InjectionConfig, load_config
+from netinit.inject.config import InjectionConfig, default_config, load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.defaults import default_config
 from netinit.inject.pod import Settings
 from netinit.inject.unread_annotations import known_to
 

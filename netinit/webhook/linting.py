@@ -24,7 +24,7 @@ _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
 _LONGEST_SECONDS = 10
-_MOST_CASES = 20_000
+_MAX_CASES = 20_000
 
 
 def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
@@ -68,12 +68,12 @@ def _check_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
             config = load_config(tree)
             try_canary(config, Settings())
         except NetinitError as error:
-            remedy = "try a corrected one: netinit inject --check-config"
+            remedy = "correct it, and test it with netinit inject --check-config"
             yield InstallationFinding(ERROR, "configuration", subject, str(error), remedy)
             continue
         for problem in find_template_problems(config, Settings()):
             severity = ERROR if problem.stops_pods else WARNING
-            yield InstallationFinding(severity, "template", subject, problem.message, "change the template; pods that name it need it")
+            yield InstallationFinding(severity, "template", subject, problem.message, "correct the template")
 
 
 def _is_ours(deployment: Tree) -> bool:
@@ -89,7 +89,7 @@ def _check_proxy_configs(by_kind: Mapping[str, list[Tree]]) -> Iterator[Installa
     ignores_them = any(_is_ours(tree) and _WATCHES not in arguments_of(tree) for tree in by_kind.get("Deployment", []))
     for metadata in [mapping(tree.get("metadata")) for tree in by_kind.get("ProxyConfig", []) if ignores_them]:
         subject = f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}"
-        message = f"its settings reach pods that istiod injects, and not those of this webhook, which runs without {_WATCHES}"
+        message = f"it applies to pods that istiod injects, but not to those of this webhook, which runs without {_WATCHES}"
         yield InstallationFinding(WARNING, "proxy-config", subject, message, "set injection.proxyConfigs=true")
 
 
@@ -108,8 +108,8 @@ def _check_webhook(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[In
             ERROR,
             "own-namespace",
             hook.subject,
-            f"it takes pods of its own namespace {namespace} as soon as that is labelled: with failurePolicy Fail the "
-            "webhook then can't start where it is not running",
+            f"it takes pods of its own namespace {namespace} once that is labelled: with failurePolicy Fail the webhook's "
+            "own pods then cannot be created while it is down",
             f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{namespace}]}}",
         )
     if hook.fails and _matches(hook, {_NAME: _SYSTEM, "istio-injection": "enabled"}, {}):
@@ -117,7 +117,7 @@ def _check_webhook(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[In
             WARNING,
             "system-namespace",
             hook.subject,
-            f"it takes pods of {_SYSTEM} as soon as that is labelled",
+            f"it takes pods of {_SYSTEM} once that is labelled",
             f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{_SYSTEM}]}}",
         )
     seconds = hook.tree.get("timeoutSeconds", _LONGEST_SECONDS)
@@ -126,7 +126,7 @@ def _check_webhook(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[In
             WARNING,
             "timeout",
             hook.subject,
-            f"the API server waits {seconds:.0f} s for it, and each pod with it",
+            f"the API server waits up to {seconds:.0f} s for it, and so does the creation of every pod",
             "set timeoutSeconds to 5; an answer takes milliseconds",
         )
     if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
@@ -134,7 +134,7 @@ def _check_webhook(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[In
             WARNING,
             "side-effects",
             hook.subject,
-            "dry runs are refused: it may have side effects",
+            "the API server refuses dry runs, because the webhook does not declare that it has no side effects",
             "set sideEffects: None",
         )
 
@@ -242,7 +242,7 @@ def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> Iterator[Ins
                 "matches-nothing",
                 configuration,
                 f"no webhook in it matches any of the {len(labels)} namespaces ({message})",
-                "label a namespace so, or remove it",
+                "label a namespace accordingly, or remove the webhook",
             )
 
 
@@ -260,7 +260,7 @@ def _check_overlaps(hooks: list[Hook]) -> Iterator[InstallationFinding]:
                 "two-injectors",
                 left.subject,
                 f"{right.subject} takes the same pods: {example} would be injected twice",
-                "give each a revision of its own (istio.io/rev), or remove one",
+                "give each its own revision (istio.io/rev), or remove one",
             )
 
 
@@ -284,7 +284,7 @@ def _find_common_labels(left: Hook, right: Hook) -> tuple[dict[str, str], dict[s
         size = 1
         for choice in choices:
             size *= len(choice)
-        if size > _MOST_CASES:
+        if size > _MAX_CASES:
             return None
         cases = [
             {key: value for key, value in zip(keys, case, strict=True) if value is not None}

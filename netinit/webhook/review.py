@@ -28,10 +28,10 @@ from netinit.webhook.configuration import Served
 __all__ = ["Fault", "Interruption", "ReviewAnswer", "answer", "environment_of", "refuse"]
 
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
-_MOST_VARIABLES = 32
+_MAX_VARIABLES = 32
 _LONGEST_PATH = 4096
 _LONGEST_UID = 256
-_MOST_WARNINGS, _LONGEST_WARNING = 10, 250  # kubectl shows 256 characters of each, 4096 of all
+_MAX_WARNINGS, _LONGEST_WARNING = 10, 250  # kubectl shows 256 characters of each, 4096 of all
 _LONGEST_MESSAGE = 2000
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # JSON and rendered YAML have no cycles
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_.-]{0,127}\Z")
@@ -98,7 +98,7 @@ class _Review:
         if patch:
             text = _JSON.encode(patch)
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(text.encode()).decode("ascii")}
-        shown = tuple(escape(shorten(text, _LONGEST_WARNING - 1)) for text in self.warnings[:_MOST_WARNINGS])
+        shown = tuple(escape(shorten(text, _LONGEST_WARNING - 1)) for text in self.warnings[:_MAX_WARNINGS])
         if shown:
             response["warnings"] = list(shown)
         if reason not in _UNTOUCHED:
@@ -282,8 +282,8 @@ def environment_of(path: str) -> dict[str, str]:
     head, *words = path.strip("/").split("/")
     if head != "inject":
         raise Fault(404, "no-path", "there is nothing at this path; reviews are answered at /inject")
-    if len(path) > _LONGEST_PATH or len(words) > 2 * _MOST_VARIABLES:
-        raise Fault(414, "no-path", f"the path is too long: {_MOST_VARIABLES} variables at most")
+    if len(path) > _LONGEST_PATH or len(words) > 2 * _MAX_VARIABLES:
+        raise Fault(414, "no-path", f"the path is too long: {_MAX_VARIABLES} variables at most")
     found = {}
     for key, value in zip(words[::2], words[1::2], strict=False):
         key = unquote(key)  # noqa: PLW2901 - decoded

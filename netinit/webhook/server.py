@@ -23,8 +23,8 @@ _DRAIN_SECONDS = 15.0  # for reviews in progress
 _MONITORING_CONNECTIONS = 64
 _SPARE_DESCRIPTORS = 256  # for files and the API, and for connections that are being closed
 _MEMORY_FOR_CONNECTION = 512 << 10  # bytes of the memory limit: one with TLS and half its headers takes a fifth
-_FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 64, 512
-_FEWEST_BYTES, _MOST_BYTES = 8 << 20, 32 << 20  # for request bodies: a sixteenth of the memory limit, within these bounds
+_MIN_CONNECTIONS, _MAX_CONNECTIONS = 64, 512
+_MIN_BYTES, _MAX_BYTES = 8 << 20, 32 << 20  # for request bodies: a sixteenth of the memory limit, within these bounds
 
 
 def run(settings: ServeSettings) -> int:
@@ -46,8 +46,8 @@ class _Server:
         self._settings = settings
         self._log = log
         self._state = state = ServingState()
-        memory = memory_limit() or _MOST_CONNECTIONS * _MEMORY_FOR_CONNECTION * 2
-        most = settings.most_connections or _clamp(_FEWEST_CONNECTIONS, memory // _MEMORY_FOR_CONNECTION, _MOST_CONNECTIONS)
+        memory = memory_limit() or _MAX_CONNECTIONS * _MEMORY_FOR_CONNECTION * 2
+        most = settings.most_connections or _clamp(_MIN_CONNECTIONS, memory // _MEMORY_FOR_CONNECTION, _MAX_CONNECTIONS)
         allow_descriptors(most + _MONITORING_CONNECTIONS + _SPARE_DESCRIPTORS)
         self._certificates = CertificateLoader(settings, state, log)
         self._controller = Controller(settings, state, self._certificates, log)
@@ -57,7 +57,7 @@ class _Server:
             log=log,
             metrics=metrics,
             most_reviews=settings.most_reviews,
-            most_bytes=_clamp(_FEWEST_BYTES, memory // 16, _MOST_BYTES),
+            most_bytes=_clamp(_MIN_BYTES, memory // 16, _MAX_BYTES),
             wants_certificate=bool(settings.client_ca_file),
         )
         self._reviews = HttpListener(application, most_connections=most, dropped=metrics.count_dropped)

@@ -77,78 +77,79 @@ class ServeSettings(DeclaredOptions):
         help_text="The ConfigMap that --valuesFile is mounted from: an event on it says what is wrong with it.")
     config_map: str = plain(
         "--injectConfigMapName", _TEXT, default="",
-        help_text="Watch this ConfigMap for the injector's configuration, in the place of a file.")
+        help_text="Watch this ConfigMap for the injector's configuration, instead of a file.")
     mesh_map: str = plain(
-        "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, in the place of a file.",
+        "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, instead of a file.",
     )
     last_good_map: str = plain(
         "--lastGoodConfigMapName", _TEXT, default="",
-        help_text="Keep in this ConfigMap, which must exist, what was last in use of the watched ones; a restart uses it where "
-        "they are invalid.")
+        help_text="Save the last valid configuration in this ConfigMap, which must exist; after a restart it is used if the "
+        "watched ones are invalid.")
     namespace: str = plain(
         "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",),
-        help_text="The namespace of these ConfigMaps, of the Secret and of the Service (default: this pod's own).")
+        help_text="The namespace of these ConfigMaps, the Secret and the Service (default: this pod's own).")
     revision: str = plain("--revision", _TEXT, default="default", also=("REVISION",), help_text="The revision of injected pods.")
     native_sidecars: bool | str = plain(
         "--native-sidecars", YES_NO_AUTO, default=True, also=("ENABLE_NATIVE_SIDECARS",),
-        help_text="Run the proxy as a native sidecar, which is an init container that keeps running; auto: where every kubelet is "
+        help_text="Run the proxy as a native sidecar, an init container that keeps running; auto: if every kubelet is "
         "1.33 or later, for which nodes are watched.")
     dual_stack: bool = plain(
         "--dual-stack", _BOOL, default=False, also=("ISTIO_DUAL_STACK",),
-        help_text="Capture IPv6 in every pod that has an IPv6 address, as proxyMetadata ISTIO_DUAL_STACK of the mesh does.")
+        help_text="Capture IPv6 in every pod that has an IPv6 address, like the mesh's proxyMetadata ISTIO_DUAL_STACK.")
     ipv6: str = plain(
         "--ipv6", OF_IPV6, default=AUTO,
-        help_text="The --ipv6 of init containers, as proxyMetadata NETINIT_IPV6 of the mesh; the annotation goes before it.")
+        help_text="The --ipv6 of init containers, like the mesh's proxyMetadata NETINIT_IPV6; a pod's annotation overrides it.")
     compliance_policy: str = plain(
         "--compliance-policy", _TEXT, default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
-    address: str = plain("--address", Kind(metavar="ADDRESS", read=str), default="", help_text="Listen on this address alone.")
+    address: str = plain("--address", Kind(metavar="ADDRESS", read=str), default="", help_text="Listen only on this address.")
     port: int = plain("--port", PORT, default=15017, help_text="The port for reviews, over TLS.")
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health, without TLS.")
     tls_cert_file: str = plain("--tlsCertFile", PATH, default="", help_text="The serving certificate, read again when it changes.")
-    tls_key_file: str = plain("--tlsKeyFile", PATH, default="", help_text="Its key.")
+    tls_key_file: str = plain("--tlsKeyFile", PATH, default="", help_text="The certificate's private key.")
     ca_cert_file: str = plain(
         "--caCertFile", PATH, default="",
-        help_text="The authority of the serving certificate, which becomes the caBundle of --webhookConfigName.")
+        help_text="The certificate authority of the serving certificate, which becomes the caBundle of --webhookConfigName.")
     client_ca_file: str = plain(
-        "--clientCAFile", PATH, default="", help_text="Serve reviews to clients with a certificate of this authority alone.",
+        "--clientCAFile", PATH, default="",
+        help_text="Serve reviews only to clients with a certificate of this authority.",
     )
     certificate_secret: str = plain(
         "--certificateSecret", _TEXT, default="",
-        help_text="Make authority and certificate, keep them in this Secret and renew them, in the place of files.")
+        help_text="Create and renew an authority and a certificate in this Secret, instead of reading files.")
     certificate_lifetime: int = plain(
         "--certificateLifetime", _DURATION, default=90 * 24 * _HOUR,
-        help_text="How long a certificate of ours is valid; it is renewed after two thirds of that.")
-    service: str = plain("--serviceName", _TEXT, default="netinit-webhook", help_text="The Service that leads to this server.")
+        help_text="How long a created certificate is valid; it is renewed after two thirds of that.")
+    service: str = plain("--serviceName", _TEXT, default="netinit-webhook", help_text="The Service of this server.")
     webhook_config: str = plain(
         "--webhookConfigName", _TEXT, default="",
-        help_text="Keep the caBundle of these MutatingWebhookConfigurations (a comma list) as it must be.")
+        help_text="Keep the caBundle of these MutatingWebhookConfigurations (a comma list) up to date.")
     webhook_name: str = plain(
-        "--webhookName", _TEXT, default="", help_text="The one webhook in it (default: all that lead to the Service).",
+        "--webhookName", _TEXT, default="", help_text="The webhook in them to update (default: all that use the Service).",
     )
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
     context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
     watch_namespaces: bool = plain(
         "--watchNamespaces", _BOOL, default=False,
-        help_text="Watch namespaces for the annotations from which OpenShift's user ids follow.")
+        help_text="Watch namespaces for the annotations that hold OpenShift's user ids.")
     watch_proxy_configs: bool = plain(
         "--watchProxyConfigs", _BOOL, default=False,
         help_text="Watch ProxyConfig resources (networking.istio.io), and merge them into the pods' proxy configuration.")
     health_file: str = plain(
-        "--healthCheckFile", PATH, default="", help_text="Write ok to this file as long as the server is healthy.",
+        "--healthCheckFile", PATH, default="", help_text="Write ok to this file while the server is healthy.",
     )
-    health_interval: int = plain("--healthCheckInterval", _DURATION, default=0, help_text="How often; 0 is never.")
+    health_interval: int = plain("--healthCheckInterval", _DURATION, default=0, help_text="How often to write this file; 0: never.")
     shutdown_delay: int = plain(
         "--shutdownDelay", _DURATION, default=5 * SECOND,
         help_text="How long to keep serving after SIGTERM, until no new reviews arrive.")
-    most_reviews: int = plain("--maxReviews", COUNT, default=128, help_text="Reviews that may wait; further ones get 503.")
+    most_reviews: int = plain("--maxReviews", COUNT, default=128, help_text="Maximum number of waiting reviews; further ones get 503.")
     most_connections: int = plain(
         "--maxConnections", COUNT, default=0,
-        help_text="Connections in all; one peer may have half of them (default: 2 for each MiB of the memory limit, 64 to 512).")
+        help_text="Maximum number of connections; half for one peer (default: 2 per MiB of the memory limit, 64 to 512).")
     log_level: str = plain(
         "--log_output_level", LOG_LEVELS, default="info",
-        help_text="What is logged: error, warn, info, or debug, also as default:debug.")
-    log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log JSON, an object a line.")
+        help_text="The log level: error, warn, info or debug, also as default:debug.")
+    log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log one JSON object per line.")
     processes: int | None = plain("--processes", COUNT, default=None, help_text=REMOVED["processes"])
     state_folder: str | None = plain("--stateFolder", PATH, default=None, help_text=REMOVED["state_folder"])
 
@@ -192,7 +193,7 @@ class ServeSettings(DeclaredOptions):
             if file and in_cluster:
                 problems.append(f"{name}: contradicts {other}; give one of the two")
         if self.last_good_map and not (self.config_map or self.mesh_map):
-            problems.append("--lastGoodConfigMapName: goes with --injectConfigMapName or --meshConfigMapName; files are read anew")
+            problems.append("--lastGoodConfigMapName: goes with --injectConfigMapName or --meshConfigMapName; files are read again")
         if self.dual_stack and self.ipv6 != AUTO:
             problems.append("--dual-stack: counts only with --ipv6 auto; give one of the two")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):

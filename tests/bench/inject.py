@@ -31,7 +31,7 @@ from netinit.golang import goyaml
 from netinit.golang.goyaml import events
 from netinit.inject import InjectionConfig, inject_pod, load_config, rendering
 from netinit.inject import pod as injection
-from netinit.inject.defaults import default_config
+from netinit.inject.config import default_config
 from netinit.inject.manifests import workloads
 
 ROOT = Path(__file__).parents[2]

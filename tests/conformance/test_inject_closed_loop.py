@@ -9,8 +9,8 @@ import pytest
 from inject_data import CLASSIC, CURRENT, DATA
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
+from netinit.inject.config import default_config
 from netinit.inject.containers import find
-from netinit.inject.defaults import default_config
 from netinit.lab import APP_ID, PROXY_ID, list_rules, start_servers
 
 pytestmark = pytest.mark.netns

@@ -8,13 +8,14 @@ from goldens import SAMPLE, options_of
 from netinit.base.net import FAMILIES
 from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import NetworkNamespace
+from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.nft import render_script
-from netinit.simulate.snapshot_rules import IPTABLES_LEGACY, IPTABLES_NFT, load_snapshot
+from netinit.simulate.snapshot_rules import load_snapshot
 from programming import needs
 from recorded import ADDRESS_SETS, FOREIGN, PRODUCTS
 

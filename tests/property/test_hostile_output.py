@@ -28,11 +28,11 @@ from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
 from netinit.cli.explain import Answered
 from netinit.cli.findings import formats as findings
-from netinit.cli.findings.issue import Issue
+from netinit.cli.findings.codes import Issue
 from netinit.cli.inject import check as check_inject
 from netinit.cli.rule_sources import RuleSource
 from netinit.inject.injection_report import StepResult, Verdict
-from netinit.options import Options
+from netinit.options import IPTABLES_NFT, Options
 from netinit.pods.doctor.examination import Examination
 from netinit.pods.doctor.feature_checks import FeatureChecks
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
@@ -55,7 +55,7 @@ from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import explain
 from netinit.simulate.ruleset import load_listing, load_plan
-from netinit.simulate.snapshot_rules import IPTABLES_NFT, load_snapshot
+from netinit.simulate.snapshot_rules import load_snapshot
 from randomness import some
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")

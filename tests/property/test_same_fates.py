@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from allpackets import around
 from core import FAMILIES, load_plan, plan
 from goldens import SAMPLE, options_of
-from netinit.simulate.snapshot_rules import NFTABLES, load_snapshot
+from netinit.options import NFTABLES
+from netinit.simulate.snapshot_rules import load_snapshot
 from netinit.simulate.symbolic.compare import compare
 from netinit.simulate.symbolic.partition import divide, make_spaces
 from plan_snapshot import snapshot_of

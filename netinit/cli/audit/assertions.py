@@ -12,7 +12,7 @@ from netinit.options.kinds import quote_value
 from netinit.simulate.audit.grammar import Assertion, parse_assertion
 
 SENTENCE = " is "
-MOST = 500  # per run: each is a proof over all packets
+MAX_ASSERTIONS = 500  # per run: each is a proof over all packets
 
 
 def read_assertions(given: Sequence[str]) -> list[Assertion]:
@@ -28,8 +28,8 @@ def read_assertions(given: Sequence[str]) -> list[Assertion]:
                 problems += error.problems
     if problems:
         raise OptionError(*problems)
-    if len(found) > MOST:
-        raise OptionError(f"--assert: {len(found)} assertions are more than {MOST}, which one run proves; give them to several runs")
+    if len(found) > MAX_ASSERTIONS:
+        raise OptionError(f"--assert: {len(found)} assertions are more than {MAX_ASSERTIONS} for one run; give them to several")
     return found
 
 

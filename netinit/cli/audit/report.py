@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from netinit.base.errors import OptionError
 from netinit.base.net import IPV6
 from netinit.cli.explain import shown_steps
-from netinit.cli.findings.codes import CODES
+from netinit.cli.findings.codes import CODES, ERROR, NOTE, WARNING, Issue
 from netinit.cli.findings.ignored import without_ignored
-from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue
 from netinit.cli.rule_sources import RuleSource, format_options
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit import kinds
@@ -79,14 +78,13 @@ def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion])
 
 
 def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:
-    """Where another mesh's rules redirect connections; it is unknown whether its proxy listens there."""
     ports = sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})
     if subject.is_of_another_mesh:
         yield f"no rules of netinit here: what foreign rules redirect to port {', '.join(map(str, ports))} counts as captured"
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
-    """Bypasses that are not by design and unproved assertions; those with a code in `accepted` carry the reason."""
+    """Bypasses that are not by design, and assertions that are not proved; `accepted` has codes with reasons."""
     found = [
         Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
         for one in audited.traffic
@@ -103,7 +101,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
-    """Whether traffic of a kind in `failing`, or an unproved assertion, remains that is not accepted."""
+    """Whether traffic of a kind in `failing`, or an unproved assertion, is not accepted."""
     codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
     kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]

@@ -58,7 +58,6 @@ def _ruling(ruling: dict[str, Any]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Escape text for Markdown."""
     return escape(text).translate(_MARKUP)
 
 

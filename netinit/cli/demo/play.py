@@ -1,7 +1,6 @@
 """The demonstration: a pod, its plan, real connections through the rules, and the restored namespace.
 
-Every claim is measured: servers report where connections arrived, snapshots show what was left behind. `play` yields
-lines as events happen; the caller formats them.
+Every claim is measured: servers report where connections arrived, snapshots what was left behind.
 """
 
 from __future__ import annotations
@@ -73,10 +72,7 @@ class Attempt:
 
 
 def play(backend: str) -> Iterator[Line]:
-    """Run the demonstration, yielding its lines.
-
-    Raises LabError, with a remedy, if no pod can be created, and the error of apply if that fails.
-    """
+    """Yield the demonstration's lines. Raises LabError if no pod can be created, and the error of apply."""
     options = Options.from_argv([*shlex.split(SIDECAR_FLAGS), "--backend", backend])
     obstacle = find_obstacle() or find_missing_program(options)
     if obstacle:

@@ -53,7 +53,6 @@ def command(  # noqa: PLR0917
 def _find_pairs(  # noqa: PLR0917
     options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool
 ) -> list[Compared]:  # fmt: skip
-    """The pairs to compare. Raises OptionError if the arguments are ambiguous."""
     if for_git:
         return read_git(sides)
     inside = live or bool(options.pid or options.netns)

@@ -12,7 +12,7 @@ from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_example
 
 EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"
-MOST_SHOWN = 8  # kinds of packets
+MAX_SHOWN = 8  # kinds of packets
 PROVED = "no packet is treated differently: proved for all packets"
 
 
@@ -42,7 +42,7 @@ def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     """Format the pairs, abbreviated unless `full`, with a summary line for each if there are several."""
     printed: list[str] = []
     for pair in pairs:
-        shown = pair["differences"] if full else pair["differences"][:MOST_SHOWN]
+        shown = pair["differences"] if full else pair["differences"][:MAX_SHOWN]
         left = len(pair["differences"]) - len(shown)
         printed += [_sum_up(pair), *[f"  {text}" for text in pair.get("routing", ())]]
         printed += [line for one in shown for line in _describe_change(one)]

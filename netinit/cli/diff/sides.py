@@ -84,18 +84,13 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
 
 
 def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Compared:
-    rule_sources = [one for one in (before, after) if one]
-    return Compared(
-        name, subject_of(name, before) if before else None, subject_of(name, after) if after else None,
-        tuple(note for one in rule_sources for note in one.notes), tuple(warning for one in rule_sources for warning in one.warnings),
-    )  # fmt: skip
+    both = [one for one in (before, after) if one]
+    old, new = (subject_of(name, one) if one else None for one in (before, after))
+    return Compared(name, old, new, *[tuple(text for one in both for text in getattr(one, field)) for field in ("notes", "warnings")])
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:
-    """Read two sides, each an option set, a file of pods or of rules, or the live rules.
-
-    Raises OptionError, ParseError.
-    """
+    """Read two sides: options, a file of pods or of rules, or the live rules. Raises OptionError, ParseError."""
     listings = {side: found for side in (old, new) if (found := _read_listings(side))}
     if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")

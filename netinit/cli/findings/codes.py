@@ -1,11 +1,14 @@
-"""Stable codes of findings; docs/findings.md is generated from this table."""
+"""Findings with their stable codes; docs/findings.md is generated from the table."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
 from netinit.options.kinds import quote_value
 
 PAGE = "docs/findings.md"
+ERROR, WARNING, NOTE = "error", "warning", "note"
 
 OF_OPTIONS = {  # kind: code, what it means and what to do
     "contradiction": ("NI001", "Two options exclude each other. Keep one of them."),
@@ -70,3 +73,29 @@ def read_code(text: str, label: str) -> str:
 def link(code: str) -> str:
     """The URL that explains a code."""
     return f"{PAGE}#{code.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """A finding about `subject` (an option or a container), with `severity` ERROR, WARNING or NOTE.
+
+    `pod` and `file` are empty if only options were checked. `accepted` is the reason for ignoring it, or empty.
+    """
+
+    kind: str
+    severity: str
+    subject: str
+    message: str
+    pod: str = ""
+    file: str = ""
+    accepted: str = ""
+
+    @property
+    def code(self) -> str:
+        """The stable code."""
+        return CODES[self.kind]
+
+    @property
+    def text(self) -> str:
+        """The subject and the message."""
+        return ": ".join([part for part in (self.subject, self.message) if part])

@@ -13,8 +13,7 @@ from netinit.base.errors import OptionError
 from netinit.base.output import to_json
 from netinit.base.sanitize import escape
 from netinit.base.version import __version__
-from netinit.cli.findings.codes import MEANINGS, link
-from netinit.cli.findings.issue import ERROR, NOTE, WARNING, Issue
+from netinit.cli.findings.codes import ERROR, MEANINGS, NOTE, WARNING, Issue, link
 from netinit.cli.flags import Decorator, add_value, json_option
 
 TEXT, JSON, SARIF, JUNIT, GITHUB = "text", "json", "sarif", "junit", "github"
@@ -95,7 +94,6 @@ def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> s
 
 
 def _annotation(one: Issue) -> str:
-    """An encoded GitHub workflow command."""
     message = _encode(escape(f"{one.pod + ': ' if one.pod else ''}{one.text} ({link(one.code)})"))
     file = f"file={_encode(escape(one.file), ':,')}," if one.file else ""
     return f"::{_COMMANDS[one.severity]} {file}title={one.code} {one.kind}::{message}"

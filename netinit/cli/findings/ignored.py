@@ -9,8 +9,7 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.cli.config import load_file
-from netinit.cli.findings.codes import read_code
-from netinit.cli.findings.issue import Issue
+from netinit.cli.findings.codes import Issue, read_code
 from netinit.cli.flags import add_value
 from netinit.options.kinds import quote_value
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import NetinitError, OptionError, ParseError
+from netinit.base.errors import OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string, strings
@@ -18,7 +18,7 @@ from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.config import InjectionConfig
 from netinit.inject.injection_report import Verdict, judge, judge_manually
-from netinit.inject.manifests import Selection, Workload, split, workloads
+from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options.kinds import quote_value
@@ -43,11 +43,12 @@ def command(options: CheckFlags) -> int:
 
 def check(flags: CheckFlags) -> int:
     """Print what the webhooks would do; return the exit code."""
-    config = _config(flags)
-    trees = _read_trees(flags)
-    known = _known_namespaces(trees)
+    config = inject_inputs.read_config_with_warnings(flags)
+    trees = list(inject_inputs.read_trees(flags))
+    metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
+    known = {string(item.get("name")): strings(item.get("labels")) for item in metadata}
     given = _parse_labels(flags.labels) if flags.labels is not None else None
-    cluster = _cluster(flags) if given is None else None
+    cluster = inject_inputs.cluster_of(flags) if given is None and flags.uses_cluster else None
     webhooks = _webhooks(flags.revision, config, trees, cluster)
 
     def verdict(workload: Workload, namespace: str) -> Verdict:
@@ -64,23 +65,16 @@ def check(flags: CheckFlags) -> int:
 
 def explain(flags: CheckFlags) -> int:
     """Print what `netinit inject` would do; return the exit code."""
-    config = _config(flags)
+    config = inject_inputs.read_config_with_warnings(flags)
     settings = inject_inputs.settings_of(flags)
 
     def verdict(workload: Workload, namespace: str) -> Verdict:
         return judge_manually(workload, config, namespace=Namespace(name=namespace), settings=settings)
 
-    return _show(flags, _judged(flags, _read_trees(flags), verdict), webhooks=False)
-
-
-def _config(flags: CheckFlags) -> InjectionConfig:
-    config = inject_inputs.read_config(flags)
-    inject_inputs.warn([f"warning: {line}" for line in config.warnings])
-    return config
+    return _show(flags, _judged(flags, list(inject_inputs.read_trees(flags)), verdict), webhooks=False)
 
 
 def _judged(flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict]) -> list[Verdict]:
-    """The verdict on every requested workload."""
     verdicts = []
     selection = Selection(flags.select)
     for name, tree in trees:
@@ -95,7 +89,9 @@ def _judged(flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[
 
 def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
     if flags.as_json:
-        show_artefact(_json(verdicts))
+        objects = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
+        shown = [{key: value for key, value in one.items() if key != "options"} for one in objects]
+        show_artefact(to_json(with_version({"objects": shown})))
     else:
         answer(_table(verdicts, webhooks=webhooks))
     if any(verdict.error for verdict in verdicts):
@@ -104,29 +100,13 @@ def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
 
 
 def _linted(verdict: Verdict) -> Verdict:
-    """Add the lint findings of the init container's options to the verdict."""
     if verdict.options is None:
         return verdict
     options = verdict.options.replace(ipv6="on")  # whether the pod will have IPv6 is unknown
     return dataclasses.replace(verdict, findings=(*verdict.findings, *map(str, lint(options))))
 
 
-def _read_trees(flags: CheckFlags) -> list[tuple[str, Any]]:
-    """All documents of the manifests with their file names."""
-    found = []
-    for name, text in inject_inputs.read_manifests(flags.filenames, recursive=flags.recursive):
-        for document in split(text):
-            try:
-                tree, _ = document.parse()
-            except NetinitError as error:
-                raise ParseError(inject_inputs.in_file(name, error)) from error
-            if tree is not None:
-                found.append((name, tree))
-    return found
-
-
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
-    """Objects of a kind, including those in Lists."""
     found = []
     waiting = [tree for _, tree in trees]
     while waiting:
@@ -137,12 +117,6 @@ def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
     return found
 
 
-def _known_namespaces(trees: list[tuple[str, Any]]) -> dict[str, dict[str, str]]:
-    """Labels of namespaces defined in the input."""
-    metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
-    return {string(item.get("name")): strings(item.get("labels")) for item in metadata}
-
-
 def _parse_labels(text: str) -> dict[str, str]:
     labels = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -151,14 +125,6 @@ def _parse_labels(text: str) -> dict[str, str]:
             raise OptionError(f"--namespace-labels: {quote_value(item)} is no label; write key=value, separated by commas")
         labels[key] = value
     return labels
-
-
-def _cluster(flags: CheckFlags) -> Any:
-    if not flags.uses_cluster:
-        return None
-    from netinit.cli.inject.cluster import Cluster
-
-    return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
 
 
 def _webhooks(revision: str, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any) -> tuple[Webhook, ...]:
@@ -174,15 +140,7 @@ def _webhooks(revision: str, config: InjectionConfig, trees: list[tuple[str, Any
     return current_webhooks(revision or DEFAULT_REVISION, by_default=by_default)
 
 
-def _json(verdicts: list[Verdict]) -> str:
-    plain = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
-    for item in plain:
-        del item["options"]
-    return to_json(with_version({"objects": plain}))
-
-
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
-    """Format istioctl's table, followed by each object's chain of reasons."""
     table = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"), *map(_row, verdicts)]
     printed = format_table([row if webhooks else (row[0], *row[3:]) for row in table])
     if not verdicts:

@@ -1,8 +1,8 @@
-"""File access of `inject` and `check-inject`, safe in directories owned by other users.
+"""File access of `inject` and `check-inject` that is safe in directories of other users.
 
-A directory's owner can plant a symlink, pipe or device and swap files between check and use. So each file is opened
-once, with openat2(2), and checks use the descriptor. Symlinks are followed within the directory of -f (a mounted
-ConfigMap needs them), and on the path of -o if they belong to the caller or root.
+An owner can plant a symlink, pipe or device, and swap files between check and use. So each file is opened once, with
+openat2(2), and the descriptor is checked. Symlinks are followed within the folder of -f, as in a mounted ConfigMap, and on
+the path of -o if they belong to the caller or root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from netinit.kernel.files import BENEATH, NO_LINKS, open_path
 
 LARGEST = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
-_MOST_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
+_MAX_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
 _TYPE, _LINK, _REGULAR = 0o170000, 0o120000, 0o100000
 _STREAMS = (0o010000, 0o020000)
 """Pipes and character devices."""
@@ -36,14 +36,8 @@ class RefusedFileError(Exception):
     """A file that must not be opened; the message has the reason and the remedy."""
 
 
-# --- reading -----------------------------------------------------------------------------------------------------
-
-
 def read(name: str) -> bytes:
-    """Read a file named by the user: any readable kind, including pipes, with `-` for stdin.
-
-    Raises OSError, or RefusedFileError if the content exceeds the limit.
-    """
+    """Read any readable file, pipes included, or stdin for `-`. Raises OSError, or RefusedFileError if it is too long."""
     if name == STDIN:
         return _bounded(sys.stdin.buffer.read(LARGEST + 1))
     with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
@@ -57,10 +51,10 @@ def _bounded(data: bytes) -> bytes:
 
 
 def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of a directory's files with these suffixes, sorted by name.
+    """Yield name and content of a directory's files with these suffixes, sorted by name.
 
-    Raises OSError, or RefusedFileError for a symlink that leaves the directory or a file that is not regular, which is
-    never opened. Directories behind symlinks are skipped.
+    Directories behind symlinks are skipped. Raises OSError, or RefusedFileError for a symlink that leaves the directory and for
+    a file that is not regular, which is never opened.
     """
     names = _names(folder, suffixes, recursive=recursive)
     for name in sorted(names, key=lambda name: name.split("/")):
@@ -68,7 +62,6 @@ def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterat
 
 
 def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[str]:
-    """Paths of the files, relative to the directory."""
     found: list[str] = []
     for path, folders, files, opened in os.fwalk(folder, onerror=_raise):
         within = f"{path[len(folder) :].strip('/')}/".lstrip("/")
@@ -104,9 +97,7 @@ def _content(folder: str, name: str) -> bytes:
         raise RefusedFileError(f"{folder.rstrip('/')}/{name}: cannot be read: {reason}") from error
 
 
-# --- keeping ---
-
-_MOST_KEPT = 4 << 20
+_MAX_KEPT = 4 << 20  # characters in memory; most manifests are shorter
 
 
 class Spool:
@@ -121,7 +112,7 @@ class Spool:
         """Append text. Raises OSError if the disk is full."""
         self._kept.append(piece)
         self._size += len(piece)
-        if self._size > _MOST_KEPT:
+        if self._size > _MAX_KEPT:
             if self._file is None:
                 from tempfile import TemporaryFile  # takes 10 ms to import, and most manifests are short
 
@@ -138,14 +129,11 @@ class Spool:
         yield from self._kept
 
 
-# --- writing -----------------------------------------------------------------------------------------------------
-
-
 def replace(path: str, text: Iterable[str]) -> None:
-    """Write text to a file atomically: it keeps the old content or gets all of the new.
+    """Write a file atomically: it keeps the old content or gets all of the new.
 
-    A symlink owned by the caller or root is followed and its target replaced; pipes and devices are written to
-    directly. Raises OSError or RefusedFileError without having changed anything.
+    The target of a symlink of the caller or root is replaced; pipes and devices are written to. Raises OSError or
+    RefusedFileError with nothing changed.
     """
     if (descriptor := _descriptor_of(path)) is not None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
@@ -181,7 +169,7 @@ def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
 
 
 def _resolve(path: str) -> str:
-    """The absolute path without symlinks, each of which must belong to the caller or root; empty for the root directory."""
+    """The absolute path without symlinks, which must belong to the caller or root; empty for the root directory."""
     if not path or path.endswith("/"):
         raise RefusedFileError("it is no regular file")
     real, todo, links = "" if path.startswith("/") else os.getcwd().rstrip("/"), path.split("/")[::-1], 0  # noqa: PTH109 - as in read
@@ -206,7 +194,7 @@ def _resolve(path: str) -> str:
         finally:
             os.close(seen)
         links += 1
-        if links > _MOST_LINKS:
+        if links > _MAX_LINKS:
             raise RefusedFileError(_MANY)
         real = "" if target.startswith("/") else real
         todo += target.split("/")[::-1]

@@ -31,17 +31,12 @@ def _read_file(text: str) -> str:
     return text
 
 
-def _read_file_or_stdin(text: str) -> str:
-    return text if text == STDIN else _read_file(text)
-
-
 _FILE = Kind(metavar="FILE", read=_read_file, is_file=True)
-_INPUT = Kind(metavar="FILE|-", read=_read_file_or_stdin, is_file=True)
+_INPUT = Kind(metavar="FILE|-", read=lambda text: text if text == STDIN else _read_file(text), is_file=True)
 _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 
 
 def _read_image(text: str) -> str:
-    """An image reference such as registry.example/mesh/netinit:0.2.0."""
     if not text or any(letter not in _IMAGE_LETTERS for letter in text):
         raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
     return text
@@ -91,17 +86,13 @@ class CheckFlags(DeclaredOptions):
         "--injectConfigMapName", _text("NAME"), default="",
         help_text="The injector's ConfigMap in the cluster (default: istio-sidecar-injector).")
     mesh_map: str = plain(
-        "--meshConfigMapName", _text("NAME"), default="", help_text="The mesh's ConfigMap in the cluster (default: istio).",
-    )
+        "--meshConfigMapName", _text("NAME"), default="", help_text="The mesh's ConfigMap in the cluster (default: istio).")
     istio_namespace: str = plain(
-        "-i --istioNamespace", _text("NAMESPACE"), default="istio-system", help_text="The namespace of these ConfigMaps.",
-    )
+        "-i --istioNamespace", _text("NAMESPACE"), default="istio-system", help_text="The namespace of these ConfigMaps.")
     namespace: str = plain(
-        "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects that do not name one.",
-    )
+        "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects that do not name one.")
     select: str = plain(
-        "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.",
-    )
+        "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.")
     # None: unset; an empty text: no labels
     labels: str | None = plain(
         "--namespace-labels", _text("KEY=VALUE,…"), default=None,

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten, split_message
-from netinit.base.tree import Tree, mapping, string
+from netinit.base.tree import mapping, string
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError, Spool
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.kubelets import Kubelets
+from netinit.inject.manifests import split
 from netinit.inject.pod import Settings
 from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.options import AUTO
@@ -22,6 +23,9 @@ from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from netinit.cli.inject.cluster import Cluster
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -32,7 +36,7 @@ def settings_of(flags: CheckFlags) -> Settings:
     return Settings(
         revision=flags.revision,
         native_sidecars=flags.native_sidecars is True,
-        kubelets=Kubelets.of(_cluster_of(flags).nodes()) if flags.native_sidecars == AUTO else None,
+        kubelets=Kubelets.of(cluster_of(flags).nodes()) if flags.native_sidecars == AUTO else None,
         compliance_policy=flags.compliance_policy,
         proxy_configs=ProxyConfigs.of(_read_proxy_configs(flags), flags.revision),
     )
@@ -42,12 +46,16 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
     """ProxyConfig resources from files, or else from the cluster if the configuration comes from one."""
     if not flags.proxy_config_files:
         reads = flags.uses_cluster and not (flags.config_file and flags.mesh_file)
-        return [ProxyConfigResource.parse(tree) for tree in (_cluster_of(flags).proxy_configs() if reads else ())]
+        return [ProxyConfigResource.parse(tree) for tree in (cluster_of(flags).proxy_configs() if reads else ())]
     found = []
     for name, text in read_manifests(flags.proxy_config_files, "--proxyConfigFile", recursive=False):
         try:
-            trees = [tree for tree in goyaml.load_all(text) if isinstance(tree, dict) and _is_proxy_config(tree)]
-            found += [ProxyConfigResource.parse(_with_namespace(tree, flags.namespace or "default")) for tree in trees]
+            trees = [tree for tree in map(mapping, goyaml.load_all(text)) if tree.get("kind") == KIND]
+            trees = [tree for tree in trees if string(tree.get("apiVersion")).startswith(f"{API_GROUP}/")]
+            for tree in trees:
+                metadata = mapping(tree.get("metadata"))
+                named = {**metadata, "namespace": metadata.get("namespace") or flags.namespace or "default"}
+                found.append(ProxyConfigResource.parse({**tree, "metadata": named}))
         except NetinitError as error:
             raise ConfigError(in_file(name, error)) from error
         if not trees:
@@ -55,16 +63,8 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
     return found
 
 
-def _is_proxy_config(tree: Tree) -> bool:
-    return tree.get("kind") == KIND and string(tree.get("apiVersion")).startswith(f"{API_GROUP}/")
-
-
-def _with_namespace(tree: Tree, namespace: str) -> Tree:
-    metadata = mapping(tree.get("metadata"))
-    return {**tree, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
-
-
-def _cluster_of(flags: CheckFlags) -> Cluster:
+def cluster_of(flags: CheckFlags) -> Cluster:
+    """Access to the cluster that the flags name. Raises ConfigError."""
     from netinit.cli.inject.cluster import Cluster  # requires an optional package
 
     return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
@@ -95,10 +95,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) -> list[tuple[str, str]]:
-    """Name and text of every manifest in files, `-`, directories (sorted by name) and patterns such as *.yaml.
-
-    Messages name the option `label`.
-    """
+    """Name and text of each manifest in files, `-`, directories and patterns such as *.yaml; errors name the option `label`."""
     if names.count(STDIN) > 1:
         raise OptionError(f"{label}: '-' is given twice, and stdin can be read once; give it once")
     found: list[tuple[str, str]] = []
@@ -114,6 +111,16 @@ def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) 
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
         found += _files_of(name, label, recursive=recursive) if folder else [(name, read_text(name))]
     return found
+
+
+def read_trees(flags: CheckFlags) -> Iterator[tuple[str, Any]]:
+    """Yield file name and tree of each document of the manifests. Raises ParseError."""
+    for name, text in read_manifests(flags.filenames, recursive=flags.recursive):
+        for document in split(text):
+            try:
+                yield name, document.parse()[0]
+            except NetinitError as error:
+                raise ParseError(in_file(name, error)) from error
 
 
 def _matching(name: str, label: str) -> list[str]:
@@ -145,18 +152,19 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     mesh = read_text(flags.mesh_file) if flags.mesh_file else None
     values = read_text(flags.values_file) if flags.values_file else None
     if flags.uses_cluster and (source is None or mesh is None):
-        cluster = _cluster_of(flags)
+        cluster = cluster_of(flags)
+        suffix = f"-{flags.revision}" if flags.revision not in {"", "default"} else ""
         if source is None:
-            name = flags.config_map or _injector_map(flags.revision)
+            name = flags.config_map or f"istio-sidecar-injector{suffix}"
             data = cluster.config_map(flags.istio_namespace, name)
             source = _entry(data, "config", flags.istio_namespace)
             values = data.get("values") if values is None else values
         if mesh is None:
-            name = flags.mesh_map or _mesh_map(flags.revision)
+            name = flags.mesh_map or f"istio{suffix}"
             mesh = _entry(cluster.config_map(flags.istio_namespace, name), "mesh", flags.istio_namespace)
     try:
         if source is None:
-            from netinit.inject.defaults import default_config
+            from netinit.inject.config import default_config
 
             return default_config(values=values, mesh=mesh, settings=_settings(flags, own=True), lazily=lazily)
         config = load_config(source, values=values, mesh=mesh, settings=_settings(flags, own=False), lazily=lazily)
@@ -182,6 +190,13 @@ def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
     return (*flags.settings, f"global.proxy_init.image={flags.image}")
 
 
+def read_config_with_warnings(flags: CheckFlags) -> InjectionConfig:
+    """The configuration, whose warnings are printed."""
+    config = read_config(flags)
+    warn([f"warning: {line}" for line in config.warnings])
+    return config
+
+
 def describe_image(flags: CheckFlags, config: InjectionConfig) -> list[str]:
     """Notes about the init container's image: the default of our own templates is in no registry."""
     if flags.config_file or flags.uses_cluster:
@@ -190,14 +205,6 @@ def describe_image(flags: CheckFlags, config: InjectionConfig) -> list[str]:
     if "/" in image:
         return []
     return [f"note: the init container's image is {quote_value(image)}, which only nodes have that built it; name yours with --image"]
-
-
-def _injector_map(revision: str) -> str:
-    return f"istio-sidecar-injector-{revision}" if revision not in {"", "default"} else "istio-sidecar-injector"
-
-
-def _mesh_map(revision: str) -> str:
-    return f"istio-{revision}" if revision not in {"", "default"} else "istio"
 
 
 def _entry(data: dict[str, str], key: str, namespace: str) -> str:

@@ -57,7 +57,6 @@ def run(flags: InjectFlags) -> int:
 
 
 def _progress(name: str) -> Callable[[int, int], None] | None:
-    """A progress display for long streams, on terminals only."""
     if not shows_on_a_terminal():
         return None
     shown = 0.0

@@ -25,7 +25,7 @@ from netinit.simulate.audit import kinds
 Row = dict[str, Any]
 JSON, TABLE = "json", "table"
 PLANNED, DIFFERENT, NOT_READ, ENDED = "as planned", "different", "not read", "ended"
-MOST_OF_A_CELL = 60
+MAX_CELL = 60  # characters: a row of five cells stays readable
 MESH_LABELS = {"istio-injection": "enabled"}
 REVISION = "istio.io/rev"
 _BYPASSES = {kind.name for kind in kinds.BYPASSES}
@@ -76,10 +76,7 @@ def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool
 
 
 def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -> list[Row]:
-    """A row for each pod concerned with the mesh.
-
-    Agents are queried twice: about all rules, then about those that differ.
-    """
+    """A row for each pod of the mesh. Agents are asked twice: about all rules, then about those that differ."""
     rows: dict[str, Row] = {}
     found: dict[str, tuple[ClusterPod, PodFacts]] = {}
     for pod in pods:
@@ -100,7 +97,7 @@ def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -
 
 
 def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
-    """A pod's row from its manifest (None if it has nothing to do with the mesh), and its facts if it is intercepted."""
+    """A pod's row from its manifest, None outside the mesh, and its facts if it is intercepted."""
     row: Row = {
         "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
         "bypasses": None, "byDesign": None, "source": None, "warnings": [],
@@ -124,7 +121,6 @@ def _question(verb: str, facts: PodFacts) -> PodQuestion:
 
 
 def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
-    """Compare the live rules with the manifest's through the node agent."""
     try:
         found = agent.ask(pod, _question("verify", facts))
         report = found.tree
@@ -136,7 +132,7 @@ def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
 
 
 def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
-    """The bypasses: of live rules if they differ from the manifest's, which are audited once for equal pods."""
+    """The bypasses of live rules if they differ, else those of the manifest's, once for equal pods."""
     if live:
         try:
             found = agent.ask(pod, _question("audit", facts))
@@ -156,7 +152,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
 
 
 def _sum_up(audited: Row) -> Row:
-    """The kinds of traffic that bypass the proxy: by name those that are configured, as a number those by design."""
+    """The bypasses: those by design as a number, the others by name."""
     rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
     design = INTENT_WORDS[kinds.DESIGN]
     named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != design]
@@ -169,13 +165,10 @@ def render_rows(rows: list[Row]) -> Lines:
         return lines(["no pod here is in a mesh"])
     order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
     ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
-    table = [("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)]
-    printed = format_table(table)
-    counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
-    bare = sum(not row["injected"] for row in rows)
-    ended = sum(row["rules"] == ENDED for row in rows)
-    texts = [f"{number} with rules {word}" for number, word in counts]
-    texts += [f"{bare} not injected"] * bool(bare) + [f"{ended} ended"] * bool(ended)
+    printed = format_table([("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)])
+    counts = {f"with rules {word}": sum(row["rules"] == word for row in rows) for word in (PLANNED, DIFFERENT, NOT_READ)}
+    counts |= {"not injected": sum(not row["injected"] for row in rows), "ended": sum(row["rules"] == ENDED for row in rows)}
+    texts = [f"{number} {text}" for text, number in counts.items() if number]
     return lines([*printed, f"{len(rows)} pods: {', '.join(texts)}"])
 
 
@@ -186,5 +179,5 @@ def _cells(row: Row) -> tuple[str, ...]:
     bypasses = "-" if row["bypasses"] is None else "; ".join(row["bypasses"]) or "none but by design"
     first = (row["differences"] or row["warnings"] or [""])[0]
     more = len(row["differences"]) + len(row["warnings"]) - 1
-    warned = f"{shorten(first, MOST_OF_A_CELL)}{f' (+{more})' if more > 0 else ''}"
-    return tuple(escape(shorten(cell, 2 * MOST_OF_A_CELL)) for cell in (title, injected, rules, bypasses, warned))
+    warned = f"{shorten(first, MAX_CELL)}{f' (+{more})' if more > 0 else ''}"
+    return tuple(escape(shorten(cell, 2 * MAX_CELL)) for cell in (title, injected, rules, bypasses, warned))

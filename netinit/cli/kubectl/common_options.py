@@ -77,7 +77,7 @@ def object_options(choices: tuple[str, ...], text: str) -> Decorator:
 def make_remote_command(
     verb: str, text: str, choices: tuple[str, ...], function: Callable[..., int], *options: Decorator
 ) -> click.Command:  # fmt: skip
-    """Make the command that runs `netinit VERB` for pods, with its summary and `text` as help. Unknown options are passed on."""
+    """Make the command that runs `netinit VERB` for pods; unknown options are passed on. `text` ends the help."""
     who = "Who reads the rules: the first that can, or one alone."
     words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
     settings = {**HELP_NAMES, "ignore_unknown_options": True}
@@ -112,10 +112,7 @@ class Sources:
 
 
 def find_pods(kubectl: Kubectl, named: str, namespace: str) -> list[ClusterPod]:
-    """The pods with an address that the argument names: one pod, or those of a workload.
-
-    Raises NetinitError if there are none.
-    """
+    """The pods with an address that the argument names: one, or those of a workload. Raises NetinitError if there are none."""
     kind, name = split_object(named)
     tree = kubectl.get(kind, name, *(("-n", namespace) if namespace else ()))
     if not tree:

@@ -13,8 +13,9 @@ from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import find_kubectl
 
 NO_FILES = ":4"  # the last line is a bit mask of directives (ShellCompDirectiveNoFileComp)
+NAMES = ("-o", "name")
 OF_NAMESPACES = ("-n", "--namespace", "--agent-namespace")
-MOST = 500
+MAX_PROPOSED = 500  # more than a shell lists
 
 
 @click.command("complete", context_settings=HELP_NAMES)
@@ -22,7 +23,7 @@ MOST = 500
 def command(words: tuple[str, ...]) -> int:
     """Print the completions of the last word, for kubectl."""
     *before, last = words or ("",)
-    found = [text for text in _propose(before, last) if text.startswith(last)][:MOST]
+    found = [text for text in _propose(before, last) if text.startswith(last)][:MAX_PROPOSED]
     show_artefact("".join(f"{text}\n" for text in [*found, NO_FILES]))
     return 0
 
@@ -35,9 +36,9 @@ def _propose(before: list[str], last: str) -> Iterator[str]:
         yield from [f"{name}\t{what}" for name, (_, what) in COMMANDS.items() if name != "complete"]
         return
     if before[-1] in OF_NAMESPACES:
-        yield from [name.partition("/")[2] for name in _ask("namespaces")]
+        yield from [name.partition("/")[2] for name in _lines("get", "namespaces", *NAMES)]
     elif before[-1] == "--context":
-        yield from _ask_contexts()
+        yield from _lines("config", "get-contexts", *NAMES)
     elif last.startswith("-"):
         context = click.Context(group)
         chosen = group.get_command(context, before[0])
@@ -45,21 +46,12 @@ def _propose(before: list[str], last: str) -> Iterator[str]:
             yield from [name for name in param.opts if name.startswith("--")]
     elif before[0] != "check":
         named = next((after for word, after in pairwise(before) if word in OF_NAMESPACES[:2]), "")
-        for name in _ask("pods,deployments", *(("-n", named) if named else ())):
+        for name in _lines("get", "pods,deployments", *(("-n", named) if named else ()), *NAMES):
             kind, _, bare = name.partition("/")
             yield bare if kind == "pod" else f"deploy/{bare}"
 
 
-def _ask(kinds: str, *where: str) -> list[str]:
-    return _lines("get", kinds, *where, "-o", "name")
-
-
-def _ask_contexts() -> list[str]:
-    return _lines("config", "get-contexts", "-o", "name")
-
-
 def _lines(*words: str) -> list[str]:
-    """The words in kubectl's output; empty if it fails."""
     try:
         done = find_kubectl().ask(*words)
     except NetinitError:

@@ -14,7 +14,7 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import read_addresses
 from netinit.cli.kubectl.program import Kubectl
 
-MOST_ENDPOINTS = 3  # endpoints of a service to ask about; each takes a run of netinit
+MAX_ENDPOINTS = 3  # endpoints of a service to ask about; each takes a run of netinit
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EXTERNAL = "ExternalName"
 _SLICES = "endpointslices.v1.discovery.k8s.io"  # with its version, because kubectl may have cached an older one
@@ -35,10 +35,7 @@ class NamedDestination:
 
 
 def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[NamedDestination]:
-    """Resolve `HOST:PORT`, where HOST is an address, a Service, a pod (`pod/NAME`) or a host name.
-
-    Raises OptionError, ClusterError.
-    """
+    """Resolve `HOST:PORT`; HOST is an address, a Service, `pod/NAME` or a host name. Raises OptionError, ClusterError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port:
         raise OptionError(f"--to: {quote(text)} has no port; give service.namespace:port or host:port")
@@ -102,13 +99,12 @@ def _of_service(kubectl: Kubectl, service: Tree, named: tuple[str, str], port: s
     slices = kubectl.get(_SLICES, "-n", named[1], "-l", f"kubernetes.io/service-name={named[0]}")
     found = dict.fromkeys(_endpoints(slices, string(chosen.get("name"))))
     for number, (address, at) in enumerate(found):
-        if number == MOST_ENDPOINTS:
+        if number == MAX_ENDPOINTS:
             break
         yield NamedDestination(f"{title}, endpoint {number + 1} of {len(found)}", address, at)
 
 
 def _endpoints(slices: Tree, port: str) -> Iterator[tuple[str, int]]:
-    """Addresses and ports of ready endpoints for the service port of this name."""
     for one in map(mapping, sequence(slices.get("items"))):
         ports = [item for item in map(mapping, sequence(one.get("ports"))) if string(item.get("name")) == port]
         for endpoint in map(mapping, sequence(one.get("endpoints"))):

@@ -72,7 +72,6 @@ def _examine(pod: ClusterPod, sources: Sources) -> PodState:
 
 
 def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str, ...]:
-    """The differences of the live rules, one line each."""
     found = ask_first([source], pod, PodQuestion("verify", ("--json",), options))
     report = found.tree
     if report.get("ok") is True:
@@ -96,7 +95,6 @@ def _ask_user(number: int) -> None:
 
 
 def _reconcile(one: PodState) -> int:
-    """Replace a pod's rules and return the exit code."""
     done = ask_first([one.source], one.pod, PodQuestion("apply", ("--reconcile",), one.options))
     if done.code:
         why = "; ".join((*done.notes, *done.text)) or "no reason is given"

@@ -17,7 +17,6 @@ from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
 from netinit.cli.kubectl.sources import PodAnswer, PodQuestion, PodSource, ask_first
 from netinit.inject.podfile import read_object
-from netinit.options import Options
 
 WITH_TARGET = ("explain", "draw")
 WITH_JSON = ("explain", "audit", "verify", "doctor")
@@ -35,8 +34,6 @@ _COUNTERS = re.compile(r'  \[\d+ packets\]|"packets": \d+')
 
 @dataclass(frozen=True, slots=True)
 class _PodStatus:
-    """The output for one pod."""
-
     pod: ClusterPod
     head: str
     notes: tuple[str, ...]
@@ -75,7 +72,9 @@ def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sou
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     words = (*words, *["--json"] * as_json)
-    asked = [_questions(verb, pod, words, targets, sources.base(pod)) for pod in pods]
+    to_each: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
+    options = [read_object(pod.tree, sources.base(pod)).options for pod in pods]
+    asked = [[PodQuestion(verb, (*to_one, *words), own) for to_one in to_each] for own in options]
     if sources.chosen in (AUTO, AGENT):
         sources.agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
     statuses = [_ask(pod, questions, targets, sources.of(pod), as_json=as_json) for pod, questions in zip(pods, asked, strict=True)]
@@ -86,19 +85,9 @@ def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sou
     return max(one.code for one in statuses)
 
 
-def _questions(
-    verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], base: Options
-) -> list[PodQuestion]:
-    """The questions about a pod, one per destination."""
-    options = read_object(pod.tree, base).options
-    destinations: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
-    return [PodQuestion(verb, (*to, *words), options) for to in destinations]
-
-
 def _ask(
     pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
 ) -> _PodStatus:
-    """Collect the output for a pod."""
     statuses: list[str] = []
     notes: dict[str, None] = {}
     found: list[PodAnswer] = []
@@ -124,7 +113,6 @@ def _read(found: PodAnswer) -> Tree | None:
 
 
 def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
-    """Group pods with equal answers, rare answers first."""
     groups: dict[tuple[str, ...], list[_PodStatus]] = {}
     for one in statuses:
         groups.setdefault(one.meaning, []).append(one)
@@ -132,7 +120,6 @@ def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
 
 
 def _arrange(statuses: list[_PodStatus]) -> list[str]:
-    """Format the pods, rare answers first, without repeating an answer."""
     groups = _group(statuses)
     printed: list[str] = []
     for group in groups:

@@ -17,7 +17,7 @@ from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import kubectl_options
 from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.webhook.lint import render_findings
-from netinit.cli.webhook.manifests import objects
+from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
 from netinit.webhook.installation_findings import ERROR, WARNING, InstallationFinding
 from netinit.webhook.preflight import ClusterState, detect_platforms, find_pods, name_resource, preflight
 from netinit.webhook.prerequisites import CA_CONFIG_MAP
@@ -32,13 +32,10 @@ READ = {  # kind -> kubectl resource
 
 
 @click.command("preflight", context_settings=HELP_NAMES)
-@click.option("-n", "--namespace", default="netinit-system", show_default=True, metavar="NAME", help="The installation's namespace.")
-@click.option("--name", default="netinit", show_default=True, metavar="NAME", help="The name of the installation (Helm's release).")
-@click.option("-f", "--values", "files", multiple=True, metavar="FILE", help="The chart's values in YAML. May be repeated.")
-@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as node.enabled=true.")
+@chart_options
 @kubectl_options
 @click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")
-def command(kubectl: Kubectl, *, namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...], form: str) -> int:
+def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     """Find what would stop an installation, before you install; changes nothing.
 
     Compares the chart's objects, with the values that you will give to helm install, with the cluster: Kubernetes' version,
@@ -47,12 +44,15 @@ def command(kubectl: Kubectl, *, namespace: str, name: str, files: tuple[str, ..
 
     Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
     """
-    planned = objects(namespace, name, files, given)
+    def render(*more: str) -> list[Tree]:
+        return objects(chart.namespace, chart.name, chart.files, (*chart.given, *more))
+
+    planned, namespace = render(), chart.namespace
     version = _read_version(kubectl)
     by_kind, unread = _read(kubectl)
     found = [
         *preflight(planned, ClusterState(version=version, by_kind=by_kind), namespace),
-        *_compare_platforms(planned, by_kind.get("Node", []), lambda more: objects(namespace, name, files, (*given, more))),
+        *_compare_platforms(planned, by_kind.get("Node", []), render),
         *_ask_rights(kubectl, planned, namespace),
         *unread,
     ]
@@ -93,7 +93,6 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
 
 
 def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: Any) -> Iterator[InstallationFinding]:
-    """Check that the agent's directories match the nodes' platform."""
     folders = _find_host_paths(planned)
     for platform, node in detect_platforms(nodes).items() if folders else ():
         expected = _find_host_paths(render(f"node.platform={platform}"))
@@ -103,14 +102,12 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
-    """Node directories that the DaemonSet mounts."""
     volumes = [one for pod in find_pods(planned, "DaemonSet") for one in sequence(pod.get("volumes"))]
     paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
     return {string(one.get("path")) for one in paths if one}
 
 
 def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> Iterator[InstallationFinding]:
-    """Check that the user may create each kind of object."""
     scopes = {name_resource(tree): ("-n", namespace) if mapping(tree["metadata"]).get("namespace") else () for tree in planned}
     done = kubectl.ask_all([(("auth", "can-i", "create", resource, *scope), "") for resource, scope in scopes.items()])
     answers = dict(zip(scopes, done, strict=True))

@@ -13,8 +13,8 @@ from netinit.base.tree import Tree
 from netinit.kernel import run
 from netinit.kernel.streaming_program import Followed
 
-MOST_BYTES = 256 << 20  # per answer; a thousand pods are about 20 MiB
-MOST_OF_AN_ERROR = 400
+MAX_BYTES = 256 << 20  # per answer; a thousand pods are about 20 MiB
+MAX_ERROR = 400  # characters of an error that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Kubectl:
         what = f"kubectl get {' '.join(words)}"
         if done.status:
             raise ClusterError(f"{what}: {describe_failure(done)}")
-        if len(done.output) > MOST_BYTES:
-            raise ClusterError(f"{what}: the answer is longer than {MOST_BYTES >> 20} MiB")
+        if len(done.output) > MAX_BYTES:
+            raise ClusterError(f"{what}: the answer is longer than {MAX_BYTES >> 20} MiB")
         if not done.output.strip():
             return {}
         try:
@@ -77,7 +77,7 @@ def describe_failure(done: run.Finished) -> str:
 
 def describe_errors(errors: str, status: int) -> str:
     """The text of a standard error stream, truncated."""
-    return shorten(errors.strip() or f"ended with {status}", MOST_OF_AN_ERROR)
+    return shorten(errors.strip() or f"ended with {status}", MAX_ERROR)
 
 
 def _is_text(text: str) -> bool:

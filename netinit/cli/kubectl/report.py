@@ -24,7 +24,7 @@ from netinit.inject.podfile import PodFacts, read_object
 
 OF_THE_NODE = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
 OF_THE_MESH = ("istio-proxy", "istio-init", "istio-validation", "agent", "netinit")
-MOST_OF_A_VALUE = 300  # characters of an annotation: sidecar.istio.io/status fills a page
+MAX_VALUE = 300  # characters of an annotation: sidecar.istio.io/status fills a page
 QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "Doctor": "doctor"}
 
 
@@ -47,7 +47,6 @@ def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
 
 
 def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Iterator[str]:
-    """Yield the report's lines."""
     yield from ("# netinit report", "")
     yield from _section("Versions", [f"netinit {__version__}, Python {platform.python_version()}", *_describe_node(kubectl, pod)])
     try:
@@ -72,7 +71,6 @@ def _section(title: str, rows: list[str]) -> Iterator[str]:
 
 
 def _describe_node(kubectl: Kubectl, pod: ClusterPod) -> list[str]:
-    """Software versions on the pod's node."""
     try:
         info = strings(mapping(mapping(kubectl.get("node", pod.node)).get("status")).get("nodeInfo"))
     except ClusterError as error:
@@ -83,7 +81,7 @@ def _describe_node(kubectl: Kubectl, pod: ClusterPod) -> list[str]:
 def _describe_pod(pod: ClusterPod, facts: PodFacts) -> list[str]:
     metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
     known, annotations = known_keys(), strings(metadata.get("annotations"))
-    kept = {key: value for key, value in annotations.items() if key in known and len(value) < MOST_OF_A_VALUE}
+    kept = {key: value for key, value in annotations.items() if key in known and len(value) < MAX_VALUE}
     families = " and ".join(dict.fromkeys(["IPv6" if ":" in address else "IPv4" for address in pod.addresses]))
     own_users = spec.get("hostUsers") is False
     return [
@@ -109,7 +107,6 @@ def _describe_container(container: Tree) -> str:
 
 
 def _find_names(pod: ClusterPod) -> dict[str, str]:
-    """Names to redact, with their replacements."""
     metadata, spec = mapping(pod.tree.get("metadata")), mapping(pod.tree.get("spec"))
     owners = [string(mapping(one).get("name")) for one in sequence(metadata.get("ownerReferences"))]
     stems = [owner.rpartition("-")[0] for owner in owners] + [string(metadata.get("generateName")).rstrip("-")]

@@ -24,7 +24,7 @@ LIVE_WORD = ("explain", "audit", "draw")  # read live rules only with --live; ve
 FROM_MANIFEST = ("explain", "audit", "draw")
 _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftables", "force_iptables_binary", "ipset_threshold")
 SECONDS_OF_A_QUESTION = 2.0  # added per pod to the default timeout
-MOST_LINES, MOST_OF_AN_ANSWER = 2000, 1 << 20
+MAX_LINES, MAX_ANSWER = 2000, 1 << 20  # of an answer that is shown; the second in characters
 NO_IMAGE = "no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE"
 _PULL_SECONDS, _PAUSE = 90.0, 1.0
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
@@ -75,10 +75,7 @@ class PodQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
-    """A continuous command for a pod: its lines as they come, and their source.
-
-    `find_code` determines the exit code if kubectl's own status does not.
-    """
+    """The lines of a continuous command as they come; `find_code` finds the exit code if kubectl's status is another."""
 
     followed: Followed
     source: str
@@ -86,11 +83,10 @@ class LiveAnswer:
 
 
 class AgentSource:
-    """The node agents, cached by node. Questions for a node are batched, and nodes are queried concurrently.
+    """The node agents; questions for a node are asked at once, and nodes concurrently.
 
-    Agents are trusted, but anybody can set an agent's label. So an agent must be in the namespace and service account
-    that a ClusterRoleBinding of the chart names, which requires the right to grant those permissions, or in the
-    namespace the user names.
+    Anybody can set an agent's label. So an agent must run in the namespace and service account that a ClusterRoleBinding of
+    the chart names, which only who may grant its rights can create, or in the namespace that the user names.
     """
 
     def __init__(self, kubectl: Kubectl, namespace: str = "") -> None:
@@ -161,7 +157,6 @@ class AgentSource:
         return self._agents[node]
 
     def _read_accounts(self) -> set[tuple[str, str]]:
-        """Namespace and name of the service accounts in the chart's ClusterRoleBindings."""
         try:
             tree = self.kubectl.get("clusterrolebindings", "-l", AGENT_LABEL)
         except ClusterError as error:
@@ -175,7 +170,6 @@ def _account(agent: ClusterPod) -> tuple[str, str]:
 
 
 def _words(agent: ClusterPod) -> list[str]:
-    """The arguments of `kubectl exec` that ask the agent."""
     return ["-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--", "netinit", "node", "run"]
 
 
@@ -228,7 +222,7 @@ class EphemeralSource:
         if logs.status:
             raise ClusterError(f"kubectl logs: {describe_failure(logs)}")
         source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
-        answer, notes = _part(logs.output) if "--json" in question.words else (logs.output, ())
+        answer, notes = _split_log(logs.output) if "--json" in question.words else (logs.output, ())
         return PodAnswer(code, answer, notes, source)
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
@@ -241,7 +235,6 @@ class EphemeralSource:
         return LiveAnswer(followed, source, lambda: self._wait(pod, name))
 
     def _words(self, pod: ClusterPod, name: str, question: PodQuestion) -> list[str]:
-        """The arguments of `kubectl debug` that start the container."""
         environ = [f"--env={key}={value}" for key, value in question.options.to_environ().items()]
         return [
             "-n", pod.namespace, pod.name, f"--image={self.image}", "--profile=netadmin", f"--container={name}", "--quiet",
@@ -249,7 +242,6 @@ class EphemeralSource:
         ]  # fmt: skip
 
     def _wait(self, pod: ClusterPod, name: str) -> int:
-        """Wait for the container and return its exit code."""
         until = time.monotonic() + self.seconds
         why = "it has not started"
         while True:
@@ -301,7 +293,7 @@ def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuesti
     raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
 
 
-def _part(log: str) -> tuple[str, tuple[str, ...]]:
+def _split_log(log: str) -> tuple[str, tuple[str, ...]]:
     """Separate the JSON object in a container's log (stdout and stderr merged) from the lines around it."""
     printed = log.splitlines()
     if "{" not in printed or "}" not in printed:
@@ -319,5 +311,5 @@ def bound(text: str) -> tuple[str, ...]:
     """Truncate a remote answer to the lines to show."""
     if not text:
         return ()
-    found = split_message(shorten(text, MOST_OF_AN_ANSWER))
-    return tuple(found[:MOST_LINES]) + (("…",) if len(found) > MOST_LINES else ())
+    found = split_message(shorten(text, MAX_ANSWER))
+    return tuple(found[:MAX_LINES]) + (("…",) if len(found) > MAX_LINES else ())

@@ -23,7 +23,7 @@ MORE = """The other options are those of netinit's command of this name; those t
 read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the node can
 pull. Ctrl-C ends the command in the cluster too.
 """
-MOST_LOOKS = 3600  # of an ephemeral container: it ends by itself if this command was killed
+MAX_LOOKS = 3600  # of an ephemeral container: it ends by itself if this command was killed
 _KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a command prompt", "All commands and output from this session")
 
 
@@ -68,13 +68,12 @@ def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sou
 
 
 def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Further words for the container: it ends with its input, and a watch after MOST_LOOKS."""
+    """Further words for the container: it ends with its input, and a watch after MAX_LOOKS."""
     bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
-    return ("--until-input", *(() if bounded else ("--count", str(MOST_LOOKS))))
+    return ("--until-input", *(() if bounded else ("--count", str(MAX_LOOKS))))
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:
-    """A function that prints one line of the command."""
     if verb == "trace":
         return lambda line: answer(lines([line]), now=True)
     writer = CounterSnapshotWriter(form, everything=everything)

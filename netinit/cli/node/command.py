@@ -9,8 +9,8 @@ COMMANDS = {  # name -> module under netinit.cli, what it does
     "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime creates them."),
     "status": ("node.status", "Show what is installed on this node, and the agent's state."),
     "run": ("node.inside", "Run a command for pods of this node, for kubectl netinit."),
-    "install": ("node.install", "Install the plugin, once."),
-    "uninstall": ("node.uninstall", "Remove the plugin from this node."),
+    "install": ("node.installation", "Install the plugin, once."),
+    "uninstall": ("node.installation", "Remove the plugin from this node."),
 }
 
 command = LazyGroup(

@@ -32,8 +32,8 @@ READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these run until they are stopped
 CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
 ENDLESS = "--watch"  # of a reading command: its answer would never come
-MOST = 1 << 20  # bytes of an answer
-MOST_ASKED = 16 << 20  # bytes of all questions
+MAX_BYTES = 1 << 20  # bytes of an answer
+MAX_ASKED_BYTES = 16 << 20  # bytes of all questions
 SECONDS = 60.0  # per answer
 
 
@@ -62,7 +62,7 @@ def command(
         return find_namespaces(wanted, attachments=attachments, records=Path(records), folder=Path(folder))
 
     if not words:
-        _answer_all([_read_question(line) for line in sys.stdin.read(MOST_ASKED).splitlines()], find, cgroup_folder)
+        _answer_all([_read_question(line) for line in sys.stdin.read(MAX_ASKED_BYTES).splitlines()], find, cgroup_folder)
         return 0
     if words[0] not in FOLLOWING:
         raise OptionError(f"{quote_value(words[0])} ends by itself: ask on the standard input; to follow: {', '.join(FOLLOWING)}")
@@ -75,8 +75,6 @@ def command(
 
 
 class _Question:
-    """A command for one pod."""
-
     def __init__(self, uids: tuple[str, ...], title: str, environ: dict[str, str], words: tuple[str, ...]) -> None:
         self.uids, self.title, self.environ, self.words = uids, title, environ, words
 
@@ -118,14 +116,14 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
         path = _choose(found, question.uids)
         if question.words[0] == CHANGING:  # a separate program with its own locks, signals and exit
             done = run_netinit((*question.words, "--netns", path), environ=question.environ)
-            return {"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}
+            return {"code": done.status, "answer": shorten(done.output, MAX_BYTES), "notes": shorten(done.errors, MAX_BYTES)}
         for group in [groups[uid] for uid in question.uids if uid in groups]:
             cgroups.remember(cgroups.of_folder(cgroup_folder, group))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             environ = {"PATH": os.environ.get("PATH", ""), **question.environ}
             code = start.run(["netinit", *question.words, "--netns", path], environ)
-        texts = [shorten(text.getvalue(), MOST).replace(path, question.title or path) for text in (out, err)]
+        texts = [shorten(text.getvalue(), MAX_BYTES).replace(path, question.title or path) for text in (out, err)]
         return {"code": code, "answer": texts[0], "notes": texts[1]}
 
     for answer in _in_children(questions, ask):
@@ -133,7 +131,6 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
 
 
 def _in_children(questions: list[_Question], ask: Callable[[_Question], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The results of `ask` in order; errors become answers."""
     most = 2 * count_cores()
     started: list[children.Child] = []
 

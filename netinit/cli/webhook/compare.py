@@ -17,8 +17,7 @@ from netinit.cli.console import answer as show_answer
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
-from netinit.golang import goyaml
-from netinit.inject.manifests import Selection, split
+from netinit.inject.manifests import Selection
 from netinit.inject.unread_annotations import known_to
 from netinit.inject.webhooks import DEFAULT_REVISION
 from netinit.webhook.bounds import LARGEST
@@ -83,9 +82,6 @@ def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str
     return DIFFERENT if compared.different else EQUAL
 
 
-# ---- the sides --------------------------------------------------------------------------------------------------------
-
-
 def _sides(
     flags: CompareFlags, urls: tuple[str, ...], authorities: tuple[str, ...], names: tuple[str, ...], connections: ExitStack
 ) -> list[tuple[str, Ask]]:
@@ -103,8 +99,7 @@ def _at(given: tuple[str, ...], number: int) -> str:
 
 
 def _in_process(flags: CompareFlags) -> Ask:
-    config = inputs.read_config(flags)
-    inputs.warn([f"warning: {line}" for line in config.warnings])
+    config = inputs.read_config_with_warnings(flags)
     settings = inputs.settings_of(flags.replace(revision=flags.revision or DEFAULT_REVISION))  # as in `webhook serve`
     served = Served(config=config, settings=settings, version="", known=known_to(config), origin="")
 
@@ -159,26 +154,14 @@ def _read(review: Review, body: bytes) -> ReviewOutcome:
         return ReviewOutcome(failure=f"no answer: {error}")
 
 
-# ---- the pods ---------------------------------------------------------------------------------------------------------
-
-
 def _reviews(flags: CompareFlags) -> Iterator[Review]:
     selection = Selection(flags.select)
-    for name, tree in _of_files(flags) if flags.filenames else _of_cluster(flags):
+    for name, tree in inputs.read_trees(flags) if flags.filenames else _of_cluster(flags):
         try:
             yield from make_reviews(tree, flags.namespace or "default", selection.takes)
         except ParseError as error:
             raise ParseError(inputs.in_file(name, error)) from error
     selection.check("the input")
-
-
-def _of_files(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
-    for name, text in inputs.read_manifests(flags.filenames, recursive=flags.recursive):
-        for document in split(text):
-            try:
-                yield name, goyaml.load(document.separator + document.text)
-            except ParseError as error:
-                raise ParseError(inputs.in_file(name, error)) from error
 
 
 def _of_cluster(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
@@ -188,9 +171,6 @@ def _of_cluster(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"reading a cluster needs a package that is not installed ({error.name}): {INSTALL}") from error
     for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace):
         yield "the cluster", tree
-
-
-# ---- the answer -------------------------------------------------------------------------------------------------------
 
 
 def _render(compared: PodComparison, titles: list[str]) -> Lines:
@@ -210,7 +190,6 @@ def _render(compared: PodComparison, titles: list[str]) -> Lines:
 
 
 def _to_tree(compared: PodComparison, titles: list[str]) -> Tree:
-    """The comparison in the form of netinit/data/compare.schema.json."""
     groups = [
         {
             "path": group.path, "documented": f"{_DOCS}#{group.documented.section}" if group.documented else None,

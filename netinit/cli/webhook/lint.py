@@ -10,11 +10,11 @@ import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.sanitize import Lines, lines, quote
+from netinit.base.sanitize import Lines, lines
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.console import answer
 from netinit.cli.flags import HELP_NAMES, json_option
-from netinit.cli.inject.files import RefusedFileError, read
+from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
 from netinit.webhook.installation_findings import ERROR, InstallationFinding
 from netinit.webhook.linting import lint
@@ -62,12 +62,11 @@ def render_findings(found: Iterable[InstallationFinding]) -> Lines:
 def _read(files: tuple[str, ...]) -> list[Tree]:
     trees: list[Tree] = []
     for name in files:
+        text = read_text(name)
         try:
-            documents = goyaml.load_all(read(name).decode())
-        except (OSError, UnicodeDecodeError, RefusedFileError) as error:
-            raise ParseError(f"{quote(name)} cannot be read: {error}") from error
+            documents = goyaml.load_all(text)
         except ParseError as error:
-            raise ParseError(f"{quote(name)}: {error}") from error
+            raise ParseError(in_file(name, error)) from error
         for tree in documents:
             items = sequence(mapping(tree).get("items")) if mapping(tree).get("kind") == "List" else [tree]
             trees += [item for item in items if isinstance(item, dict)]

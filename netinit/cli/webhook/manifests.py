@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from netinit.base.errors import ConfigError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
-from netinit.cli.flags import HELP_NAMES
+from netinit.cli.flags import HELP_NAMES, add_value
 from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
 from netinit.webhook.chart import merge_values, render, set_value
@@ -20,22 +21,33 @@ from netinit.webhook.values import find_problems
 CHART = Path(__file__).parents[2] / "data" / "chart"
 
 
-@click.command("manifests", context_settings=HELP_NAMES)
-@click.option(
-    "-n", "--namespace", default="netinit-system", help="The namespace of the installation. [default: netinit-system]"
-)
-@click.option("--name", default="netinit", help="The name of the installation. [default: netinit]")
-@click.option(
-    "-f", "--values", "files", multiple=True, metavar="FILE",
-    help="Values in YAML, over the chart's own. May be repeated.",
+@dataclass(frozen=True, slots=True)
+class ChartValues:
+    """How to render the chart: the installation's namespace and name, files of values, and single values."""
+
+    namespace: str
+    name: str
+    files: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+
+
+chart_options = add_value(
+    "chart", ChartValues,
+    click.option("-n", "--namespace", default="netinit-system", show_default=True, metavar="NAME", help="Its namespace."),
+    click.option("--name", default="netinit", show_default=True, metavar="NAME", help="The installation (Helm's release)."),
+    click.option("-f", "--values", "files", multiple=True, metavar="FILE", help="Values in YAML, over the chart's. May be repeated."),
+    click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as webhook.flavour=classic."),
 )  # fmt: skip
-@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as webhook.flavour=classic.")
-def command(namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...]) -> int:
+
+
+@click.command("manifests", context_settings=HELP_NAMES)
+@chart_options
+def command(chart: ChartValues) -> int:
     """Print the objects that install the webhook, without Helm.
 
     They are those of the chart `charts/netinit`, rendered from its templates and values.
     """
-    show_artefact(write(objects(namespace, name, files, given)))
+    show_artefact(write(objects(chart.namespace, chart.name, chart.files, chart.given)))
     return 0
 
 

@@ -1,13 +1,11 @@
-"""Read YAML as kubectl does (Go's scalar types, limits on aliases), and write YAML that every reader understands alike.
+"""Read YAML like kubectl, and write YAML that every reader reads alike.
 
-Invariants:
+- Plain scalars get the types of sigs.k8s.io/yaml: `y` and `off` are booleans, `010` and `0o10` octal numbers,
+  timestamps and base-60 numbers strings. Keys become strings.
+- `load(dump(tree)) == tree`, also with PyYAML's reader.
+- Depth, nodes, and nodes created by aliases ("billion laughs") are limited.
 
-- Plain scalars get the types of sigs.k8s.io/yaml (YAML 1.1 booleans such as `y` and `off`; `010` and `0o10` are octal;
-  timestamps and base-60 numbers stay strings); keys become strings.
-- `load(dump(tree)) == tree`, also with PyYAML's reader: text that either would read as another type is quoted.
-- All input is limited: depth, nodes, and nodes created by aliases ("billion laughs").
-
-Reading uses PyYAML, with libyaml if available (`events`); its import takes 10 ms, so it happens on first use.
+Reading imports PyYAML on first use, which takes 10 ms.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ def load(text: str) -> Any:
 
 
 def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Parse a single document; also return a sentence for each duplicate key (the last one counts, as in Go)."""
+    """Parse a single document; also return a sentence for each duplicate key. As in Go, the last one applies."""
     from netinit.golang.goyaml import events
 
     builder = events.build(events.scan(text))

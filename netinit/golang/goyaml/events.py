@@ -1,7 +1,4 @@
-"""Build trees from the events of PyYAML's parser: all of YAML, within limits.
-
-Uses libyaml's scanner if PyYAML has it (ten times as fast), else the pure Python scanner.
-"""
+"""Build trees from the events of PyYAML's parser, within limits. libyaml, if PyYAML has it, is ten times as fast."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from netinit.base.tree import clone, shown
 from netinit.golang.goyaml.scalars import MERGE, resolve
 
 MAX_DEPTH = 200
-"""Nesting of a document. Real ones stay below 40; the deepest CustomResourceDefinitions reach about 60."""
+"""Levels of a document. Real ones have less than 40; the deepest CustomResourceDefinitions have about 60."""
 TOO_DEEP = "exceeded maximum nesting depth"  # libyaml since 0.2.6, in PyYAML since 6.0.4
 MAX_NODES = 2_000_000
 """Nodes of a stream, about 60 MB of YAML."""
@@ -30,7 +27,6 @@ _YAML_TAG = "tag:yaml.org,2002:"
 
 
 def _tagged(tag: str, text: str, mark: Any) -> Any:
-    """Return the value of a scalar with an explicit tag."""
     name = tag.removeprefix(_YAML_TAG)
     if name == "binary":
         try:
@@ -67,8 +63,6 @@ def as_key(value: Any) -> Any:
 
 
 class _Frame:
-    """A mapping or sequence being read."""
-
     def __init__(self, value: Any, anchor: str | None, start: int) -> None:
         self.value, self.anchor, self.start = value, anchor, start
         self.keyed = False
@@ -77,8 +71,6 @@ class _Frame:
 
 
 class _Anchor:
-    """An anchored value, and its number of nodes."""
-
     def __init__(self, value: Any, size: int) -> None:
         self.value, self.size = value, size
 
@@ -87,7 +79,7 @@ _UNFINISHED = object()
 
 
 class TreeBuilder:
-    """Builds a stream's trees from parser events, without recursion."""
+    """Builds the trees of a stream from parser events, without recursion."""
 
     def __init__(self) -> None:
         self.documents: list[Any] = []
@@ -229,7 +221,7 @@ def scan(text: str) -> Iterator[Any]:
 
 
 def build(found: Iterable[Any]) -> TreeBuilder:
-    """Process all events; the result has `documents`, and `duplicates`, a sentence for each duplicate key."""
+    """Process all events and return the builder, with `documents` and `duplicates` (a sentence for each duplicate key)."""
     builder = TreeBuilder()
     feed = builder.feed
     for event in found:

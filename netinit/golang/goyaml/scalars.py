@@ -1,4 +1,4 @@
-"""Plain scalars and their types: YAML 1.1 as sigs.k8s.io/yaml reads it."""
+"""The types of plain scalars: YAML 1.1 as sigs.k8s.io/yaml reads it."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def resolve(text: str) -> Any:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Whether Go, or a YAML 1.1 reader, would read this text as something else than a string.
+    """Whether Go or a YAML 1.1 reader would read the text as another type than a string.
 
-    Go reads timestamps and base-60 numbers as strings, but quotes them when writing.
+    Go reads timestamps and base-60 numbers as strings, but quotes them.
     """
     if not isinstance(resolve(text), str):
         return True
@@ -67,6 +67,6 @@ def is_ambiguous(text: str) -> bool:
 
 
 def looks_like_a_number(text: str) -> bool:
-    """Whether the text starts like a number, and has only characters of numbers in some base."""
+    """Whether the text starts like a number and has only characters of numbers in any base."""
     first = text[1:].lstrip("_")[:1] if text[0] in {"+", "-"} else text[0]
     return first in _FIRST_OF_NUMBER and _OF_NUMBER.issuperset(text)

@@ -1,8 +1,7 @@
-"""Write strings as YAML scalars: whether they need quotes, and which.
+"""Write strings as YAML scalars, quoted if necessary.
 
-The two writers only differ in when they quote: `go_text` quotes what Go's reader or a YAML 1.1 reader would read as
-another type; `careful_text` quotes everything that known readers disagree about, and leaves characters beyond the basic
-plane readable.
+`go_text` quotes what Go or a YAML 1.1 reader would read as another type. `careful_text` quotes everything that readers
+disagree about, but not characters beyond the basic multilingual plane.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from netinit.golang.goyaml.scalars import WORDS, is_ambiguous, looks_like_a_numb
 _UNPRINTED = r"\0-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 _BEYOND = r"\U00010000-\U0010ffff"
 _QUOTED = r'"\\\n\xa0'
-"""What is escaped between double quotes although it can be printed."""
+"""Printable characters that are escaped between double quotes."""
 _SPECIAL = f"[{_UNPRINTED}]"
 _ESCAPED = f"[{_UNPRINTED}{_QUOTED}]"
 _GO_SPECIAL = f"[{_UNPRINTED}{_BEYOND}]"
 _GO_ESCAPED = f"[{_UNPRINTED}{_BEYOND}{_QUOTED}]"
 _GO_NEVER_PLAIN = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
-"""Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
+"""Strings that every reader reads literally, unless they resolve to another type. `:` is handled separately."""
 _COLON = r":(?=[^\s:])"
 _BLOCK = r"(?s)[^ \n\t].*[^\n]\n?\Z"
 _NAMED = {
@@ -46,7 +45,7 @@ _NAMED = {
 
 
 def go_text(text: str, indent: str) -> str:
-    """Write a string as Go does; `indent` starts each line of a block."""
+    """Write a string like Go. `indent`: of the lines of a block scalar."""
     special = _holds(text, _GO_SPECIAL)
     if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:
         return _literal(text, indent)
@@ -56,7 +55,7 @@ def go_text(text: str, indent: str) -> str:
 
 
 def careful_text(text: str, indent: str) -> str:
-    """Write a string that every reader understands: a block if it survives one, single quotes around JSON."""
+    """Write a string that every reader reads alike. `indent`: of the lines of a block scalar."""
     if "\n" in text and re.match(_BLOCK, text) and " \n" not in text and not _holds(text, _SPECIAL):
         return _literal(text, indent)
     return _on_one_line(text)
@@ -79,7 +78,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _holds(text: str, characters: str) -> bool:
-    """Whether the text contains one of these characters, none of which is printable ASCII or a line feed."""
+    """Whether the text contains one of these characters, which are not printable ASCII."""
     return not _is_simple(text) and re.search(characters, text) is not None
 
 
@@ -109,7 +108,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _literal(text: str, indent: str) -> str:
-    """Write a block scalar `|`, whose header has the indentation (2: starts with a space) and the chomping."""
+    """Write a block scalar `|`; its header has an indentation if the text starts with a space, and the chomping."""
     hint = "2" if text[0] in " \n" else ""
     body = text.rstrip("\n")
     trailing = len(text) - len(body)

@@ -1,7 +1,6 @@
-"""Write Go values as YAML, byte for byte like sigs.k8s.io/yaml, which Helm's and Istio's toYaml use.
+"""Write Go values as YAML, byte for byte like sigs.k8s.io/yaml, the library behind toYaml.
 
-Keys are in natural order (a2 before a10), lists are at the indentation of their key, text that a YAML 1.1 reader would
-misread is quoted, multi-line text becomes a literal block.
+Keys are in natural order (a2 before a10), lists are indented like their key, multi-line text is a literal block.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type
 
 _DIGITS: Final = r"[0-9]+"
 _REFUSED: Final = "[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]"
-"""Characters that YAML forbids and JSON does not escape: Go, which converts by way of JSON, fails."""
+"""Characters that YAML forbids and JSON does not escape. Go converts through JSON, so it fails."""
 
 
 def to_yaml(value: Any) -> str:
-    """Write a value as YAML with a final line feed. Raises FunctionError if Go cannot."""
+    """Write a value as YAML with a final line feed. Raises FunctionError if Go cannot write it."""
     measure(value)
     return write(value, pairs_of, _scalar)
 
 
 def pairs_of(value: Any) -> list[tuple[str, Any]]:
-    """Return the keys and values of a map or struct in the order to write; empty for anything else."""
+    """Return the keys and values of a map or struct, sorted; empty for anything else."""
     if isinstance(value, dict):
         found = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, Struct) and isinstance(plain := value.go_json(), dict):
@@ -40,7 +39,7 @@ def pairs_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def _compare(left: str, right: str) -> int:
-    """Compare two different keys: runs of digits as numbers, letters after other characters."""
+    """Compare two keys: digits as numbers, letters after other characters."""
     shorter = min(len(left), len(right))
     at = _common(left, right, shorter)
     if at == shorter:
@@ -54,7 +53,7 @@ def _compare(left: str, right: str) -> int:
 
 
 def _common(left: str, right: str, limit: int) -> int:
-    """Return the length of the common prefix, by bisection, so that long keys are compared by slices."""
+    """Return the length of the common prefix; bisection keeps long keys cheap."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,8 +1,4 @@
-"""Block YAML in the layout of kubectl and Helm.
-
-`write` is the layout; its arguments decide which pairs a mapping has, in which order, and how a scalar is written.
-`dump` writes plain trees safely; `goyaml.values` writes Go's values.
-"""
+"""Write block YAML in the layout of kubectl and Helm."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ from typing import Any
 
 from netinit.golang.goyaml.text import careful_text
 
-_LONGEST_KEY = 128
-"""Bytes of a key that may stand on one line with its value."""
+_MAX_KEY = 128
+"""Bytes of a key that is on one line with its value."""
 _SPECIAL_FLOATS = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
 _WITHOUT_POINT = r"^([-+]?[0-9]+)e"
 
@@ -21,8 +17,8 @@ _WITHOUT_POINT = r"^([-+]?[0-9]+)e"
 def write(value: Any, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> str:
     """Write the value as block YAML with a final line feed.
 
-    `pairs` returns keys and values of a mapping, and an empty list for an empty mapping or anything else. `scalar`
-    returns the text of everything that is not a non-empty mapping or list; it gets the indentation of further lines.
+    `pairs` returns the keys and values of a mapping; empty for anything else. `scalar` writes everything but non-empty
+    mappings and lists; it gets the indentation of further lines.
     """
     writer = _Writer(pairs, scalar)
     writer.node(value, "")
@@ -30,8 +26,6 @@ def write(value: Any, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Cal
 
 
 class _Writer:
-    """The text written so far, and how to write values."""
-
     def __init__(self, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> None:
         self.pairs, self.scalar = pairs, scalar
         self.parts: list[str] = []
@@ -49,7 +43,7 @@ class _Writer:
         lead = ""
         for key, item in found:
             shown = self.scalar(key, indent + "  ")
-            if "\n" in shown or "\r" in key or len(shown.encode()) > _LONGEST_KEY:
+            if "\n" in shown or "\r" in key or len(shown.encode()) > _MAX_KEY:
                 self.parts.append(f"{lead}? {shown}\n{indent}: ")
                 self.node(item, indent + "  ")
             else:
@@ -76,7 +70,7 @@ class _Writer:
 
 
 def dump(tree: Any) -> str:
-    """Write the tree as block YAML, keys in their order; text that some reader would read as another type is quoted."""
+    """Write a tree as block YAML, keys in their order; ambiguous text is quoted."""
     return write(tree, _pairs, _scalar)
 
 

@@ -32,7 +32,6 @@ def must_parse_json(text: str) -> Any:
 
 
 def _owned(value: Any) -> Any:
-    """Return the value with maps that the template may modify."""
     if isinstance(value, dict):
         return OwnMap((key, _owned(item)) for key, item in value.items())
     return [_owned(item) for item in value] if isinstance(value, list) else value

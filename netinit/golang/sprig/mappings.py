@@ -69,7 +69,6 @@ def _contains(tree: Any, wanted: dict[str, Any]) -> bool:
 
 
 def _keys_cost(*mappings: dict[str, Any] | None) -> int:
-    """Return the steps of sorting the keys."""
     return sum(len(mapping or {}) for mapping in mappings)
 
 
@@ -110,7 +109,6 @@ def dig(*path: Any) -> Any:
 
 
 def _assert_type(value: Any, go_type: str) -> Any:
-    """Return the value. Raises FunctionError if it has another type."""
     actual = "nil" if value is None else type_name(value)
     if actual != go_type:
         raise FunctionError(f"interface conversion: interface {{}} is {actual}, not {go_type}")
@@ -173,7 +171,9 @@ _ONCE: Final[dict[str, Callable[..., Any] | Function]] = {
     "omit": omit,
     "pick": pick,
     "pluck": typed(lambda key, *maps: [one[key] for one in maps if one and key in one], "string", variadic=_MAP),
-    "set": Function.of(set_key, cost=lambda _mapping, _key, value: measure(value) >> 2),  # looks for the map in the value
+    "set": Function.of(
+        set_key, cost=lambda _mapping, _key, value: measure(value) >> 2
+    ),  # looks for the map in the value
     "unset": unset,
     "values": Function.of(values_of, cost=_keys_cost),
 }

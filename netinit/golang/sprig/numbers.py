@@ -164,7 +164,6 @@ def div_floats(first: Any, *others: Any) -> float:
 
 
 def _exact_cost(*values: Any) -> int:
-    """Return the steps of exact arithmetic, whose numbers grow with each operation."""
     return len(values) ** 2 << 1
 
 

@@ -37,7 +37,6 @@ def texts_of(values: Any) -> list[str]:
 
 
 def _spaced(convert: Callable[[Any], str], values: tuple[Any, ...]) -> str:
-    """Join the converted values that are not nil with spaces."""
     return " ".join(convert(value) for value in values if value is not None)
 
 

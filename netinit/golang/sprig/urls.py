@@ -81,7 +81,6 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _authority(text: str) -> tuple[str, str]:
-    """Return the user, escaped again, and the host of an authority."""
     user, at, host = text.rpartition("@")
     port = host[host.rfind("]") + 1 :] if host.startswith("[") else host[host.rfind(":") :] if ":" in host else ""
     if host.startswith("[") and "]" not in host:

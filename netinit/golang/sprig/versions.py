@@ -190,7 +190,6 @@ def _constraints(text: str) -> list[list[_Constraint]]:
 
 
 def _parts(text: str) -> list[str]:
-    """Split constraints at blanks or commas; blanks may follow an operator."""
     return _SEPARATOR.split(re.sub(r"([=!<>~^])\s+(?=[v0-9xX*])", r"\1", text.strip()))
 
 

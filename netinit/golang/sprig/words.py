@@ -145,7 +145,6 @@ def _words(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _joined(text: str, connector: str) -> str:
-    """Join the words in lower case; a number belongs to the letters after it."""
     words = list(_words(text))
     parts: list[str] = []
     at = 0
@@ -220,7 +219,6 @@ def _wrapped(width: int, separator: str, text: str, *, breaks: bool) -> str:
 
 
 def _letter_cost(text: str) -> int:
-    """Return the steps of a function that handles each character separately."""
     return text_cost(text) << 2
 
 
@@ -242,7 +240,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "plural": typed(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
     "upper": upper,
     "wrap": typed(
-        lambda width, text: _wrapped(width, "\n", text, breaks=False), "int", "string", cost=lambda _, text: text_cost(text)
+        lambda width, text: _wrapped(width, "\n", text, breaks=False),
+        "int",
+        "string",
+        cost=lambda _, text: text_cost(text),
     ),
     "wrapWith": typed(
         lambda width, separator, text: _wrapped(width, separator or "\n", text, breaks=True),

@@ -3,12 +3,9 @@
     template = Template.parse("hello", "Hello {{ .Name | upper }}", functions={"upper": str.upper})
     template.render({"Name": "mesh"})
 
-Lexer, parser and evaluator follow the documentation of text/template and are compared with Go itself by the tests:
-results and error messages. Text becomes tokens (`lexer`), a syntax tree (`parser`, `nodes`) and closures
-(`compiler`, `expressions`, `calls`) which rendering only calls. `values` says how Python values stand for Go's.
-Go's own functions are in `builtins`; every other one is given by the caller, `netinit.golang.sprig.FUNCTIONS` for example.
-
-Complex numbers, channels and ranges over functions are refused with an error; everything else of the language is there.
+Results and error messages are those of Go's text/template, with which the tests compare them. `values` describes the
+data model. The functions of the language are in `builtins`; the caller adds others, such as
+`netinit.golang.sprig.FUNCTIONS`. Complex numbers, channels and ranges over functions are errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Access to fields, methods and elements of values, and argument checks: what Go does by reflection."""
+"""Access fields, methods and elements of values, and check arguments, as Go does by reflection."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _NILABLE: Final = ("[]", "map[", "*", "func(")
 
 
 class NoFieldError(Exception):
-    """The value has no such field; `nil`.
+    """The value has no such field; the caller, which knows the container, formats the message.
 
-    it would, if it were not a nil pointer. The caller knows the container and words the message.
+    `nil`: the value is a nil pointer.
     """
 
     def __init__(self, *, nil: bool = False) -> None:
@@ -47,7 +47,7 @@ class MethodError(FunctionError):
 
 
 def method(value: Any, name: str) -> Callable[..., Any] | Function | None:
-    """Return the method of this name, or None."""
+    """Return the method with this name, or None."""
     methods = getattr(value, "go_methods", None)
     return methods.get(name) if methods else None
 
@@ -55,8 +55,7 @@ def method(value: Any, name: str) -> Callable[..., Any] | Function | None:
 def field(value: Any, name: str) -> Any:
     """Return a field, a map entry, or the result of a method without arguments.
 
-    Raises NoFieldError if the value cannot have the field, and FunctionError for other failures. Every field of
-    `NO_VALUE` is `NO_VALUE`.
+    Every field of `NO_VALUE` is `NO_VALUE`. Raises NoFieldError, and FunctionError for other failures.
     """
     if value is NO_VALUE:
         return NO_VALUE
@@ -83,7 +82,7 @@ def field(value: Any, name: str) -> Any:
 
 
 def check_count(function: Function, name: str, given: int, piped: int) -> None:
-    """Raise FunctionError, with Go's message, if the function does not accept this number of arguments (piped ones included)."""
+    """Raise FunctionError if the function does not accept this number of arguments; `piped`: 1 with a piped one."""
     wanted = len(function.params)
     if function.variadic is not None:
         if given + piped < wanted:
@@ -137,7 +136,7 @@ def check_argument(value: Any, go_type: str) -> Any:
 
 
 def prepare(value: Any, go_type: str) -> Any:
-    """Return the value as a map key or an argument of `call`, for which Go has other rules and messages."""
+    """Check a map key or an argument of `call`, for which Go has rules and messages of their own."""
     if value is None or value is NO_VALUE:
         if can_be_nil(go_type):
             return None
@@ -149,7 +148,7 @@ def prepare(value: Any, go_type: str) -> Any:
 
 
 def index(item: Any, *keys: Any) -> Any:
-    """Return an element of a map, list or text: Go's builtin index."""
+    """Return an element of a map, list or text: Go's builtin index. Raises FunctionError."""
     if item is None or item is NO_VALUE:
         raise FunctionError("index of untyped nil")
     for key in keys:
@@ -183,7 +182,7 @@ def _position(key: Any, limit: int) -> int:
 
 
 def slice_of(item: Any, *bounds: Any) -> Any:
-    """Return part of a list or text: Go's builtin slice. A list's capacity counts as its length."""
+    """Return part of a list or text: Go's builtin slice. A list's length is its capacity. Raises FunctionError."""
     if item is None or item is NO_VALUE:
         raise FunctionError("slice of untyped nil")
     kind = kind_of(item)
@@ -213,7 +212,7 @@ def slice_of(item: Any, *bounds: Any) -> Any:
 
 
 def length(item: Any) -> int:
-    """Return the number of elements, or bytes of a text: Go's builtin len."""
+    """Return the number of elements, or of bytes of a text: Go's builtin len. Raises FunctionError."""
     kind = kind_of(item)
     if kind == STRING:
         return len(item) if item.isascii() else len(to_bytes(item))
@@ -227,7 +226,7 @@ def length(item: Any) -> int:
 
 
 def word_missing_field(problem: NoFieldError, name: str, value: Any, holder: Any) -> str:
-    """Return the message for a missing field; `holder`: the container of the value, if any."""
+    """Return the message for a missing field; `holder`: the container of the value, or None."""
     shown = ANY if value is None or (holder is not None and holds_interfaces(holder)) else type_name(value)
     if problem.nil:
         return f"nil pointer evaluating {shown}.{name}"

@@ -1,4 +1,4 @@
-"""The functions that every Go template has."""
+"""The functions that every template has."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ORDERED: Final = frozenset((INT, UINT, FLOAT, STRING))
 
 
 def _decided_elsewhere(*_values: Any) -> Any:
-    """Stands for and/or, whose calls are compiled separately, since they do not evaluate every argument."""
+    """Placeholder for and/or: their calls are compiled separately, since they do not evaluate every argument."""
     raise FunctionError("and/or cannot be called as values")
 
 
@@ -64,7 +64,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
-    """Maps, lists, structs, pointers, functions and nil, which compare with nil at most."""
+    """Compare maps, lists, structs, pointers, functions and nil; most can only be compared with nil."""
     if kind == other == NIL:
         return True
     if NIL in (kind, other):
@@ -80,11 +80,6 @@ def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
     return left is right or (kind != POINTER and type_name(left) == type_name(right) and left.fields == right.fields)
 
 
-def unequal(left: Any, right: Any) -> bool:
-    """Whether the values differ."""
-    return not _equal(left, right)
-
-
 def less(left: Any, right: Any) -> bool:
     """Whether the first value is less than the second."""
     kind, other = kind_of(left), kind_of(right)
@@ -97,28 +92,12 @@ def less(left: Any, right: Any) -> bool:
     return bool(left < right)
 
 
-def less_or_equal(left: Any, right: Any) -> bool:
-    """Whether the first value is less than the second or equal to it."""
+def _less_or_equal(left: Any, right: Any) -> bool:
     return less(left, right) or _equal(left, right)
 
 
-def greater(left: Any, right: Any) -> bool:
-    """Whether the first value is greater than the second."""
-    return not less_or_equal(left, right)
-
-
-def greater_or_equal(left: Any, right: Any) -> bool:
-    """Whether the first value is greater than the second or equal to it."""
-    return not less(left, right)
-
-
-def negate(value: Any) -> bool:
-    """Whether the value is false in Go's sense."""
-    return not value
-
-
 def call(written: str | None, target: Any, *args: Any) -> Any:
-    """The result of the function `target`, which the template writes so; None where it comes from a pipeline."""
+    """Call a function value. `written`: its text in the template, for messages; None from a pipeline."""
     if target is None or target is NO_VALUE:
         raise FunctionError("call of nil")
     shown = written
@@ -159,14 +138,14 @@ _SCRIPT: Final = {
 
 
 def escape_html(*values: Any) -> str:
-    """The printed values with the characters that HTML treats specially replaced."""
+    """Join the printed values and escape HTML's special characters."""
     text = _joined(values)
     check_size(5 * len(text))
     return text.translate(_HTML)
 
 
 def escape_script(*values: Any) -> str:
-    """The printed values, safe inside a JavaScript string."""
+    """Join the printed values and escape them for a JavaScript string."""
     text = _joined(values)
     check_size(6 * len(text))
     return "".join(map(_escape_script, text))
@@ -181,7 +160,7 @@ def _escape_script(character: str) -> str:
 
 
 def escape_query(*values: Any) -> str:
-    """The printed values as part of a URL's query."""
+    """Join the printed values and escape them for a URL's query."""
     text = _joined(values)
     check_size(9 * len(text))
     from urllib.parse import quote_plus
@@ -193,16 +172,16 @@ BUILTINS: Final = {
     "and": typed(_decided_elsewhere, VALUE, variadic=VALUE),
     "call": typed(functools.partial(call, None), VALUE, variadic=VALUE),
     "eq": typed(equal, VALUE, variadic=VALUE),
-    "ge": typed(greater_or_equal, VALUE, VALUE),
-    "gt": typed(greater, VALUE, VALUE),
+    "ge": typed(lambda left, right: not less(left, right), VALUE, VALUE),
+    "gt": typed(lambda left, right: not _less_or_equal(left, right), VALUE, VALUE),
     "html": typed(escape_html, variadic=ANY),
     "index": typed(access.index, VALUE, variadic=VALUE),
     "js": typed(escape_script, variadic=ANY),
-    "le": typed(less_or_equal, VALUE, VALUE),
+    "le": typed(_less_or_equal, VALUE, VALUE),
     "len": typed(access.length, VALUE),
     "lt": typed(less, VALUE, VALUE),
-    "ne": typed(unequal, VALUE, VALUE),
-    "not": typed(negate, VALUE),
+    "ne": typed(lambda left, right: not _equal(left, right), VALUE, VALUE),
+    "not": typed(lambda value: not value, VALUE),
     "or": typed(_decided_elsewhere, VALUE, variadic=VALUE),
     "print": typed(sprint, variadic=ANY),
     "printf": typed(sprintf, "string", variadic=ANY),

@@ -1,4 +1,4 @@
-"""Function calls: evaluate, check and pass arguments; convert failures to the template's error."""
+"""Compile function calls: evaluate and check the arguments, call, and convert exceptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONSTANT_KINDS: Final = {
     "uint64": "unsigned integer",
     "float64": "float",
 }
-"""What Go calls the constant that a parameter of this type wants."""
+"""Go's name for a constant of each parameter type."""
 
 PYTHON_TYPES: Final[dict[str, type]] = {
     "bool": bool,
@@ -29,15 +29,15 @@ PYTHON_TYPES: Final[dict[str, type]] = {
     "float64": float,
     "map[string]interface {}": dict,
 }
-"""The Python type whose values are always right for a parameter of this type."""
+"""The Python type whose values need no check for a parameter type."""
 
 
 class Checked:
-    """The type of no value: stands for parameters whose every argument has to be checked."""
+    """A type without instances, for parameters whose every argument is checked."""
 
 
 Argument: TypeAlias = "tuple[Callable[[Run, Any], Any], type | None, Callable[[Any], Any]]"
-"""How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
+"""How to evaluate an argument, the Python type that needs no check (None: any), and the check for others."""
 
 
 def make_call(

@@ -33,7 +33,7 @@ Step: TypeAlias = "Callable[[Run, Any], None]"
 class Body:
     """A list of nodes with its own variable scope, compiled on first rendering: most of a template is never rendered.
 
-    Concurrent first renderings may compile it twice, which is harmless.
+    Two threads may compile it at once, which is harmless.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ def compile_trees(
 ) -> dict[str, Body]:
     """Return the compiled templates by name.
 
-    `own`: the functions of the caller, not Go's. `marked`: the actions whose output is recorded in the run's marks.
-    `constants`: the root's fields by which values are kept (see `folding`).
+    `own`: the caller's functions. `marked`: actions whose output is recorded in the run's marks. `constants`: fields of
+    the root by which values are kept (see `folding`).
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
@@ -99,8 +99,6 @@ def _continue(_run: Run, _dot: Any) -> None:
 
 
 class _Compiler:
-    """The compiler of one tree."""
-
     def __init__(self, frame: Frame, bodies: Mapping[str, Body], marked: frozenset[Action]) -> None:
         self.frame = frame
         self.bodies = bodies

@@ -1,7 +1,6 @@
-"""The walk through the tokens that all parsers of one text share, and the words of syntax errors.
+"""The position in the tokens of a text, and syntax errors.
 
-Blocks and parentheses may nest MAX_NESTING deep, far more than people write and few enough for Python's stack:
-hostile text gets an error, not a crash.
+Nesting is limited to MAX_NESTING, so that hostile text causes an error instead of exhausting Python's stack.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from netinit.golang.template.nodes import Tree
 MAX_NESTING: Final = 100
 
 _LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
-"""The kinds behind which no token follows: they are taken again and again."""
+"""Kinds of tokens that are never consumed, because no other follows."""
 
 
 class ParserState:
-    """What the parsers of one text have in common: the tokens and how far they were read, the trees found."""
+    """The state that the parsers of one text share: tokens, position, and the trees found."""
 
     def __init__(
         self, name: str, text: str, tokens: list[Token], delimiters: tuple[str, str], functions: Collection[str]
@@ -35,7 +34,7 @@ class ParserState:
 
 
 class Cursor:
-    """A parser's place in the tokens; errors are reported at the line of the last token that it looked at."""
+    """A parser's position; errors are reported at the line of the last token it looked at."""
 
     def __init__(self, shared: ParserState) -> None:
         self.shared = shared
@@ -43,7 +42,7 @@ class Cursor:
         self.action_at: Token | None = None
 
     def peek(self) -> Token:
-        """The token that comes next."""
+        """Return the next token without consuming it."""
         shared = self.shared
         at = shared.at
         token = shared.tokens[at]
@@ -52,33 +51,33 @@ class Cursor:
         return token
 
     def next(self) -> Token:
-        """The next token, which is taken."""
+        """Consume and return the next token."""
         token = self.peek()
         if token.kind not in _LAST:
             self.shared.at += 1
         return token
 
     def skip(self) -> None:
-        """Take the token that was looked at, which is not the last one."""
+        """Consume the token that `peek` returned."""
         self.shared.at += 1
 
     def expect(self, kind: str, context: str) -> Token:
-        """The next token, which has to be of that kind."""
+        """Consume the next token. Raises TemplateError if it is of another kind."""
         token = self.next()
         if token.kind != kind:
             self.unexpected(token, context)
         return token
 
     def fail(self, message: str) -> NoReturn:
-        """Never returns: raises TemplateError at the line of the last token that was looked at."""
+        """Raise TemplateError at the line of the last token that was looked at."""
         raise TemplateError(f"template: {self.shared.name}:{self.line_of(self.looked_at)}: {message}")
 
     def line_of(self, token: Token | None) -> int:
-        """The number of the token's line, counted from 1; 0 for none."""
+        """Return a token's line, counted from 1; 0 for None."""
         return 0 if token is None else self.shared.text.count("\n", 0, token.pos) + 1
 
     def unexpected(self, token: Token, context: str) -> NoReturn:
-        """Never returns: raises TemplateError about the token."""
+        """Raise TemplateError about the token."""
         if token.kind != lexer.ERROR:
             self.fail(f"unexpected {token} in {context}")
         extra = ""
@@ -89,11 +88,11 @@ class Cursor:
         self.fail(f"{token}{extra}")
 
     def enter(self) -> None:
-        """One level of nesting more."""
+        """Enter a block or parenthesis. Raises TemplateError if the nesting is too deep."""
         self.shared.nesting += 1
         if self.shared.nesting > MAX_NESTING:
             self.fail(f"blocks and parentheses are nested deeper than {MAX_NESTING} levels")
 
     def leave(self) -> None:
-        """One level of nesting less."""
+        """Leave a block or parenthesis."""
         self.shared.nesting -= 1

@@ -1,7 +1,6 @@
-"""Compile pipelines into closures.
+"""Compile pipelines into closures of the run and the dot that return a value.
 
-An expression becomes a Python function of the run and the dot that returns its value. Everything known from the text
-(names, constants, functions, variable slots) is bound once. Evaluation order and error positions are Go's.
+Names, constants, functions and variable slots are bound once. Evaluation order and error positions are Go's.
 """
 
 from __future__ import annotations
@@ -12,36 +11,23 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
+from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
 from netinit.golang.template.folding import fold
 from netinit.golang.template.limits import Run
-from netinit.golang.template.nodes import (
-    Bool,
-    Command,
-    Dot,
-    Expression,
-    Field,
-    FieldChain,
-    Identifier,
-    Nil,
-    NumberLiteral,
-    Pipe,
-    StringLiteral,
-    Variable,
-)
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
 
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
 
-_CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral, Nil)
+_CONSTANTS: Final = (syntax.Bool, syntax.NumberLiteral, syntax.StringLiteral, syntax.Nil)
 
 
-def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
-    """Return a function for the pipeline's value, which also sets the variables that it declares or assigns.
+def compile_pipe(frame: Frame, pipe: syntax.Pipe, *, keep_nil: bool = False) -> Expr:
+    """Compile a pipeline, and the variables that it declares or assigns.
 
-    Its result is never None: nil from a pipeline has lost its interface, so it becomes no value. `keep_nil` omits this
-    conversion, for callers that treat both alike.
+    The result is never None: nil from a pipeline has lost its interface in Go, so it becomes `NO_VALUE`. `keep_nil`
+    omits this conversion for callers that treat both alike.
     """
     expr = compile_command(frame, pipe.commands[0], None, pipe)
     for before, command in zip(pipe.commands, pipe.commands[1:], strict=False):
@@ -86,7 +72,7 @@ def _constant(value: Any) -> Expr:
     return constant
 
 
-def _failing(frame: Frame, node: Expression | Command, message: str) -> Expr:
+def _failing(frame: Frame, node: syntax.Expression | syntax.Command, message: str) -> Expr:
     def fail(_run: Run, _dot: Any) -> NoReturn:
         raise frame.error(node, message)
 
@@ -94,7 +80,7 @@ def _failing(frame: Frame, node: Expression | Command, message: str) -> Expr:
 
 
 def _after(first: Expr | None, then: Expr) -> Expr:
-    """Combine two expressions, so that the first one's errors are reported first."""
+    """Evaluate `first` only for its errors, then `then`."""
     if first is None:
         return then
     before = first
@@ -106,38 +92,38 @@ def _after(first: Expr | None, then: Expr) -> Expr:
     return both
 
 
-def compile_command(frame: Frame, command: Command, final: Expr | None, previous: Expression) -> Expr:
-    """Return the function for a command; `final`: the piped value, `previous`: the node that Go visited before."""
+def compile_command(frame: Frame, command: syntax.Command, final: Expr | None, previous: syntax.Expression) -> Expr:
+    """Compile a command; `final`: the piped value, `previous`: the node that Go visited before."""
     first = command.args[0]
     arguments = command.args[1:]
-    if isinstance(first, Identifier):
+    if isinstance(first, syntax.Identifier):
         return compile_call(frame, first, command, arguments, final)
     given = bool(arguments) or final is not None
-    if isinstance(first, (Field, FieldChain)) or (isinstance(first, Variable) and first.names):
+    if isinstance(first, (syntax.Field, syntax.FieldChain)) or (isinstance(first, syntax.Variable) and first.names):
         if given:
             return _method_call(frame, first, arguments, final)
         return compile_operand(frame, first)
     if given:
-        blamed = previous if isinstance(first, Pipe) else first
+        blamed = previous if isinstance(first, syntax.Pipe) else first
         return _after(final, _failing(frame, blamed, f"can't give argument to non-function {first}"))
-    if isinstance(first, Nil):
+    if isinstance(first, syntax.Nil):
         return _failing(frame, first, "nil is not a command")
     return compile_operand(frame, first)
 
 
-def compile_operand(frame: Frame, node: Expression) -> Expr:
-    """Return the function for a standalone operand of any type."""
-    if isinstance(node, Dot):
+def compile_operand(frame: Frame, node: syntax.Expression) -> Expr:
+    """Compile an operand without arguments."""
+    if isinstance(node, syntax.Dot):
         return _dot
-    if isinstance(node, Field):
+    if isinstance(node, syntax.Field):
         return fold(_chain(frame, node, _dot, node.names, frame.dot_holder), node, frame.constants)
-    if isinstance(node, Pipe):
+    if isinstance(node, syntax.Pipe):
         return compile_pipe(frame, node)
-    if isinstance(node, FieldChain):
+    if isinstance(node, syntax.FieldChain):
         return _chain(frame, node, compile_operand(frame, node.base), node.names, 0)
-    if isinstance(node, Identifier):
+    if isinstance(node, syntax.Identifier):
         return compile_call(frame, node, node, [], None)
-    if isinstance(node, Variable):
+    if isinstance(node, syntax.Variable):
         return _variable(frame, node)
     try:
         return _constant(literal(node, ANY))
@@ -149,7 +135,7 @@ def _dot(_run: Run, dot: Any) -> Any:
     return dot
 
 
-def _variable(frame: Frame, node: Variable) -> Expr:
+def _variable(frame: Frame, node: syntax.Variable) -> Expr:
     slot = frame.find(node.name)
     if slot is None:
         # visible to the parser, as in {{if}}{{$x := 1}}{{else}}{{$x}}{{end}}, but never set
@@ -163,7 +149,7 @@ def _variable(frame: Frame, node: Variable) -> Expr:
 
 
 def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
-    """Follow a chain of fields; return its value and the container of that."""
+    """Follow a chain of fields; return its value and the container of the last field."""
     for name in names:
         try:
             found = field(value, name)
@@ -173,8 +159,7 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
     return value, holder
 
 
-def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
-    """Return the function for a chain of fields of the base's value."""
+def _chain(frame: Frame, node: syntax.Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
     blamed = last_visited(node)
 
     def explain(run: Run, value: Any) -> TemplateError:
@@ -199,9 +184,11 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
 
 
 def _method_call(
-    frame: Frame, node: Field | FieldChain | Variable, arguments: list[Expression], final: Expr | None
+    frame: Frame,
+    node: syntax.Field | syntax.FieldChain | syntax.Variable,
+    arguments: list[syntax.Expression],
+    final: Expr | None,
 ) -> Expr:
-    """Return the function for a chain that ends in a method call with arguments."""
     *names, last = node.names
     base, holder = _base(frame, node)
     prepared = [
@@ -212,7 +199,7 @@ def _method_call(
 
     def call_method(run: Run, dot: Any) -> Any:
         piped = () if final is None else (final(run, dot),)
-        place: Expression = last_visited(node)
+        place: syntax.Expression = last_visited(node)
         try:
             value, within = _walk(base(run, dot), names, run.vars[holder] if holder else None)
             if value is NO_VALUE:
@@ -238,14 +225,14 @@ def _method_call(
     return call_method
 
 
-def _base(frame: Frame, node: Field | FieldChain | Variable) -> tuple[Expr, int]:
-    """Return the start of the chain, and the slot of its container, if there is one."""
-    if isinstance(node, Field):
+def _base(frame: Frame, node: syntax.Field | syntax.FieldChain | syntax.Variable) -> tuple[Expr, int]:
+    """Return the start of the chain, and the slot of its container (0: none)."""
+    if isinstance(node, syntax.Field):
         return _dot, frame.dot_holder
-    if isinstance(node, FieldChain):
+    if isinstance(node, syntax.FieldChain):
         return compile_operand(frame, node.base), 0
     slot = frame.find(node.name)
-    return _variable(frame, Variable(node.pos, node.name)), slot.holder if slot else 0
+    return _variable(frame, syntax.Variable(node.pos, node.name)), slot.holder if slot else 0
 
 
 def _word_no_method(value: Any, name: str, holder: Any) -> str:
@@ -260,14 +247,14 @@ def _word_no_method(value: Any, name: str, holder: Any) -> str:
     return word_missing_field(NoFieldError(nil=nil), name, value, holder)
 
 
-def literal(node: Expression, go_type: str) -> Any:
+def literal(node: syntax.Expression, go_type: str) -> Any:
     """Return the constant as a value of this type. Raises FunctionError if Go rejects it."""
-    if isinstance(node, Nil):
+    if isinstance(node, syntax.Nil):
         if access.can_be_nil(go_type):
             return NO_VALUE if go_type == VALUE else None
         raise FunctionError(f"cannot assign nil to {go_type}")
     if go_type in (ANY, VALUE):
-        if isinstance(node, NumberLiteral):
+        if isinstance(node, syntax.NumberLiteral):
             if node.number.ideal is None:
                 raise FunctionError(f"{node} overflows int")
             return node.number.ideal
@@ -276,9 +263,11 @@ def literal(node: Expression, go_type: str) -> Any:
     if wanted is None:
         raise FunctionError(f"can't handle {node} for arg of type {go_type}")
     value: bool | str | float | None = None
-    if (wanted == "bool" and isinstance(node, Bool)) or (wanted == "string" and isinstance(node, StringLiteral)):
+    if (wanted == "bool" and isinstance(node, syntax.Bool)) or (
+        wanted == "string" and isinstance(node, syntax.StringLiteral)
+    ):
         value = node.value
-    elif isinstance(node, NumberLiteral):
+    elif isinstance(node, syntax.NumberLiteral):
         number = node.number
         value = {"integer": number.as_int, "unsigned integer": number.as_uint, "float": number.as_float}.get(wanted)
     if value is None:
@@ -288,12 +277,12 @@ def literal(node: Expression, go_type: str) -> Any:
 
 def compile_call(
     frame: Frame,
-    name: Identifier,
-    blamed: Command | Identifier,
-    arguments: list[Expression],
+    name: syntax.Identifier,
+    blamed: syntax.Command | syntax.Identifier,
+    arguments: list[syntax.Expression],
     final: Expr | None,
 ) -> Expr:
-    """Return the function for a call; `blamed`: the node at which failures of the function are reported."""
+    """Compile a function call; `blamed`: the node at which failures of the function are reported."""
     function = frame.functions[name.name]
     piped = 0 if final is None else 1
     if name.name in ("and", "or") and name.name not in frame.own:
@@ -313,7 +302,9 @@ def compile_call(
     return calls.make_call(called, prepared, last, _failure(frame, blamed, name.name), function.cost)
 
 
-def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[[Exception], TemplateError]:
+def _failure(
+    frame: Frame, blamed: syntax.Command | syntax.Identifier, name: str
+) -> Callable[[Exception], TemplateError]:
     def fail(problem: Exception) -> TemplateError:
         if isinstance(problem, TemplateError):
             return problem
@@ -326,7 +317,7 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
+def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> calls.Argument:
     if isinstance(node, _CONSTANTS):
         try:
             value = literal(node, go_type)
@@ -334,13 +325,15 @@ def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
             return _failing(frame, node, str(problem)), None, _unchanged
         return _constant(value), None, _unchanged
     expr = (
-        compile_pipe(frame, node, keep_nil=go_type == ANY) if isinstance(node, Pipe) else compile_operand(frame, node)
+        compile_pipe(frame, node, keep_nil=go_type == ANY)
+        if isinstance(node, syntax.Pipe)
+        else compile_operand(frame, node)
     )
     return expr, *_admission(frame, go_type, last_visited(node))
 
 
-def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None, Callable[[Any], Any]]:
-    """Return the Python type that needs no check for this parameter (None: any), and the check for other types."""
+def _admission(frame: Frame, go_type: str, at: syntax.Expression) -> tuple[type | None, Callable[[Any], Any]]:
+    """Return the Python type that needs no check for this parameter (None: any), and the check for others."""
 
     def admit(value: Any) -> Any:
         try:
@@ -351,8 +344,10 @@ def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None,
     return None if go_type in (ANY, VALUE) else calls.PYTHON_TYPES.get(go_type, calls.Checked), admit
 
 
-def _short_circuit(frame: Frame, name: Identifier, arguments: list[Expression], final: Expr | None) -> Expr:
-    """Return the function for and/or, which stop at the first deciding argument."""
+def _short_circuit(
+    frame: Frame, name: syntax.Identifier, arguments: list[syntax.Expression], final: Expr | None
+) -> Expr:
+    """Compile and/or, which stop at the first deciding argument."""
     if not arguments and final is None:
         return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")
     exprs = [_argument(frame, node, VALUE)[0] for node in arguments]

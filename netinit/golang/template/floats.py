@@ -1,4 +1,4 @@
-"""Floating-point numbers in Go's text forms (strconv.FormatFloat)."""
+"""Format floating-point numbers like Go's strconv.FormatFloat."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _SMALLEST_EXPONENT: Final = -4
 
 
 def float_text(value: float) -> str:
-    """The number as Go prints it by default: 15020, 1e+06, 0.25."""
+    """Format a number like fmt.Print: 15020, 1e+06, 0.25."""
     if abs(value) < _PLAIN_END and value == (whole := int(value)) and (whole or math.copysign(1, value) > 0):
         return str(whole)
     return format_float(value, "g", -1)
 
 
 def format_float(value: float, form: str, precision: int) -> str:
-    """The number in form e, f or g; a precision of -1 asks for the fewest digits that are exact."""
+    """Format a number in form e, f or g; precision -1: the fewest digits that are exact."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -33,7 +33,7 @@ def format_float(value: float, form: str, precision: int) -> str:
 
 
 def _shortest(value: float) -> tuple[str, int]:
-    """The shortest digits that read back as the value, and where the decimal point stands among them."""
+    """Return the shortest digits that are exact, and the position of the decimal point among them."""
     if value == 0:
         return "0", 1
     mantissa, _, exponent = f"{value!r}".partition("e")

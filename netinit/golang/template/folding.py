@@ -1,8 +1,8 @@
 """Compute once what depends only on constants: fields of the root that are the same object in most renderings.
 
-A configuration's values do not change from pod to pod, so neither does `{{ toYaml .Values.resources }}`. The first
-rendering decides which objects the constants are, and keeps the results that depend on nothing else. A rendering with
-another object in one of these fields computes what depends on that field.
+A configuration's values are the same for all pods, so `{{ toYaml .Values.resources }}` is too. The first rendering
+fixes the constants' objects and keeps results that depend on nothing else; a rendering with another object in such a
+field computes them again.
 """
 
 from __future__ import annotations
@@ -10,35 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from netinit.golang.template import nodes as syntax
 from netinit.golang.template.limits import Run
-from netinit.golang.template.nodes import (
-    Bool,
-    Command,
-    Expression,
-    Field,
-    FieldChain,
-    Identifier,
-    Nil,
-    NumberLiteral,
-    Pipe,
-    StringLiteral,
-)
 from netinit.golang.template.values import NO_VALUE, Shaped, Struct
 
-_LITERALS = (Bool, Identifier, Nil, NumberLiteral, StringLiteral)
+_LITERALS = (syntax.Bool, syntax.Identifier, syntax.Nil, syntax.NumberLiteral, syntax.StringLiteral)
 _IMMUTABLE = frozenset((bool, float, int, str, type(None), type(NO_VALUE), Shaped))
 _NONE: frozenset[str] = frozenset()
 
 
 class Constants:
-    """The names of a template's constants, and the objects that they were in its first rendering."""
+    """The names of a template's constants, and their objects in the first rendering."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(names)
         self._first: Mapping[str, Any] | None = None
 
     def begin(self, run: Run, data: Any) -> None:
-        """Tell the rendering its root, and which constants differ from the first rendering's."""
+        """Set the rendering's root, and the constants that differ from the first rendering's."""
         if not self.names or not isinstance(data, Struct):
             return
         if self._first is None:
@@ -47,18 +36,20 @@ class Constants:
         run.different = frozenset([name for name, value in self._first.items() if data.fields.get(name) is not value])
 
 
-def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset[str] | None:
-    """Return the constants that the expression depends on, if it depends on nothing else; otherwise None."""
-    if isinstance(node, Field):
+def constants_of(node: syntax.Expression | syntax.Command, names: frozenset[str]) -> frozenset[str] | None:
+    """Return the constants that the expression depends on; None if it depends on anything else."""
+    if isinstance(node, syntax.Field):
         return frozenset(node.names[:1]) if node.names[0] in names else None
     if isinstance(node, _LITERALS):
         return _NONE
-    if isinstance(node, FieldChain):
+    if isinstance(node, syntax.FieldChain):
         return constants_of(node.base, names)
-    if isinstance(node, Pipe) and node.variables:
+    if isinstance(node, syntax.Pipe) and node.variables:
         return None
     found = _NONE
-    for part in node.commands if isinstance(node, Pipe) else node.args if isinstance(node, Command) else (None,):
+    for part in (
+        node.commands if isinstance(node, syntax.Pipe) else node.args if isinstance(node, syntax.Command) else (None,)
+    ):
         needed = None if part is None else constants_of(part, names)
         if needed is None:
             return None
@@ -66,15 +57,12 @@ def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset
     return found
 
 
-def fold(expr: Callable[[Run, Any], Any], node: Expression, names: frozenset[str]) -> Callable[[Run, Any], Any]:
-    """Return the expression, so that its value is kept for renderings with the same constants, if it depends on them alone.
-
-    A value that a function made and a later one could change is not kept.
-    """
+def fold(expr: Callable[[Run, Any], Any], node: syntax.Expression, names: frozenset[str]) -> Callable[[Run, Any], Any]:
+    """Return the expression, its value kept if it depends only on constants and no later function could modify it."""
     needed = constants_of(node, names)
     if not needed:
         return expr
-    is_part = isinstance(node, Field)  # of the constant itself
+    is_part = isinstance(node, syntax.Field)  # of the constant itself
     kept: list[Any] = []
 
     def folded(run: Run, dot: Any) -> Any:

@@ -1,7 +1,6 @@
-"""Template text -> tokens.
+"""Split template text into tokens.
 
-The whole text is cut at once; an error is the last token, so that the parser reports whichever error comes first in
-the text. Positions are indexes into the text.
+An error is the last token, so that the parser reports whichever error comes first. Positions are indexes into the text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from netinit.golang.template.values import to_bytes
 
 SPACES: Final = " \t\r\n"
 _TRIMMING: Final = tuple(f"-{space}" for space in SPACES)
-"""What stands behind a left delimiter that takes the blanks before it along."""
+"""What follows a left delimiter that trims the space before it."""
 
 TEXT: Final = "text"
 LEFT: Final = "left delimiter"
@@ -43,20 +42,20 @@ DOT: Final = "dot"
 KEYWORDS: Final = frozenset(
     ("block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with")
 )
-"""Keywords are tokens whose kind is the word itself."""
+"""The kind of a keyword's token is the keyword."""
 
 _NAMES: Final = {".": FIELD, "$": VARIABLE}
-"""What a name is by its first character, where it is not an identifier."""
+"""The kind of a name by its first character; other names are identifiers."""
 _FAILING: Final = {
     '"': "unterminated quoted string",
     "`": "unterminated raw quoted string",
     ":": "expected :=",
 }
-"""Characters with which nothing can begin here, and what is wrong then."""
+"""The error for characters that nothing can start with here."""
 _LONG: Final = 10
 
 _GOES_ON: Final = frozenset((".", "+", "-"))
-"""What makes more of a number than the digits before."""
+"""Characters that continue a number after its digits."""
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = (
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
@@ -65,10 +64,7 @@ _NUMBER: Final = (
 
 
 class Token:
-    """A piece of the text: its kind, where it starts, its text (or the message of an error).
-
-    `spaced`: it is in an action, behind blanks.
-    """
+    """A token: kind, position, and text (of an error, the message). `spaced`: it follows space in an action."""
 
     def __init__(self, kind: str, pos: int, text: str, spaced: bool = False) -> None:
         self.kind, self.pos, self.text, self.spaced = kind, pos, text, spaced
@@ -86,13 +82,13 @@ class Token:
 
 
 class _LexError(Exception):
-    """The text cannot be cut here; the start of the bad token follows the message."""
+    """An error in the text; arguments: the message and the start of the bad token."""
 
 
 def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset()) -> list[Token]:
-    """The tokens of the text, ending in EOF or ERROR.
+    """Split the text into tokens, ending in EOF or ERROR.
 
-    `words` are keywords that are names instead, because a function is called so (break and continue alone may be).
+    `words`: the keywords (break, continue) that are function names instead.
     """
     lexer = _Lexer(text, left, right, words)
     try:
@@ -105,10 +101,9 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
 
 @functools.lru_cache(maxsize=16)
 def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """A right delimiter with its trim marker; the tokens of an action that ends so; and what may follow a name there.
+    """Return patterns for a right delimiter, for the tokens of an action, and for what may follow a name.
 
-    Each alternative has a name; where it is not one of the first four, it is that of the method that looks closer. The
-    last blank may belong to a trim marker.
+    A token's alternative is named after its kind, or after the method `cut_NAME` that reads it.
     """
     end = re.escape(right)
     delimiter = rf"{end}|[ \t\r\n]-{end}"
@@ -126,7 +121,7 @@ def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[
 
 
 class _Lexer:
-    """The state of the cutting: what was found, where we are, whether behind blanks, how many parentheses wait."""
+    """The state of the lexer: tokens, position, whether space precedes it, and open parentheses."""
 
     def __init__(self, text: str, left: str, right: str, words: frozenset[str]) -> None:
         self.text, self.left, self.right = text, left, right
@@ -174,13 +169,13 @@ class _Lexer:
         self.leave(closing.end(), closing[0])
 
     def leave(self, end: int, closing: str) -> None:
-        """Go on behind a right delimiter that ends there, and behind the blanks that its trim marker takes."""
+        """Continue after a right delimiter, and after the space that its trim marker removes."""
         self.at = end
         if len(closing) > len(self.right):
             self.at = _BLANKS.match(self.text, self.at).end()  # type: ignore[union-attr] # it matches anywhere
 
     def cut_action(self) -> None:
-        """Take the tokens up to the right delimiter, and that."""
+        """Read the tokens of an action, including its right delimiter."""
         self.depth = 0
         match, text, names, tokens = self.inside.match, self.text, self.names, self.tokens
         at = self.at
@@ -209,7 +204,7 @@ class _Lexer:
         raise _LexError("unclosed action", len(text))
 
     def take(self, kind: str, value: str) -> None:
-        """Add the token that stands here, and go on behind it."""
+        """Add a token at the current position and advance."""
         self.tokens.append(Token(kind, self.at, value, self.spaced))
         self.at += len(value)
 
@@ -247,7 +242,7 @@ class _Lexer:
         self.take(VARIABLE, self.name(value))
 
     def name(self, value: str) -> str:
-        """The name that starts here, at most that long; something that may follow a name must follow it."""
+        """Return the name that starts here. Raises _LexError if it is followed by a character that cannot follow a name."""
         if not value.isascii():
             end = next((i for i, c in enumerate(value) if i and not is_identifier_character(c)), len(value))
             value = value[:end]
@@ -284,7 +279,7 @@ class _Lexer:
 
 
 def _show(character: str) -> str:
-    """The character as Go's %#U shows it."""
+    """Format a character like Go's %#U."""
     code = ord(character)
     shown = f" '{character}'" if character.isprintable() else ""
     return f"U+{code:04X}{shown}"

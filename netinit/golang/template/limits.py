@@ -1,8 +1,4 @@
-"""The limits of one rendering, and its consumption.
-
-Templates come from a ConfigMap, data from a pod: neither may hang the injector. Loops and calls are counted in steps,
-the output and each value in characters, nested templates in levels.
-"""
+"""Limits of one rendering: neither a template nor a pod's data may hang the injector."""
 
 from __future__ import annotations
 
@@ -13,13 +9,13 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError
 
-LARGEST_VALUE: Final = 1 << 20
-"""Characters (or elements) that one function may build: a repeated, padded or joined text ends here."""
+MAX_VALUE_SIZE: Final = 1 << 20
+"""Characters or elements that one function may build."""
 
 LARGE: Final = 2048
-"""Values longer than this cost steps by their length, smaller ones count as nothing."""
+"""Values longer than this cost steps in proportion to their length."""
 
-_DEEPEST_VALUE: Final = 200
+_MAX_VALUE_DEPTH: Final = 200
 _NOWHERE: Final = object()
 _LEAVES: Final = (int, float, type(None), type(NO_VALUE))
 
@@ -28,7 +24,7 @@ class Limits:
     """The limits of a rendering; the defaults are at least a hundred times what real templates use.
 
     `depth`: nested templates. `output`: characters. `steps`: iterations, template calls, and the work of functions on
-    large values; a million take one or two seconds.
+    large values; a million takes one or two seconds.
     """
 
     def __init__(self, *, depth: int = 100, output: int = 4 << 20, steps: int = 1_000_000) -> None:
@@ -36,7 +32,7 @@ class Limits:
 
 
 class Run:
-    """The state of one rendering: output, variables, and the remaining limits."""
+    """The state of one rendering: output, variables, remaining limits."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
@@ -67,7 +63,7 @@ class Run:
         self.parts.append(text)
 
     def charge(self, arguments: Iterable[Any], result: Any) -> None:
-        """Consume steps for the large texts that a call has read and its large result, in proportion to their length."""
+        """Consume steps in proportion to the length of a call's large texts and large result."""
         for value in arguments:
             if isinstance(value, str) and len(value) > LARGE:
                 self._account(len(value), 256)
@@ -80,16 +76,16 @@ class Run:
 
 
 def check_size(size: int) -> None:
-    """Raise FunctionError if a function must not build a value of this size; call it before building."""
-    if size > LARGEST_VALUE:
-        raise FunctionError(f"the value would be longer than {LARGEST_VALUE} characters")
+    """Raise FunctionError if a value of this size is too large; call it before building the value."""
+    if size > MAX_VALUE_SIZE:
+        raise FunctionError(f"the value would be longer than {MAX_VALUE_SIZE} characters")
 
 
 def measure(value: Any) -> int:
     """Return the size of a tree in elements and characters. Raises FunctionError if it is too large.
 
-    For functions that walk their argument: a list that contains another twice, twenty levels deep, is small in memory
-    but has a million elements.
+    For functions that walk their argument: a list that contains another one twice, twenty levels deep, has a million
+    elements.
     """
     size = 0
     todo: list[tuple[Sequence[Any], int]] = [([value], 0)]
@@ -102,8 +98,8 @@ def measure(value: Any) -> int:
             elif not isinstance(item, _LEAVES):
                 children = _children(item)
                 if children:
-                    if depth >= _DEEPEST_VALUE:
-                        raise FunctionError(f"the value is nested deeper than {_DEEPEST_VALUE} levels")
+                    if depth >= _MAX_VALUE_DEPTH:
+                        raise FunctionError(f"the value is nested deeper than {_MAX_VALUE_DEPTH} levels")
                     size += len(children)
                     todo.append((children, depth + 1))
         check_size(size)
@@ -111,7 +107,7 @@ def measure(value: Any) -> int:
 
 
 def measure_all(*values: Any) -> int:
-    """Return the steps of a function that walks all its arguments. Raises FunctionError like `measure`."""
+    """Return the steps of a function that walks all its arguments. Raises FunctionError if they are too large."""
     return measure(values) >> 2
 
 
@@ -121,7 +117,7 @@ def size_of(values: Any) -> int:
 
 
 def text_cost(*texts: Any) -> int:
-    """Return the steps of a function that does more with texts than copying."""
+    """Return the steps of a function that does more than copy texts."""
     return sum(len(text) for text in texts if isinstance(text, str)) >> 4
 
 

@@ -1,6 +1,6 @@
-"""Go's literals: quoting and unquoting of strings and characters, numbers as constants.
+"""Go's literals: quote and unquote strings and characters, parse numbers.
 
-Rules: the Go specification, sections Integer literals to String literals, and package strconv.
+Source: the Go specification (sections Integer literals to String literals) and package strconv.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ESCAPE: Final = re.compile(
     r"\\(?:(?P<octal>[0-7]{3})|x(?P<byte>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
     r"|(?P<simple>[abfnrtv\\'\"])|)"
 )
-"""An escape; only the backslash of one that Go does not have."""
+"""An escape; of an invalid one only the backslash."""
 _MAX_BYTE: Final = 0xFF
 _FEW_DIGITS: Final = 18
-"""Decimal digits that fit into 64 bits, whatever they are: nearly all numbers need no more than int()."""
+"""Decimal digits that always fit into 64 bits, so that int() is enough."""
 _MAX_RUNE: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
@@ -37,7 +37,7 @@ _BASES: Final = {"x": 16, "o": 8, "b": 2, "old": 8, "d": 10}
 
 
 def is_identifier_character(character: str) -> bool:
-    """Whether Go takes the character as part of a name: a letter, a decimal digit or the underscore."""
+    """Whether the character may be part of a name: a letter, a decimal digit or an underscore."""
     if character.isascii():
         return character.isalnum() or character == "_"
     category = unicodedata.category(character)
@@ -45,7 +45,7 @@ def is_identifier_character(character: str) -> bool:
 
 
 def quote(text: str, *, ascii_only: bool = False) -> str:
-    """The text as a Go string literal in double quotes (strconv.Quote, with ascii_only QuoteToASCII)."""
+    """Quote a text like strconv.Quote, or with `ascii_only` like QuoteToASCII."""
     if text.isascii() and not _ESCAPED.search(text):
         return f'"{text}"'
     escaped = _ESCAPED.sub(lambda found: _escape(found[0], '"', ascii_only=ascii_only), text)
@@ -53,7 +53,7 @@ def quote(text: str, *, ascii_only: bool = False) -> str:
 
 
 def quote_rune(code: int, *, ascii_only: bool = False) -> str:
-    """The character as a Go rune literal in single quotes; an invalid code is U+FFFD."""
+    """Quote a character like strconv.QuoteRune; an invalid code is U+FFFD."""
     if code < 0 or code > _MAX_RUNE or code in _SURROGATES:
         code = 0xFFFD
     character = chr(code)
@@ -80,7 +80,7 @@ def _escape(character: str, mark: str, *, ascii_only: bool) -> str:
 
 
 def unquote(literal: str) -> str:
-    """The text of a string literal in double or back quotes; raises ValueError with Go's words."""
+    """Return the text of a string literal in double or back quotes. Raises ValueError with Go's message."""
     if literal.startswith("`"):
         return literal[1:-1].replace("\r", "")
     body = literal[1:-1]
@@ -91,7 +91,7 @@ def unquote(literal: str) -> str:
 
 
 def _unescape(found: re.Match[str], mark: str) -> bytes:
-    """The bytes of an escape; ValueError for one that Go does not have between such marks."""
+    """Return the bytes of an escape. Raises ValueError for one that is invalid between such quotes."""
     kind, text = found.lastgroup, found[found.lastgroup or 0]
     if kind == "simple" and (text not in "'\"" or text == mark):
         return _SIMPLE.get(text, text).encode()
@@ -104,7 +104,7 @@ def _unescape(found: re.Match[str], mark: str) -> bytes:
 
 
 def unquote_char(literal: str) -> int:
-    """The code of a character literal such as 'x'; raises ValueError with Go's words."""
+    """Return the code of a character literal such as 'x'. Raises ValueError with Go's message."""
     body = literal[1:-1]
     if body.startswith("\\"):
         found = _ESCAPE.match(body)
@@ -121,14 +121,14 @@ def unquote_char(literal: str) -> int:
 
 
 class Number:
-    """A numeric constant under every type that can hold it: Go's ideal constants, as templates have them."""
+    """A numeric constant as each type that can represent it, None for others: Go's ideal constants."""
 
     def __init__(self, text: str, as_int: int | None, as_uint: int | None, as_float: float | None) -> None:
         self.text, self.as_int, self.as_uint, self.as_float = text, as_int, as_uint, as_float
 
     @property
     def ideal(self) -> int | float | None:
-        """The value where no type is asked for; None when it overflows int."""
+        """The value without a requested type; None if it overflows int."""
         looks_hexadecimal = self.text[:2] in ("0x", "0X") and not any(c in self.text for c in "pP")
         if not looks_hexadecimal and self.text[0] != "'" and any(c in self.text for c in ".eEpP"):
             return self.as_float
@@ -136,7 +136,7 @@ class Number:
 
 
 def parse_number(text: str) -> Number:
-    """The constant of the literal (a number or a character); raises ValueError with Go's words."""
+    """Parse a number or character literal. Raises ValueError with Go's message."""
     if text.isdigit() and text.isascii() and len(text) <= _FEW_DIGITS and (text[0] != "0" or text == "0"):
         value = int(text)
         return Number(text, value, value, float(value))

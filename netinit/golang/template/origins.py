@@ -1,10 +1,9 @@
-"""Find the actions of a template whose output may come from a pod, from the template's text alone (taint analysis).
+"""Find the actions whose output may come from a pod, from the template's text alone (taint analysis).
 
-A template reads data of its operator (values, mesh settings) and of the pod, which is foreign. Each field of the root
-is of one kind; variables, the dot and template arguments propagate it; a function's result is foreign if any argument
-is. Unknown data is foreign. Conditions do not propagate: the text in a branch is the author's. If a function that
-modifies its argument (set, merge) gets foreign data, every map that the template created may contain it; then only
-constants and trusted root fields are the operator's.
+Each field of the root is the operator's (values, mesh settings) or the pod's, which is foreign, as is unknown data.
+Variables, the dot and template arguments propagate it; a function's result is foreign if any argument is. Conditions do
+not: the text in a branch is the template's. If a function that modifies its argument (set, merge) gets foreign data,
+every map that the template created may contain it.
 """
 
 from __future__ import annotations
@@ -12,41 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from netinit.golang.template.nodes import (
-    Action,
-    Bool,
-    Dot,
-    Expression,
-    Field,
-    FieldChain,
-    Identifier,
-    If,
-    Invoke,
-    Nil,
-    Node,
-    NumberLiteral,
-    Pipe,
-    Range,
-    StringLiteral,
-    Text,
-    Tree,
-    Variable,
-    With,
-)
+from netinit.golang.template import nodes as syntax
 
 Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
-"""The root's fields that are the operator's, each with those of its own fields that are foreign all the same."""
+"""The operator's fields of the root, each with its own fields that are foreign."""
 
-_CONSTANT = frozenset((Bool, Identifier, Nil, NumberLiteral, StringLiteral))
+_CONSTANT = frozenset((syntax.Bool, syntax.Identifier, syntax.Nil, syntax.NumberLiteral, syntax.StringLiteral))
 """Nodes that are always the operator's."""
 CHANGING = frozenset(("merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "set"))
-"""Functions that put a value into a map that they are given."""
+"""Functions that put a value into a map."""
 _OWN, _ROOT, _FOREIGN = 0, 1, 2
-"""A value may be the root itself (1), foreign (2), either (3), or neither: the operator's."""
+"""Bits of an origin: the root itself, foreign, or both; 0 is the operator's."""
 
 
-def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> frozenset[Action]:
-    """Return the actions that may print data from an untrusted field, if the template `name` is called with the root."""
+def foreign_actions(trees: Mapping[str, syntax.Tree], name: str, trusted: Trusted) -> frozenset[syntax.Action]:
+    """Return the actions that may print data from an untrusted field when template `name` is called with the root."""
     walk = _OriginWalk(trusted)
     walk.run(trees, name)
     if walk.is_changed:
@@ -63,14 +42,14 @@ class _OriginWalk:
         self.is_changed = is_changed
         """Whether something foreign is put into maps that the template made."""
         self.dots: dict[str, int] = {}
-        self.variables: dict[Variable, int] = {}
-        self.asked: set[Variable] = set()
-        self.found: set[Action] = set()
+        self.variables: dict[syntax.Variable, int] = {}
+        self.asked: set[syntax.Variable] = set()
+        self.found: set[syntax.Action] = set()
         self.todo: set[str] = set()
-        self.visible: list[Variable] = []
+        self.visible: list[syntax.Variable] = []
         self.name, self.root = "", _OWN
 
-    def run(self, trees: Mapping[str, Tree], name: str) -> None:
+    def run(self, trees: Mapping[str, syntax.Tree], name: str) -> None:
         """Walk all templates reachable from this one, which is called with the root."""
         self.call(name, _ROOT)
         while self.todo:
@@ -85,39 +64,39 @@ class _OriginWalk:
             self.dots[name] = known | dot
             self.todo.add(name)
 
-    def tree(self, tree: Tree) -> None:
+    def tree(self, tree: syntax.Tree) -> None:
         self.name, self.root = tree.name, self.dots[tree.name]
         self.visible = []
         self.body(tree.body, self.root)
 
-    def body(self, nodes: Iterable[Node], dot: int) -> None:
+    def body(self, nodes: Iterable[syntax.Node], dot: int) -> None:
         mark = len(self.visible)
         for node in nodes:
-            if not isinstance(node, Text):
+            if not isinstance(node, syntax.Text):
                 self.node(node, dot)
         del self.visible[mark:]
 
-    def node(self, node: Node, dot: int) -> None:
-        if isinstance(node, Action):
+    def node(self, node: syntax.Node, dot: int) -> None:
+        if isinstance(node, syntax.Action):
             if self.pipe(node.pipe, dot) and not node.pipe.variables:
                 self.found.add(node)
-        elif isinstance(node, (If, With, Range)):
+        elif isinstance(node, (syntax.If, syntax.With, syntax.Range)):
             self.block(node, dot)
-        elif isinstance(node, Invoke):
+        elif isinstance(node, syntax.Invoke):
             self.call(node.name, _OWN if node.pipe is None else self.pipe(node.pipe, dot))
 
-    def block(self, node: If | With | Range, dot: int) -> None:
+    def block(self, node: syntax.If | syntax.With | syntax.Range, dot: int) -> None:
         mark = len(self.visible)
-        if isinstance(node, Range):
+        if isinstance(node, syntax.Range):
             self.body(node.body, self.pipe(node.pipe, dot, elements=True))
         else:
             for branch in node.branches:
                 value = self.pipe(branch.pipe, dot)
-                self.body(branch.body, value if isinstance(node, With) else dot)
+                self.body(branch.body, value if isinstance(node, syntax.With) else dot)
         self.body(node.otherwise or (), dot)
         del self.visible[mark:]
 
-    def pipe(self, pipe: Pipe, dot: int, *, elements: bool = False) -> int:
+    def pipe(self, pipe: syntax.Pipe, dot: int, *, elements: bool = False) -> int:
         origin, *piped = [self.command(command.args, dot) for command in pipe.commands]
         for more in piped:
             origin = _within(origin | more)
@@ -136,29 +115,29 @@ class _OriginWalk:
                     self.todo.add(self.name)
         return origin
 
-    def command(self, args: Sequence[Expression], dot: int) -> int:
+    def command(self, args: Sequence[syntax.Expression], dot: int) -> int:
         if len(args) == 1:
             return self.operand(args[0], dot)
         origins = [self.operand(argument, dot) for argument in args if type(argument) not in _CONSTANT]
         return _within(any(origins))
 
-    def operand(self, node: Expression, dot: int) -> int:
-        if isinstance(node, Field):
+    def operand(self, node: syntax.Expression, dot: int) -> int:
+        if isinstance(node, syntax.Field):
             return self.fields(self.held(dot), node.names)
-        if isinstance(node, Pipe):
+        if isinstance(node, syntax.Pipe):
             return self.pipe(node, dot)
-        if isinstance(node, Variable):
+        if isinstance(node, syntax.Variable):
             cell = self.find(node.name)
             if cell is not None:
                 self.asked.add(cell)
             origin = self.root if node.name == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN)
             return self.fields(self.held(origin), node.names)
-        if isinstance(node, FieldChain):
+        if isinstance(node, syntax.FieldChain):
             return self.fields(self.operand(node.base, dot), node.names)
-        return self.held(dot) if isinstance(node, Dot) else _OWN
+        return self.held(dot) if isinstance(node, syntax.Dot) else _OWN
 
     def held(self, origin: int) -> int:
-        """Return the origin of the content of a variable or the dot, which may be a modified map."""
+        """Return the origin of a variable's or the dot's content, which may be a modified map."""
         return origin if origin or not self.is_changed else _FOREIGN
 
     def fields(self, origin: int, names: tuple[str, ...]) -> int:
@@ -170,14 +149,14 @@ class _OriginWalk:
             return _FOREIGN
         return origin & _FOREIGN
 
-    def find(self, name: str) -> Variable | None:
+    def find(self, name: str) -> syntax.Variable | None:
         return next((variable for variable in reversed(self.visible) if variable.name == name), None)
 
 
-def _changes(args: Sequence[Expression]) -> bool:
-    return isinstance(args[0], Identifier) and args[0].name in CHANGING
+def _changes(args: Sequence[syntax.Expression]) -> bool:
+    return isinstance(args[0], syntax.Identifier) and args[0].name in CHANGING
 
 
 def _within(origin: int | bool) -> int:
-    """Return the origin of a value derived from this one: from the root, it may be anything."""
+    """Return the origin of a value derived from this one; from the root, it may be foreign."""
     return _FOREIGN if origin else _OWN

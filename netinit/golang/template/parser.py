@@ -1,4 +1,4 @@
-"""Tokens -> syntax trees, with Go's grammar and Go's messages."""
+"""Parse tokens into syntax trees, with Go's grammar and messages."""
 
 from __future__ import annotations
 
@@ -6,35 +6,10 @@ from collections.abc import Collection
 from typing import Final
 
 from netinit.golang.template import lexer
+from netinit.golang.template import nodes as syntax
 from netinit.golang.template.cursor import Cursor, ParserState
 from netinit.golang.template.lexer import Token, tokenize
 from netinit.golang.template.literals import parse_number, quote, unquote
-from netinit.golang.template.nodes import (
-    Action,
-    Bool,
-    Branch,
-    Break,
-    Command,
-    Continue,
-    Dot,
-    Expression,
-    Field,
-    FieldChain,
-    Identifier,
-    If,
-    Invoke,
-    Nil,
-    Node,
-    NumberLiteral,
-    Pipe,
-    Range,
-    StringLiteral,
-    Text,
-    Tree,
-    Variable,
-    With,
-    is_empty,
-)
 
 _OPERANDS: Final = frozenset(
     (
@@ -53,11 +28,11 @@ _OPERANDS: Final = frozenset(
     )
 )
 _CONTROLS: Final = lexer.KEYWORDS - {"nil", "define"}
-_LITERALS: Final = (Bool, Dot, Nil, NumberLiteral, StringLiteral)
+_LITERALS: Final = (syntax.Bool, syntax.Dot, syntax.Nil, syntax.NumberLiteral, syntax.StringLiteral)
 
 
-def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, Tree]:
-    """The templates that the text defines, by name; the text itself under `name`. Raises TemplateError."""
+def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, syntax.Tree]:
+    """Return the templates that the text defines, by name; the text itself is `name`. Raises TemplateError."""
     left, right = delimiters
     words = frozenset(word for word in ("break", "continue") if word in functions)
     shared = ParserState(name, text, tokenize(text, left, right, words), delimiters, functions)
@@ -66,7 +41,7 @@ def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collecti
 
 
 class _End:
-    """{{end}} or {{else}}: what closes a list of nodes."""
+    """{{end}} or {{else}}, which close a list of nodes."""
 
     def __init__(self, word: str, delimiters: tuple[str, str]) -> None:
         self.word = word
@@ -74,11 +49,11 @@ class _End:
 
 
 class _Parser(Cursor):
-    """The parser of one tree; {{define}} and {{block}} make another that goes on in the same tokens."""
+    """The parser of one tree; {{define}} and {{block}} start another one on the same tokens."""
 
     def __init__(self, shared: ParserState, name: str) -> None:
         super().__init__(shared)
-        self.tree = Tree(name, shared.name, shared.text)
+        self.tree = syntax.Tree(name, shared.name, shared.text)
         self.variables = ["$"]
         self.ranges = 0
 
@@ -107,7 +82,7 @@ class _Parser(Cursor):
         self.parse_body(self.tree.body, context, self)
         self.add()
 
-    def parse_body(self, body: list[Node], context: str, blame: _Parser) -> None:
+    def parse_body(self, body: list[syntax.Node], context: str, blame: _Parser) -> None:
         nodes, end = self.item_list()
         if end.word != "end":
             blame.fail(f"unexpected {end.shown} in {context}")
@@ -116,15 +91,15 @@ class _Parser(Cursor):
     def add(self) -> None:
         trees, tree = self.shared.trees, self.tree
         old = trees.get(tree.name)
-        if old is None or is_empty(old.body):
+        if old is None or syntax.is_empty(old.body):
             trees[tree.name] = tree
-        elif not is_empty(tree.body):
+        elif not syntax.is_empty(tree.body):
             self.fail(f"template: multiple definition of template {quote(tree.name)}")
 
-    def item_list(self) -> tuple[list[Node], _End]:
+    def item_list(self) -> tuple[list[syntax.Node], _End]:
         self.peek()
         self.enter()
-        nodes: list[Node] = []
+        nodes: list[syntax.Node] = []
         while True:
             token = self.peek()
             if token.kind == lexer.EOF:
@@ -135,11 +110,11 @@ class _Parser(Cursor):
                 return nodes, node
             nodes.append(node)
 
-    def text_or_action(self, token: Token) -> Node | _End:
-        """The node that begins with the token, which comes next."""
+    def text_or_action(self, token: Token) -> syntax.Node | _End:
+        """Parse the node that starts with this token."""
         if token.kind == lexer.TEXT:
             self.skip()
-            return Text(token.pos, token.text)
+            return syntax.Text(token.pos, token.text)
         if token.kind != lexer.LEFT:
             self.unexpected(token, "input")
         self.skip()
@@ -150,21 +125,21 @@ class _Parser(Cursor):
 
     # --- actions ---
 
-    def action(self) -> Node | _End:
+    def action(self) -> syntax.Node | _End:
         token = self.peek()
         if token.kind in _CONTROLS:
             self.skip()
-            found: Node | _End = getattr(self, f"{token.kind}_control")(token)
+            found: syntax.Node | _End = getattr(self, f"{token.kind}_control")(token)
             return found
-        return Action(token.pos, self.pipeline("command", lexer.RIGHT), self.shared.delimiters)
+        return syntax.Action(token.pos, self.pipeline("command", lexer.RIGHT), self.shared.delimiters)
 
-    def break_control(self, token: Token) -> Break:
+    def break_control(self, token: Token) -> syntax.Break:
         self.close_loop_word("{{break}}")
-        return Break(token.pos)
+        return syntax.Break(token.pos)
 
-    def continue_control(self, token: Token) -> Continue:
+    def continue_control(self, token: Token) -> syntax.Continue:
         self.close_loop_word("{{continue}}")
-        return Continue(token.pos)
+        return syntax.Continue(token.pos)
 
     def close_loop_word(self, word: str) -> None:
         token = self.next()
@@ -182,21 +157,21 @@ class _Parser(Cursor):
             self.expect(lexer.RIGHT, "else")
         return _End("else", self.shared.delimiters)
 
-    def if_control(self, _token: Token) -> If:
-        return If(*self.branches("if"))
+    def if_control(self, _token: Token) -> syntax.If:
+        return syntax.If(*self.branches("if"))
 
-    def with_control(self, _token: Token) -> With:
-        return With(*self.branches("with"))
+    def with_control(self, _token: Token) -> syntax.With:
+        return syntax.With(*self.branches("with"))
 
-    def branches(self, word: str) -> tuple[list[Branch], list[Node]]:
-        """The branches of {{if}} or {{with}}, each of which may be followed by {{else if}} or {{else with}}."""
+    def branches(self, word: str) -> tuple[list[syntax.Branch], list[syntax.Node]]:
+        """Parse {{if}} or {{with}} with any {{else if}}, {{else with}} and {{else}}."""
         mark = len(self.variables)
-        found: list[Branch] = []
-        otherwise: list[Node] = []
+        found: list[syntax.Branch] = []
+        otherwise: list[syntax.Node] = []
         while True:
             pipe = self.pipeline(word, lexer.RIGHT)
             body, end = self.item_list()
-            found.append(Branch(pipe, body))
+            found.append(syntax.Branch(pipe, body))
             if end.word == "else":
                 if self.peek().kind == word:
                     self.next()
@@ -206,13 +181,13 @@ class _Parser(Cursor):
         del self.variables[mark:]
         return found, otherwise
 
-    def else_list(self) -> list[Node]:
+    def else_list(self) -> list[syntax.Node]:
         nodes, end = self.item_list()
         if end.word != "end":
             self.fail(f"expected end; found {end.shown}")
         return nodes
 
-    def range_control(self, _token: Token) -> Range:
+    def range_control(self, _token: Token) -> syntax.Range:
         mark = len(self.variables)
         pipe = self.pipeline("range", lexer.RIGHT)
         self.ranges += 1
@@ -220,9 +195,9 @@ class _Parser(Cursor):
         self.ranges -= 1
         otherwise = self.else_list() if end.word == "else" else []
         del self.variables[mark:]
-        return Range(pipe, body, otherwise)
+        return syntax.Range(pipe, body, otherwise)
 
-    def block_control(self, _token: Token) -> Invoke:
+    def block_control(self, _token: Token) -> syntax.Invoke:
         context = "block clause"
         token = self.next()
         name = self.template_name(token, context)
@@ -230,9 +205,9 @@ class _Parser(Cursor):
         inner = _Parser(self.shared, name)
         inner.parse_body(inner.tree.body, context, self)
         inner.add()
-        return Invoke(token.pos, name, pipe, self.shared.delimiters)
+        return syntax.Invoke(token.pos, name, pipe, self.shared.delimiters)
 
-    def template_control(self, _token: Token) -> Invoke:
+    def template_control(self, _token: Token) -> syntax.Invoke:
         context = "template clause"
         token = self.next()
         name = self.template_name(token, context)
@@ -241,7 +216,7 @@ class _Parser(Cursor):
             self.next()
         else:
             pipe = self.pipeline(context, lexer.RIGHT)
-        return Invoke(token.pos, name, pipe, self.shared.delimiters)
+        return syntax.Invoke(token.pos, name, pipe, self.shared.delimiters)
 
     def template_name(self, token: Token, context: str) -> str:
         if token.kind not in (lexer.STRING, lexer.RAW_STRING):
@@ -256,9 +231,9 @@ class _Parser(Cursor):
 
     # --- pipelines ---
 
-    def pipeline(self, context: str, end: str) -> Pipe:
+    def pipeline(self, context: str, end: str) -> syntax.Pipe:
         token = self.peek()
-        pipe = Pipe(token.pos)
+        pipe = syntax.Pipe(token.pos)
         if token.kind == lexer.VARIABLE:
             self.declarations(pipe, context)
         while True:
@@ -272,7 +247,7 @@ class _Parser(Cursor):
                 self.unexpected(token, context)
             pipe.commands.append(self.command(token))
 
-    def declarations(self, pipe: Pipe, context: str) -> None:
+    def declarations(self, pipe: syntax.Pipe, context: str) -> None:
         while (variable := self.peek()).kind == lexer.VARIABLE:
             before = self.shared.at
             self.skip()
@@ -282,7 +257,7 @@ class _Parser(Cursor):
                 self.shared.at = before
                 return
             self.next()
-            pipe.variables.append(Variable(variable.pos, variable.text))
+            pipe.variables.append(syntax.Variable(variable.pos, variable.text))
             self.variables.append(variable.text)
             if not comma:
                 pipe.assigns = follower.kind == lexer.ASSIGN
@@ -292,7 +267,7 @@ class _Parser(Cursor):
             if self.peek().kind not in (lexer.VARIABLE, lexer.RIGHT, lexer.CLOSE):
                 self.fail("range can only initialize variables")
 
-    def check_pipeline(self, pipe: Pipe, context: str) -> None:
+    def check_pipeline(self, pipe: syntax.Pipe, context: str) -> None:
         if len(pipe.commands) == 1:
             return
         if not pipe.commands:
@@ -301,9 +276,9 @@ class _Parser(Cursor):
             if isinstance(command.args[0], _LITERALS):
                 self.fail(f"non executable command in pipeline stage {stage}")
 
-    def command(self, token: Token) -> Command:
-        """The command that begins with the token, which comes next."""
-        command = Command(token.pos)
+    def command(self, token: Token) -> syntax.Command:
+        """Parse the command that starts with this token."""
+        command = syntax.Command(token.pos)
         while (operand := self.operand(token)) is not None:
             command.args.append(operand)
             token = self.peek()
@@ -317,8 +292,8 @@ class _Parser(Cursor):
             self.fail("empty command")
         return command
 
-    def operand(self, token: Token) -> Expression | None:
-        """The operand that begins with the token, which comes next; None where none does."""
+    def operand(self, token: Token) -> syntax.Expression | None:
+        """Parse the operand that starts with this token; None if none does."""
         if token.kind not in _OPERANDS:
             return None
         node = self.term(token)
@@ -328,27 +303,27 @@ class _Parser(Cursor):
         while (token := self.peek()).kind == lexer.FIELD and not token.spaced:
             names.append(self.next().text[1:])
         # the node stands at its second field: so do Go's error messages
-        if isinstance(node, Field):
-            return Field(field.pos, (*node.names, *names))
-        if isinstance(node, Variable):
-            return Variable(field.pos, node.name, (*node.names, *names))
+        if isinstance(node, syntax.Field):
+            return syntax.Field(field.pos, (*node.names, *names))
+        if isinstance(node, syntax.Variable):
+            return syntax.Variable(field.pos, node.name, (*node.names, *names))
         if isinstance(node, _LITERALS):
             self.fail(f"unexpected . after term {quote(str(node))}")
-        return FieldChain(field.pos, node, tuple(names))
+        return syntax.FieldChain(field.pos, node, tuple(names))
 
-    def term(self, token: Token) -> Expression:
+    def term(self, token: Token) -> syntax.Expression:
         kind, pos, text = token.kind, token.pos, token.text
         self.skip()
         if kind == lexer.FIELD:
-            return Field(pos, (text[1:],))
+            return syntax.Field(pos, (text[1:],))
         if kind == lexer.IDENTIFIER:
             if text not in self.shared.functions:
                 self.fail(f"function {quote(text)} not defined")
-            return Identifier(pos, text)
+            return syntax.Identifier(pos, text)
         if kind == lexer.VARIABLE:
             if text not in self.variables:
                 self.fail(f"undefined variable {quote(text)}")
-            return Variable(pos, text)
+            return syntax.Variable(pos, text)
         if kind == lexer.OPEN:
             self.enter()
             pipe = self.pipeline("parenthesized pipeline", lexer.CLOSE)
@@ -356,18 +331,18 @@ class _Parser(Cursor):
             return pipe
         return self.literal(kind, pos, text)
 
-    def literal(self, kind: str, pos: int, text: str) -> Expression:
+    def literal(self, kind: str, pos: int, text: str) -> syntax.Expression:
         if kind == lexer.DOT:
-            return Dot(pos)
+            return syntax.Dot(pos)
         if kind == "nil":
-            return Nil(pos)
+            return syntax.Nil(pos)
         if kind == lexer.BOOL:
-            return Bool(pos, text == "true")
+            return syntax.Bool(pos, text == "true")
         if kind in (lexer.STRING, lexer.RAW_STRING):
-            return StringLiteral(pos, text, self.unquote(text))
+            return syntax.StringLiteral(pos, text, self.unquote(text))
         if kind == lexer.COMPLEX or (kind == lexer.NUMBER and text.endswith("i")):
             self.fail(f"complex constants are not supported: {text}")
         try:
-            return NumberLiteral(pos, parse_number(text))
+            return syntax.NumberLiteral(pos, parse_number(text))
         except ValueError as problem:
             self.fail(str(problem))

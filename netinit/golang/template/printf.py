@@ -1,7 +1,7 @@
-"""Go's fmt.Sprintf for what templates print: verbs, signs, widths, precisions, and the texts of its complaints.
+"""Go's fmt.Sprintf, with the verbs, flags and error texts that templates use.
 
-Left out are `#` and the blank as flags, `*`, explicit argument numbers, and the verbs b, e, o, p, U, w and their kin: no
-template of Istio's or of the charts at hand has any of them. They are an error, never other text than Go's.
+Not supported, and a FunctionError: the flags `#` and space, `*`, argument numbers, and the verbs b, e, o, p, U and w,
+which no template of Istio's releases and known charts has.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from netinit.golang.template.limits import check_size
 from netinit.golang.template.printing import Flags, _Buffer, format_value, print_value
 from netinit.golang.template.values import NO_VALUE, FunctionError, type_name
 
-_WIDEST: Final = 1_000_000
+_MAX_WIDTH: Final = 1_000_000
 _VERB: Final = re.compile(r"%(?:%|([-+0]*)([0-9]*)(?:\.([0-9]*))?([a-zA-Z]))")
 _VERBS: Final = frozenset("sdvqtxcfgT")
 
 
 def sprintf(template: str, *values: Any) -> str:
-    """The format with its verbs replaced by the values.
-
-    Raises FunctionError for a verb that is not supported, and when the text grows too large.
-    """
+    """Format values like fmt.Sprintf. Raises FunctionError for an unsupported verb and for too long a text."""
     if template.count("%") == template.count("%s") == len(values) and all(type(value) is str for value in values):
         pieces = template.split("%s")  # what most templates print
         check_size(sum(map(len, pieces)) + sum(map(len, values)))
@@ -53,15 +50,15 @@ def sprintf(template: str, *values: Any) -> str:
 
 
 def _flags(found: re.Match[str]) -> Flags:
-    """The flags of a verb. Raises FunctionError for numbers beyond Go's."""
+    """Return the flags of a verb. Raises FunctionError for a width or precision beyond Go's limit."""
     flags = Flags()
     signs, width, precision, verb = found.groups(default="")
     flags.minus, flags.zero = "-" in signs, "0" in signs
     flags.plus = "+" in signs and verb != "v"
     flags.names = "+" in signs and verb == "v"
     numbers = [int(number[:8] or 0) for number in (width, precision)]
-    if max(numbers) > _WIDEST:
-        raise FunctionError(f"{found[0][:20]!r}: a width or precision is {_WIDEST} at most")
+    if max(numbers) > _MAX_WIDTH:
+        raise FunctionError(f"{found[0][:20]!r}: a width or precision is {_MAX_WIDTH} at most")
     flags.width = numbers[0] if width else None
     flags.precision = numbers[1] if found[3] is not None else None
     return flags

@@ -1,6 +1,6 @@
-"""Go values as text: package fmt's Sprint, Sprintln and Sprintf.
+"""Format Go values like package fmt: Sprint, Sprintln, and the verbs of Sprintf.
 
-Everything is built in a `_Buffer`, which refuses to grow past the size that one value may have.
+A `_Buffer` limits the size of the text.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _PLAIN: Final[dict[type, Callable[[Any], str]]] = {
     bool: lambda value: "true" if value else "false",
     float: float_text,
 }
-"""The short way for the values that nearly everything is."""
+"""Fast path for the most frequent types."""
 
 
 def to_text(value: Any) -> str:
-    """What an action prints for the value."""
+    """Return what an action prints for the value."""
     if type(value) in _PLAIN:
         return _PLAIN[type(value)](value)
     return sprint(printable(value))
 
 
 def printable(value: Any) -> Any:
-    """The value that Go prints for it: what a pointer without a String method points to."""
+    """Return the value that Go prints: of a pointer without a String method, what it points to."""
     if isinstance(value, Struct) and value.go_type.startswith("*") and value and own_text(value) is None:
         return Struct(value.go_type[1:], value.fields)
     return "<no value>" if value is None or value is NO_VALUE else value
 
 
 def sprint(*values: Any) -> str:
-    """The values one after the other, with a blank between two that are not text (fmt.Sprint)."""
+    """Format the values like fmt.Sprint, with a space between two that are not strings."""
     if len(values) == 1 and type(values[0]) in _PLAIN:
         return _PLAIN[type(values[0])](values[0])
     buffer = _Buffer()
@@ -82,7 +82,7 @@ def sprint(*values: Any) -> str:
 
 
 def sprintln(*values: Any) -> str:
-    """The values with blanks between and a line feed behind (fmt.Sprintln)."""
+    """Format the values like fmt.Sprintln."""
     buffer = _Buffer()
     flags = Flags()
     for index, value in enumerate(values):
@@ -94,8 +94,6 @@ def sprintln(*values: Any) -> str:
 
 
 class _Buffer:
-    """Text being written, up to the largest size of a value."""
-
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.size = 0
@@ -110,9 +108,9 @@ class _Buffer:
 
 
 class Flags:
-    """The flags, width and precision of one verb.
+    """The flags, width and precision of a verb.
 
-    `names` is %+v; `erring` says that a complaint is being printed, in which no method is called.
+    `names` is %+v. `erring`: an error text is being printed, in which no method is called.
     """
 
     def __init__(self) -> None:
@@ -121,7 +119,7 @@ class Flags:
         self.precision: int | None = None
 
     def pad(self, text: str, *, zeros: bool = True) -> str:
-        """The text filled up to the width, with blanks or, where allowed, zeros."""
+        """Pad the text to the width, with spaces or, if `zeros` allows it, zeros."""
         if not self.width or len(text) >= self.width:
             return text
         check_size(self.width)
@@ -131,7 +129,7 @@ class Flags:
 
 
 def own_text(value: Any) -> str | None:
-    """What the value's own String (or Error) method says; None when it has none."""
+    """Return the result of the value's String or Error method; None without one."""
     methods = getattr(value, "go_methods", None)
     if methods:
         method = methods.get("Error") or methods.get("String")
@@ -141,7 +139,7 @@ def own_text(value: Any) -> str | None:
 
 
 def print_value(buffer: _Buffer, value: Any, verb: str, flags: Flags, depth: int) -> None:
-    """Write the value as the verb says; depth is how many containers it stands in."""
+    """Write the value by the verb; `depth`: the number of containers it is in."""
     if value is None or value is NO_VALUE:
         buffer.add("<nil>" if depth else flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
         return
@@ -210,7 +208,7 @@ def _print_nil_pointer(buffer: _Buffer, name: str, verb: str, flags: Flags) -> N
 
 
 def _print_address(buffer: _Buffer, value: Struct, verb: str, flags: Flags) -> None:
-    """Where Go prints the address of a struct inside another value, which means nothing to us: zero stands for it."""
+    """Print zero for a nested pointer, of which Go prints the address."""
     if verb in "vdx":
         buffer.add("0x0" if verb == "v" else "0")
         return
@@ -222,7 +220,7 @@ def _print_address(buffer: _Buffer, value: Struct, verb: str, flags: Flags) -> N
 
 
 def format_value(value: Any, verb: str, flags: Flags) -> str:
-    """The text of a bool, number, string or bytes under the verb."""
+    """Format a bool, number, string or bytes by the verb."""
     kind = kind_of(value)
     if isinstance(value, bytes):
         return _format_string(from_bytes(value), verb, flags)

@@ -1,4 +1,4 @@
-"""What the compiler knows while it walks a tree: where a node stands, and which variables are visible."""
+"""What the compiler knows of a tree: positions for errors, and visible variables."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from netinit.golang.template.values import Function, to_bytes
 
 
 class Slot:
-    """A place for a variable; `holder` is the place of the list or map that a range takes its values from, or 0."""
+    """The place of a variable; `holder`: the place of the list or map that a range reads it from, or 0."""
 
     def __init__(self, name: str, place: int, holder: int = 0) -> None:
         self.name, self.place, self.holder = name, place, holder
 
 
 class Frame:
-    """The variables of one template while it is compiled, and its place in error messages.
+    """The variables of one template during compilation.
 
-    Every variable has a place of its own, a number, so that no name is looked up at rendering time; the visible ones
-    are a stack, as in Go. `dot_holder` is the place of the list or map that the dot is taken from, or 0.
+    Each variable has a number, its place, so that rendering looks up no names; the visible ones are a stack.
+    `dot_holder`: the place of the list or map that the dot is read from, or 0.
     """
 
     def __init__(
-        self, tree: Tree, functions: Mapping[str, Function], own: frozenset[str], constants: frozenset[str] = frozenset()
+        self,
+        tree: Tree,
+        functions: Mapping[str, Function],
+        own: frozenset[str],
+        constants: frozenset[str] = frozenset(),
     ) -> None:
         self.tree = tree
         self.functions = functions
@@ -37,32 +41,32 @@ class Frame:
         self.places = itertools.count(1)
 
     def inner(self, visible: Iterable[Slot], dot_holder: int) -> Frame:
-        """The frame of a body within this one, which sees these variables; what it declares ends with it."""
+        """Return the frame of a nested body; variables that it declares end with it."""
         frame = Frame(self.tree, self.functions, self.own, self.constants)
         frame.visible, frame.dot_holder, frame.places = [*visible], dot_holder, self.places
         return frame
 
     def declare(self, name: str, holder: int = 0) -> Slot:
-        """A new place for a variable of that name, visible from here on."""
+        """Declare a variable."""
         slot = Slot(name, self.new_place(), holder)
         self.visible.append(slot)
         return slot
 
     def hold_elements(self, holder: int) -> None:
-        """The last variable holds elements of the list or map at that place, whose type may be an interface."""
+        """Mark the last variable as an element of the list or map at this place, whose type may be an interface."""
         last = self.visible[-1]
         self.visible[-1] = Slot(last.name, last.place, holder)
 
     def new_place(self) -> int:
-        """A place without a name."""
+        """Return an unused place."""
         return next(self.places)
 
     def find(self, name: str) -> Slot | None:
-        """The innermost visible variable of that name."""
+        """Return the innermost visible variable with this name."""
         return next((slot for slot in reversed(self.visible) if slot.name == name), None)
 
     def error(self, node: Expression | Command | Action | Invoke, message: str) -> TemplateError:
-        """The error that Go reports when the execution of the node fails so."""
+        """Return Go's error for a failed execution of the node."""
         tree = self.tree
         line_start = tree.source.rfind("\n", 0, node.pos) + 1
         line = tree.source.count("\n", 0, node.pos) + 1
@@ -72,7 +76,7 @@ class Frame:
 
 
 def last_visited(node: Expression | Command) -> Expression:
-    """The operand that Go looks at last when it evaluates the node: a later failure is reported there."""
+    """Return the operand that Go evaluates last in the node: later failures are reported there."""
     while True:
         if isinstance(node, Pipe):
             node = node.commands[-1]

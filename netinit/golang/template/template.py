@@ -1,4 +1,4 @@
-"""Templates: parsed once, rendered as often as wanted and from as many threads."""
+"""Templates, parsed once and rendered any number of times, from any thread."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ _DEFAULT_LIMITS: Final = Limits()
 
 
 class Rendering:
-    """A rendered text, the parts that it was joined of, and which of them foreign actions printed (`marks`)."""
+    """A rendered text, its parts, and which of them foreign actions printed (`marks`)."""
 
     def __init__(self, text: str, parts: list[str], marks: list[tuple[int, Action]]) -> None:
         self.text, self.parts, self.marks = text, parts, marks
 
 
 class Template:
-    """A parsed text and the templates that it defines; immutable.
+    """A parsed text with the templates that it defines; immutable.
 
-    Made by `parse`; `name` is what error messages call it, `names` are the templates that can be rendered. Compiling
-    waits for the first rendering: a configuration has many templates of which few are used.
+    `name`: for messages. The first rendering compiles it: most templates of a configuration are not used.
     """
 
     def __init__(
@@ -59,11 +58,10 @@ class Template:
         *,
         constants: Iterable[str] = (),
     ) -> Template:
-        """The template of the text, which may call the functions and Go's own; an empty delimiter is the default.
+        """Parse a template, which may call these functions and Go's own. An empty delimiter is the default one.
 
-        `trusted` are the fields of the data that are not foreign (see `origins`); without it nothing is marked.
-        `constants` are those that are the same object in most renderings (see `folding`).
-        Raises TemplateError, in Go's words, where the text is not a template.
+        `trusted`: the fields of the data that are not foreign (see `origins`); None: mark nothing. `constants`: those
+        that are the same object in most renderings (see `folding`). Raises TemplateError with Go's message.
         """
         own = {key: Function.of(call) for key, call in (functions or {}).items()}
         known = {**BUILTINS, **own}
@@ -75,11 +73,11 @@ class Template:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the templates that the text defines, its own among them."""
+        """The names of all templates in the text, sorted."""
         return tuple(sorted(self._trees))
 
     def called(self) -> Mapping[str, int]:
-        """The functions that the text names, each with the place of its first use in the text."""
+        """Return the functions that the text names, with the position of the first use."""
         found: dict[str, int] = {}
         todo: list[Any] = list(self._trees.values())
         while todo:
@@ -93,10 +91,9 @@ class Template:
         return found
 
     def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
-        """The text that the template, or the one of that name which it defines, makes of the data.
+        """Render the template, or the one with this name that it defines.
 
-        The shapes of the data are those of `values`. Raises TemplateError, in Go's words, when the
-        rendering fails or goes over the limits.
+        `data`: see `values`. Raises TemplateError with Go's message, also when a limit is exceeded.
         """
         name = self.name if template is None else template
         if name not in self._trees:
@@ -106,7 +103,7 @@ class Template:
         return _join(self._run(name, data, limits).parts)
 
     def render_marked(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS) -> Rendering:
-        """`render`, and which parts of the text foreign actions printed."""
+        """Render the template and record the output of foreign actions."""
         run = self._run(self.name, data, limits)
         return Rendering(_join(run.parts), run.parts, run.marks)
 
@@ -120,13 +117,15 @@ class Template:
         return run
 
     def _bodies(self) -> Mapping[str, Body]:
-        """The compiled templates; threads that come first together make them twice, which is harmless."""
+        """Return the compiled templates. Two threads may compile at once, which is harmless."""
         bodies = self._compiled
         if bodies is None:
             marked = frozenset[Action]()
             if self._trusted is not None:
                 marked = foreign_actions(self._trees, self.name, self._trusted)
-            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own, marked, self._constants.names)
+            bodies = self._compiled = compile_trees(
+                self._trees, self._functions, self._own, marked, self._constants.names
+            )
         return bodies
 
 

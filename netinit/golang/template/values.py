@@ -1,24 +1,23 @@
-"""How Python values stand for Go values: the data model of the templates.
+"""The data model of templates: which Python values represent which Go values.
 
-| Python | Go |
-|---|---|
-| `None` | nil held by an interface: a key that is present and null |
-| `NO_VALUE` | no value at all: a missing key, the result of a chain through one |
-| `bool`, `int`, `float`, `str` | bool, int, float64, string |
-| `Int32`, `Int64`, `Uint8`, `Uint32`, `Uint64` | the sized integers (a byte is a `Uint8`) |
-| `Enum` | a named int32 with a String method, as protobuf makes them |
-| `dict` | map[string]interface {} |
-| `OwnMap` | the same, made by the rendering itself: functions such as sprig's set may change it |
-| `TypedMap`, `StringMap` | map[K]V, map[string]string |
-| `list`, `tuple` | []interface {} |
-| `TypedList` | []T |
-| `bytes` | []uint8 |
-| `Struct` | a struct or a pointer to one, with fields and methods |
-| `Function` | a func |
+    | Python | Go |
+    |---|---|
+    | `None` | nil in an interface: a key that is present and null |
+    | `NO_VALUE` | no value: a missing key, or a field of one |
+    | `bool`, `int`, `float`, `str` | bool, int, float64, string |
+    | `Int32`, `Int64`, `Uint8`, `Uint32`, `Uint64` | the sized integers (a byte is a `Uint8`) |
+    | `Enum` | a named int32 with a String method, as in protobuf |
+    | `dict` | map[string]interface {} |
+    | `OwnMap` | map[string]interface {}, created by the rendering, which may modify it |
+    | `TypedMap`, `StringMap` | map[K]V, map[string]string |
+    | `list`, `tuple` | []interface {} |
+    | `TypedList` | []T |
+    | `bytes` | []uint8 |
+    | `Struct` | a struct or a pointer to one, with fields and methods |
+    | `Function` | a func |
 
-Text is Go's: a sequence of bytes. A byte that is not part of valid UTF-8 (a character cut in two) is kept as a
-surrogate escape, so `text.encode("utf-8", "surrogateescape")` always gives Go's bytes.
-Python's truth of every one of these values is Go's truth of its counterpart.
+Text is a sequence of bytes: a byte that is not valid UTF-8 is a surrogate escape, so that `text.encode("utf-8",
+"surrogateescape")` gives Go's bytes. A value is true in Python if it is in Go.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from typing import Any, Final, Self
 
 ANY: Final = "interface {}"
 VALUE: Final = "reflect.Value"
-"""The parameter type of functions that distinguish a missing value from a null one."""
+"""The type of parameters that distinguish a missing value from null."""
 
 BOOL: Final = "bool"
 INT: Final = "int"
@@ -44,13 +43,13 @@ POINTER: Final = "pointer"
 FUNC: Final = "func"
 NIL: Final = "nil"
 OTHER: Final = "other"
-"""A Python object that stands for no Go value; it can be passed to functions and nothing else."""
+"""A Python object that represents no Go value and can only be passed to functions."""
 
 
 class Shaped(str):
-    """Text of which is known how it was laid out: `lead` are the blanks that an indenting function put before it.
+    """A text with known layout. `lead`: the spaces that an indenting function put in front.
 
-    `form` is "yaml" or "json" where the text is the whole of the value `tree`, else "".
+    `form`: "yaml" or "json" if the text is the whole of the value `tree`, else "".
     """
 
     __slots__ = ("form", "lead", "tree")
@@ -60,19 +59,17 @@ class Shaped(str):
     tree: Any
 
     def __new__(cls, text: str, *, lead: str = "", form: str = "", tree: Any = None) -> Self:
-        """The text, laid out so."""
+        """Create the text with its layout."""
         self = super().__new__(cls, text)
         self.lead, self.form, self.tree = lead, form, tree
         return self
 
 
 class FunctionError(Exception):
-    """A function called by a template failed; the text is Go's and becomes part of the template's error."""
+    """A function called by a template failed; the message is Go's, and part of the template's error."""
 
 
 class _NoValue:
-    """The type of `NO_VALUE`."""
-
     go_kind = NIL
 
     def __bool__(self) -> bool:
@@ -83,7 +80,7 @@ class _NoValue:
 
 
 NO_VALUE: Final = _NoValue()
-"""What a template sees where nothing is: prints as `<no value>`, and every field of it is again no value."""
+"""A missing value: prints as `<no value>`, and so does every field of it."""
 
 
 class Int32(int):
@@ -99,7 +96,7 @@ class Int64(int):
 
 
 class Uint8(int):
-    """A uint8, which is what indexing a string gives."""
+    """A uint8, the type of a string's elements."""
 
     go_kind, go_type = UINT, "uint8"
 
@@ -117,14 +114,14 @@ class Uint64(int):
 
 
 class Enum(int):
-    """A number that prints as its name, and whose String method gives the name: protobuf's enumerations."""
+    """An enumeration of protobuf: a number that prints as its name."""
 
     go_kind = INT
     go_type: str
     go_methods: Mapping[str, Callable[..., Any]]
 
     def __new__(cls, number: int, name: str, go_type: str = "int32") -> Self:
-        """The number under its name."""
+        """Create the number with its name."""
         self = super().__new__(cls, number)
         self.go_type = go_type
         self.go_methods = {"String": lambda: name}
@@ -132,13 +129,13 @@ class Enum(int):
 
 
 class OwnMap(dict[str, Any]):
-    """A map that this rendering made, so that it may be changed: the data of a template may be shared by threads."""
+    """A map created by the rendering, which may modify it: a template's data may be shared by threads."""
 
     go_kind, go_type = MAP, "map[string]interface {}"
 
 
 class TypedMap(dict[Any, Any]):
-    """A map whose values have one type: `index` of a missing key gives `zero`, not nil. JSON has null for a `nil` one."""
+    """A map with values of one type; `zero`: the value of a missing key. A `nil` one is null in JSON."""
 
     go_kind = MAP
 
@@ -150,7 +147,7 @@ class TypedMap(dict[Any, Any]):
 
     @property
     def key_type(self) -> str:
-        """The Go type of the keys: what stands between the brackets of the map's type."""
+        """The Go type of the keys."""
         return self.go_type[4 : self.go_type.index("]")]
 
 
@@ -162,7 +159,7 @@ class StringMap(TypedMap):
 
 
 class TypedList(list[Any]):
-    """A slice whose elements have one type, such as the containers of a pod. JSON has null for a `nil` one."""
+    """A slice with elements of one type. A `nil` one is null in JSON."""
 
     go_kind = SLICE
 
@@ -173,16 +170,16 @@ class TypedList(list[Any]):
 
 
 class Struct:
-    """A struct, or with a type that starts with `*` a pointer to one.
+    """A struct, or a pointer to one if the type starts with `*`.
 
-    `fields` are the exported fields in Go's order; `methods` are Python callables, called with the template's
-    arguments (a plain method has none). A method named String gives what is printed. `nil=True` makes a nil pointer:
-    its fields are errors, its methods can be called, as protobuf's getters are; name its fields all the same, so
-    that an unknown field is distinguished from a nil one. A subclass whose JSON is not simply its fields has `go_json`.
+    `fields`: the exported fields, in Go's order. `methods`: callables, called with the template's arguments; String
+    returns what is printed. `nil`: a nil pointer, whose fields are errors and whose methods can be called, like
+    protobuf's getters; its fields are only names, which distinguishes an unknown field. A subclass with another JSON
+    form overrides `go_json`.
     """
 
     def go_json(self) -> Any:
-        """What JSON has for the value: its fields that are not empty, under their names with a small first letter."""
+        """Return the value for JSON: the non-empty fields, with a lower-case first letter."""
         if self.nil:
             return None
         return {name[:1].lower() + name[1:]: item for name, item in self.fields.items() if item}
@@ -204,7 +201,7 @@ class Struct:
 
     @property
     def go_kind(self) -> str:
-        """POINTER or STRUCT, by the type's name."""
+        """POINTER or STRUCT."""
         return POINTER if self.go_type.startswith("*") else STRUCT
 
     def __bool__(self) -> bool:
@@ -215,7 +212,7 @@ class Struct:
 
 
 _TAKES_MORE: Final = 0x04
-"""The flag of a code object with a *parameter (inspect.CO_VARARGS)."""
+"""The flag of a code object with `*args` (inspect.CO_VARARGS)."""
 _ANNOTATIONS: Final[dict[str | type | None, str]] = {
     "str": "string",
     "int": "int",
@@ -235,10 +232,9 @@ _ANNOTATIONS: Final[dict[str | type | None, str]] = {
 class Function:
     """A function that templates can call, with the Go types of its parameters.
 
-    A parameter of type `ANY` takes everything and sees nil and missing values as `None`; one of type `VALUE` also
-    sees `NO_VALUE`; every other type takes exactly the values of that type, and the template fails with Go's words
-    else. `variadic` is the type of the arguments after the fixed ones. `cost` gives, for the arguments of a call, the
-    steps that it takes beside those for long texts and results; it is asked before the call.
+    A parameter of type `ANY` gets nil and missing values as `None`; one of type `VALUE` gets `NO_VALUE`; for any other
+    type the template fails if the argument has another one. `variadic`: the type of further arguments. `cost` returns
+    the steps of a call with these arguments, besides those for long texts; it is called first.
     """
 
     go_kind = FUNC
@@ -259,16 +255,15 @@ class Function:
         self.go_type = f"func({', '.join((*self.params, *tail))}) {ANY}"
 
     def type_of(self, number: int) -> str:
-        """The type of the argument of that number, counted from 0."""
+        """Return the type of an argument, counted from 0."""
         return self.params[number] if number < len(self.params) else self.variadic or ANY
 
     @classmethod
     def of(cls, call: Callable[..., Any] | Function, *, cost: Callable[..., int] | None = None) -> Function:
-        """Return the function, its parameters typed by the callable's annotations.
+        """Return the function, with parameters typed by the callable's annotations.
 
-        `str`, `int`, `float` and `bool` are Go's string, int, float64 and bool; `StringMap`, `dict[str, Any]` and
-        `list[Any]` the map and slice types; everything else takes any value. Parameters with a default value are not
-        for templates. Raises TypeError for a keyword argument without a default.
+        `str`, `int`, `float`, `bool`, `StringMap`, `dict[str, Any]` and `list[Any]` are Go's types; anything else is
+        `ANY`. Parameters with a default are not for templates. Raises TypeError for a keyword argument without one.
         """
         if isinstance(call, Function):
             return call
@@ -308,45 +303,33 @@ class Function:
 def typed(
     call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
 ) -> Function:
-    """The function whose parameters have these types, for tables of such."""
+    """Return a function with parameters of these types."""
     return Function(call, params, variadic, cost=cost)
 
 
 _NO_TEXT: Final = "[\ud800-\udc7f\udd00-\udfff]"
 
-_KINDS: Final[dict[type, str]] = {
-    bool: BOOL,
-    int: INT,
-    float: FLOAT,
-    str: STRING,
-    Shaped: STRING,
-    dict: MAP,
-    OwnMap: MAP,
-    list: SLICE,
-    tuple: SLICE,
-    bytes: SLICE,
-    type(None): NIL,
-    _NoValue: NIL,
+_TYPES: Final[dict[type, tuple[str, str]]] = {
+    bool: (BOOL, "bool"),
+    int: (INT, "int"),
+    float: (FLOAT, "float64"),
+    str: (STRING, "string"),
+    Shaped: (STRING, "string"),
+    dict: (MAP, "map[string]interface {}"),
+    OwnMap: (MAP, "map[string]interface {}"),
+    list: (SLICE, "[]interface {}"),
+    tuple: (SLICE, "[]interface {}"),
+    bytes: (SLICE, "[]uint8"),
+    type(None): (NIL, ANY),
+    _NoValue: (NIL, "<nil>"),
 }
-
-_TYPE_NAMES: Final[dict[type, str]] = {
-    bool: "bool",
-    int: "int",
-    float: "float64",
-    str: "string",
-    Shaped: "string",
-    dict: "map[string]interface {}",
-    OwnMap: "map[string]interface {}",
-    list: "[]interface {}",
-    tuple: "[]interface {}",
-    bytes: "[]uint8",
-    type(None): ANY,
-    _NoValue: "<nil>",
-}
+"""The Go kind and type name of Python's types."""
+_KINDS: Final = {of_python: kind for of_python, (kind, _) in _TYPES.items()}
+_TYPE_NAMES: Final = {of_python: name for of_python, (_, name) in _TYPES.items()}
 
 
 def kind_of(value: Any) -> str:
-    """The Go kind of the value, one of this module's kind constants."""
+    """Return the value's Go kind, one of this module's constants."""
     kind = _KINDS.get(type(value))
     if kind is not None:
         return kind
@@ -360,7 +343,7 @@ def kind_of(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """The name of the value's Go type, as Go prints it."""
+    """Return the name of the value's Go type."""
     name = _TYPE_NAMES.get(type(value))
     if name is not None:
         return name
@@ -374,12 +357,12 @@ def type_name(value: Any) -> str:
 
 
 def holds_interfaces(container: Any) -> bool:
-    """Whether the elements of the map or slice are typed interface {}, which is how Go then names them."""
+    """Whether the elements of the map or slice have type interface {}."""
     return type_name(container).endswith("]interface {}")
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes of Go's string; what no string of Go can hold, a lone surrogate, becomes U+FFFD."""
+    """Return the bytes of the text in Go; a lone surrogate becomes U+FFFD."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -387,5 +370,5 @@ def to_bytes(text: str) -> bytes:
 
 
 def from_bytes(raw: bytes) -> str:
-    """The text of these bytes, whatever they are."""
+    """Return the text of any bytes."""
     return raw.decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""The outline of a rendered text: the text with placeholders for what foreign actions printed."""
+"""The outline of a rendered text: placeholders instead of what foreign actions printed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from netinit.golang.template.template import Rendering
 from netinit.golang.template.values import Shaped
 
 _MARKS = {chr(code): f"{code:x}" for code in range(0xE000, 0xE010)}
-"""Candidates for the mark: 16 private-use characters, with their code in an escape; texts rarely contain any."""
+"""Candidates for the mark: private-use characters, which texts rarely contain, with their code in an escape."""
 _WORD = re.compile(r'([A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*)|"([ !#-\[\]-~]*)"')
 """Text that YAML reads literally in any scalar, or text in double quotes without escapes."""
-_LONGEST_WORD = 256
+_MAX_WORD = 256
 """Maximum characters of a word: YAML limits simple keys to 1,024, so longer text is parsed."""
 
 
 class ForeignPart:
     """The output of a foreign action.
 
-    `text`: the output without the indentation of an indenting function. `source`: the part of it that the outline
-    replaces, by a placeholder or by the first entry or item of a written mapping or list. `word`: the text, if YAML
-    reads it literally in any scalar. `quoted`: the content of its double quotes, if it is quoted. `kind`: "json", or
-    for YAML "mapping", "list" or "scalar", if a function wrote a whole `tree`; else "". Empty mappings and lists count
-    as scalars.
+    `text`: without the indentation of an indenting function. `source`: the part that the outline replaces by a
+    placeholder, or by the first entry or item of a written mapping or list. `word`: the text, if YAML reads it
+    literally in any scalar. `quoted`: the content of its double quotes. `kind`: if a function wrote a whole `tree`,
+    "json", or "mapping", "list" or "scalar" (also for empty ones) in YAML; else "".
     """
 
     word: str | None
@@ -39,7 +38,7 @@ class ForeignPart:
     def __init__(self, text: str, kind: str = "", tail: str = "", tree: Any = None) -> None:
         self.text, self.kind, self.tree = text, kind, tree
         self.source = text.removesuffix(tail)
-        found = _WORD.fullmatch(text) if len(text) <= _LONGEST_WORD else None
+        found = _WORD.fullmatch(text) if len(text) <= _MAX_WORD else None
         self.word, self.quoted = found.group(1, 2) if found else (None, None)
 
 
@@ -49,7 +48,7 @@ _part = functools.lru_cache(maxsize=1024)(ForeignPart)
 class Outline:
     """A rendered text with placeholders for its non-empty foreign parts.
 
-    A placeholder is a part's number between two `mark`s, a character that the text neither contains nor escapes.
+    A placeholder is a part's number between two `mark`s, a character that the text does not contain.
     """
 
     def __init__(self, rendering: Rendering, places: Sequence[tuple[int, Action]]) -> None:
@@ -64,7 +63,7 @@ class Outline:
             if isinstance(printed, Shaped):
                 parts[place] = self._add(printed, placeholder)
             else:
-                self.parts.append((_part if len(printed) <= _LONGEST_WORD else ForeignPart)(printed))
+                self.parts.append((_part if len(printed) <= _MAX_WORD else ForeignPart)(printed))
                 parts[place] = placeholder
         self.text = "".join(parts)
 

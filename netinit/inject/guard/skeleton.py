@@ -1,4 +1,4 @@
-"""The tree of an outline, built once, and the insertion of each pod's parts into its scalars."""
+"""The tree of an outline, and the insertion of each pod's parts into its scalars."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from netinit.golang.goyaml.scalars import MERGE, resolve
 from netinit.golang.template.values import FunctionError
 from netinit.inject.guard.outline import ForeignPart
 
-_LONGEST_SCALAR = 1 << 10
-"""Characters of the longest scalar that is kept parsed: with 256 of them the cache stays below a megabyte."""
-_LONGEST_OUTLINE = 1 << 16
-"""Characters of the longest outline whose skeleton is kept; real ones have 5,000 to 20,000."""
+_MAX_SCALAR = 1 << 10
+"""Characters of a scalar that is cached: 256 of them stay below a megabyte."""
+_MAX_OUTLINE = 1 << 16
+"""Characters of an outline whose skeleton is cached; real ones have 5,000 to 20,000."""
 _BLANKS = " \t\r\n\x85\u2028\u2029"
 _NOT_IN_JSON = "[\x7f-\x9f\ufffe\uffff]"
 """Characters that JSON does not escape, and that YAML forbids or reads as a line break."""
@@ -46,7 +46,7 @@ class _Items(list[Any]):
 
 
 class _Context(NamedTuple):
-    """The text around a scalar's source that makes it parse as in its place, and the index of its event."""
+    """The text that, around a scalar's source, makes it parse as in its place, and the index of its event."""
 
     before: str
     after: str
@@ -67,7 +67,7 @@ class _Context(NamedTuple):
 
 
 def _parse_alone(source: str, context: _Context) -> Any:
-    """Parse the source in the context, and return its event; None if it is not exactly one scalar."""
+    """Parse the source in the context and return its event; None if it is not exactly one scalar."""
     text = f"{context.before}{source}{context.after}"
     try:
         found = list(events.scan(text))
@@ -110,7 +110,7 @@ class _Slot:
         raise Misfit(self.where, self.numbers)
 
     def value(self, parts: Sequence[ForeignPart]) -> Any:
-        """Return the value with the parts inserted. Raises Misfit if they are not just part of this scalar."""
+        """Return the value with the parts inserted. Raises Misfit if they would leave this scalar."""
         if self.event.tag is None:
             part = parts[self.numbers[0]]
             if self.is_whole and part.quoted is not None:
@@ -124,9 +124,8 @@ class _Slot:
         return self._parsed(parts)
 
     def _parsed(self, parts: Sequence[ForeignPart]) -> Any:
-        """Parse the scalar's source with the parts inserted."""
         source = re.sub(self.placeholder, lambda found: self._source(found, parts), self.source)
-        event = (_parse_once if len(source) <= _LONGEST_SCALAR else _parse_alone)(source, self.context)
+        event = (_parse_once if len(source) <= _MAX_SCALAR else _parse_alone)(source, self.context)
         if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
             self.refuse()
         style = event.style or ""
@@ -140,7 +139,7 @@ class _Slot:
         return value
 
     def _source(self, found: re.Match[str], parts: Sequence[ForeignPart]) -> str:
-        """Return what was printed for a placeholder, or for the first entry or item of a written mapping or list."""
+        """Return the output for a placeholder, or for the first entry or item of a written mapping or list."""
         dash, number, entry = found.groups(default="")
         part = parts[int(number)]
         if (part.kind == "mapping" and not entry) or (part.kind == "list" and not dash):
@@ -148,7 +147,7 @@ class _Slot:
         return part.source if part.kind == "list" else dash + part.source
 
     def _holds(self, value: str) -> bool:
-        """Whether the author's words are unchanged in the value; spaces next to a part may be folded."""
+        """Whether the value contains the author's words; spaces next to a part may be folded."""
         first, last = self.literals[0].rstrip(_BLANKS), self.literals[-1].lstrip(_BLANKS)
         start, end = len(first), len(value) - len(last)
         between = zip(self.numbers, self.numbers[1:], self.literals[1:-1], strict=False)
@@ -159,10 +158,7 @@ class _Slot:
         return value.startswith(first) and value.endswith(last) and start <= end
 
     def _tree(self, part: ForeignPart) -> Any:
-        """Return the tree that a function wrote, if its layout is correct here.
-
-        Entries of a mapping and items of a list are added to the surrounding collection.
-        """
+        """Return the tree that a function wrote, if its layout is correct here."""
         if part.kind == "json":
             if re.search(_NOT_IN_JSON, part.text):
                 self.refuse()
@@ -190,7 +186,7 @@ class _Slot:
 
 
 class _Builder(events.TreeBuilder):
-    """Builds an outline's tree; a scalar with placeholders becomes a unique text that identifies its slot."""
+    """Builds an outline's tree; a scalar with placeholders becomes a text that identifies its slot."""
 
     def __init__(self, outline: str, mark: str) -> None:
         super().__init__()
@@ -282,14 +278,14 @@ class Skeleton:
 
 
 def skeleton_of(outline: str, mark: str) -> Skeleton:
-    """Return the skeleton of an outline, from a cache. Raises ParseError, and Misfit for a key next to `<<`."""
-    return _kept(outline, mark) if len(outline) <= _LONGEST_OUTLINE else Skeleton(outline, mark)
+    """Return the cached skeleton of an outline. Raises ParseError, and Misfit for a key next to `<<`."""
+    return _kept(outline, mark) if len(outline) <= _MAX_OUTLINE else Skeleton(outline, mark)
 
 
 _kept = functools.lru_cache(maxsize=32)(Skeleton)
 
 
 def forget() -> None:
-    """Forget the skeletons of earlier configurations, which a server would keep for nothing."""
+    """Clear the caches, whose skeletons a new configuration does not use."""
     _kept.cache_clear()
     _parse_once.cache_clear()

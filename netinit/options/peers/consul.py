@@ -1,7 +1,6 @@
 """Consul: the flags of `consul connect redirect-traffic` (command/connect/redirecttraffic, 1.10 and later) and the keys of its Config.
 
-The Config (sdk/iptables) is what consul-k8s hands to its CNI plugin, as JSON in the annotation
-consul.hashicorp.com/redirect-traffic-config.
+consul-k8s gives the Config (sdk/iptables) to its CNI plugin in the annotation consul.hashicorp.com/redirect-traffic-config.
 """
 
 from __future__ import annotations
@@ -67,8 +66,8 @@ class Consul(PeerOptions):
             "proxy_uids": (self.proxy_uid,), "outbound_cidrs": kinds.ALL, "inbound_ports": kinds.ALL,
             "exclude_outbound_for_uids": tuple([all_ports_of(uid) for uid in self.uids]), "ipv6": OFF,
         }  # fmt: skip
-        draft.say_tunnel()
-        draft.say_group(self.proxy_uid)
+        draft.note_tunnel_port()
+        draft.note_group(self.proxy_uid)
         draft.differing += [
             "connections of the application to its own pod, but to 127.0.0.1, are captured by Consul and left alone by netinit",
             "connections of the proxy to its own pod, but to 127.0.0.1, are left alone by Consul and inbound again for netinit",

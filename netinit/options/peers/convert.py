@@ -11,7 +11,7 @@ from netinit.options import Options
 from netinit.options.argv import Taken, describe_strays, is_flag, take_flags
 from netinit.options.kinds import quote_value
 from netinit.options.peers.consul import Consul
-from netinit.options.peers.declare import PeerOptions, Remark, draft_of, hint
+from netinit.options.peers.declare import PeerOptions, Remark, hint, make_draft
 from netinit.options.peers.istio import Istio
 from netinit.options.peers.kuma import Kuma
 from netinit.options.peers.linkerd import Linkerd
@@ -26,10 +26,9 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 class Conversion(Record):
-    """The converted options, and messages about the conversion.
+    """The converted options, and remarks.
 
-    `lacking`: flags without a complete equivalent. `needless`: flags that are not needed here. `differing`: known
-    differences in behaviour, whatever was given.
+    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences whatever was given.
     """
 
     peer: str
@@ -57,32 +56,31 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
     while rest and _ASSIGNMENT.match(rest[0]):
         name, _, value = rest.pop(0).partition("=")
         variables[name] = value
-    program, rest = _part_program(cls, rest)
+    program, rest = _split_program(cls, rest)
     flags = tuple(rest)
     rest = _join_negative(rest)
     if cls.single_dash:
         rest = [f"-{word}" if is_flag(word) and word[1] != "-" else word for word in rest]
     taken = take_flags(rest, cls.flags)
-    files = taken.texts.get("config", ((), ""))[0]
+    files = taken.texts.get("config", ((), ""))[0]  # repeated: a tuple
     return CommandLine(
         taken=taken, program=program, words=flags, variables=variables,
-        files=tuple(one for text in _texts(files) for one in text.split(",")),
+        files=tuple(one for text in files for one in text.split(",")),
     )  # fmt: skip
 
 
 def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ()) -> Conversion:
-    """Convert a peer's options; `trees` are its files with their names, later ones first.
-
-    Raises OptionError with every problem: peer, flag, value and remedy.
-    """
+    """Convert a peer's options; `trees` are its files with their names, later ones first. Raises OptionError with every problem."""
     cls = PEERS[peer]
-    problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest), *_describe_variables(cls, line.variables)]
+    problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest)]
     file: dict[str, tuple[Text, str]] = {}
     for path, tree in trees:
         texts_of_it, wrong = cls.read_tree(tree, path)
         file |= texts_of_it
         problems += wrong
     known = cls.variables()
+    unknown = [name for name in line.variables if name not in known]
+    problems += [f"{quote_value(name)} is no variable of {cls.peer}{hint(name, known)}" for name in unknown]
     given = [(name, value) for name, value in line.variables.items() if value and name in known]
     ignored = [] if trees or not cls.variables_of_file else [name for name, _ in given]
     file |= {known[name].field: (value, f"environment variable {name}") for name, value in given if name not in ignored}
@@ -94,10 +92,11 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         if field not in texts and field not in file:
             problems.append(f"{_label(cls, field)}: is missing, and {cls.peer} does not start without it; give it")
     try:
-        draft = draft_of(cls.from_texts(texts, {}, problems, file))
+        draft = make_draft(cls.from_texts(texts, {}, problems, file))
         options = Options(**draft.fields)
     except OptionError as error:
-        raise OptionError(*[f"{peer}: {_as_spelled(cls, problem)}" for problem in error.problems]) from None
+        problems = [text[1:] if cls.single_dash and text.startswith("--") else text for text in error.problems]  # as the peer's flags
+        raise OptionError(*[f"{peer}: {text}" for text in problems]) from None
     without_file = f"{cls.peer} reads its variables beside --config alone"
     return Conversion(
         peer=peer, options=options, lacking=tuple(draft.lacking), differing=tuple(draft.differing),
@@ -105,16 +104,12 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     )
 
 
-def _texts(text: Text) -> tuple[str, ...]:
-    return text if isinstance(text, tuple) else (text,)
-
-
 def _label(cls: type[PeerOptions], field: str) -> str:
     return cls.format_flag(cls.flag(field))
 
 
-def _part_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Return the words that name the peer's program (with its path, if given; else its usual name), and the rest."""
+def _split_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The words that name the peer's program (else its usual name), and the rest."""
     if words and not is_flag(words[0]):
         named = [words[0].rpartition("/")[2], *words[1:]]
         for program in cls.programs:
@@ -135,13 +130,8 @@ def _join_negative(words: list[str]) -> list[str]:
     return joined
 
 
-def _as_spelled(cls: type[PeerOptions], problem: str) -> str:
-    """Return the problem with the dash that the peer's flags use."""
-    return problem[1:] if cls.single_dash and problem.startswith("--") else problem
-
-
 def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
-    """Return a problem for each unknown word; the word after an unknown flag counts as its value."""
+    """A problem for each unknown word; the one after an unknown flag counts as its value."""
     known = [f"--{name}" for flag in cls.flags if flag.names for name in (flag.long, *flag.aliases)]
     problems = []
     loose = []
@@ -156,8 +146,3 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
             loose.append(word)
         previous = word
     return [*problems, *describe_strays(loose, "a command line of the peer is meant, without the program's other words")]
-
-
-def _describe_variables(cls: type[PeerOptions], variables: Mapping[str, str]) -> list[str]:
-    known = cls.variables()
-    return [f"{quote_value(name)} is no variable of {cls.peer}{hint(name, known)}" for name in variables if name not in known]

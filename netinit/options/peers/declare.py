@@ -1,7 +1,7 @@
-"""Declare a peer's flags: one line for each flag says how it is converted.
+"""Declare a peer's flags, and how each is converted.
 
-`same`: a field of ours has the same meaning. `lacking`: no equivalent. `needless`: done here anyway, or irrelevant to
-packets. `read`: the peer's class converts it together with its other flags.
+`same`: a field of ours means the same. `lacking`: no equivalent. `needless`: done here anyway, or not about packets. `read`:
+`complete` converts it together with others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from netinit.options.interception import Interception
 from netinit.options.kinds import ALL, Flag, Kind, quote_value, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from netinit.options.kinds import Text
 
@@ -85,14 +85,14 @@ class Draft:
         self.needless: list[Remark] = []
         self.differing: list[str] = []
 
-    def say_tunnel(self) -> None:
+    def note_tunnel_port(self) -> None:
         """Report that the port of Istio's tunnel is not captured here, unlike by the peer."""
         left = self.fields.get("exclude_inbound_ports", ())
         chosen = self.fields.get("inbound_ports", ())
         if chosen and not lists_port(left, TUNNEL_PORT) and (chosen == ALL or lists_port(chosen, TUNNEL_PORT)):
             self.differing.append(f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; -e 0 captures it too")
 
-    def say_group(self, user: int) -> None:
+    def note_group(self, user: int) -> None:
         """Report that the group with the proxy's number is excluded here too."""
         text = f"netinit leaves what group {user} sends alone too, {self.peer} knows no group; name the proxy's with -g"
         self.differing.append(text)
@@ -114,7 +114,7 @@ class PeerOptions(DeclaredOptions):
     other_keys: ClassVar[tuple[str, ...]] = ()  # keys of its file that are about something else
 
     def complete(self, draft: Draft) -> None:
-        """Convert what depends on several flags, and add what the peer does but netinit does not. Raises OptionError."""
+        """Convert flags that depend on each other, and add what only the peer does. Raises OptionError."""
 
     @classmethod
     def format_flag(cls, flag: Flag) -> str:
@@ -147,7 +147,8 @@ class PeerOptions(DeclaredOptions):
         if cls.root and isinstance(tree, dict) and cls.root in tree:
             tree = tree[cls.root]
         if not isinstance(tree, dict):
-            return {}, [f"{path}: holds no options: give the peer's own file, whose keys are {_name_some(cls.keys())}"]
+            some = ", ".join([*list(cls.keys())[:3], "…"]) if cls.keys() else "none: it has no file"
+            return {}, [f"{path}: holds no options: give the peer's own file, whose keys are {some}"]
         found: dict[str, tuple[Text, str]] = {}
         problems = []
         keys = cls.keys()
@@ -165,7 +166,7 @@ class PeerOptions(DeclaredOptions):
         return found, problems
 
 
-def draft_of(given: PeerOptions) -> Draft:
+def make_draft(given: PeerOptions) -> Draft:
     """Convert each flag by itself, then those that depend on each other."""
     draft = Draft(given.peer)
     for flag in type(given).flags:
@@ -208,7 +209,6 @@ def _format_value(flag: Flag, value: Any) -> str:
 
 
 def _flatten(tree: dict[Any, Any], path: str | None = None) -> list[tuple[str, Any]]:
-    """Return the leaves of a tree with their full keys."""
     leaves: list[tuple[str, Any]] = []
     for key, value in tree.items():
         name = str(key) if path is None else f"{path}.{key}"
@@ -227,7 +227,3 @@ def _text_of(value: Any, *, repeated: bool) -> Text | None:
     if not isinstance(value, (int, str)):
         return None
     return (str(value),) if repeated else str(value)
-
-
-def _name_some(keys: Mapping[str, object]) -> str:
-    return ", ".join([*list(keys)[:3], "…"]) if keys else "none: it has no file"

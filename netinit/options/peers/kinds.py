@@ -41,8 +41,8 @@ def read_exceptions(text: str) -> tuple[Any, ...]:
     """Read ports of users in Kuma's format: several protocols, separated by commas."""
     protocols, colon, rest = text.partition(":")
     if rest.count(":") != 1 or "," not in protocols:
-        return kinds.read_ports_of_uids(text)
-    return kinds.read_ports_of_uids(";".join([f"{one}{colon}{rest}" for one in kinds.split_list(protocols)]))
+        return user_ports.read(text, kinds.read_uid)
+    return user_ports.read(";".join([f"{one}{colon}{rest}" for one in kinds.split_list(protocols)]), kinds.read_uid)
 
 
 def exceptions_of(protocol: str) -> Kind:
@@ -51,7 +51,7 @@ def exceptions_of(protocol: str) -> Kind:
     def read(text: str) -> tuple[Any, ...]:
         if text.count(":") > 1:
             raise ValueError("has more than two parts: write ports:users, such as 22,80:1000-2000")
-        return kinds.read_ports_of_uids(f"{protocol}:{text if ':' in text else f'*:{text}'}")
+        return user_ports.read(f"{protocol}:{text if ':' in text else f'*:{text}'}", kinds.read_uid)
 
     return Kind(metavar="PORTS:UIDS", read=read, write=kinds.write_joined)
 

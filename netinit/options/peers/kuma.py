@@ -17,7 +17,7 @@ from netinit.options.user_ports import PortsOfUsers
 
 DEFAULT_UID = 5678
 RESOLV_CONF = "/etc/resolv.conf"
-EVERYBODY = (0, kinds.MAX_ID)
+ALL_USERS = (0, kinds.MAX_ID)
 NO_EBPF = "netinit has no eBPF programs; its rules capture the same"
 ALWAYS_SPLIT = "netinit always gives the queries of the application and of the proxy zones of their own"
 FIREWALLD = "netinit does not write to firewalld; program the rules at every start"
@@ -134,8 +134,8 @@ class Kuma(PeerOptions):
             draft.differing.append(
                 "queries to excluded networks, and what the proxy sends to its own pod there, are captured by netinit, not by Kuma"
             )
-        draft.say_tunnel()
-        draft.say_group(user)
+        draft.note_tunnel_port()
+        draft.note_group(user)
 
     def _complete_inbound(self, draft: Draft) -> None:
         if not self.inbound:
@@ -144,7 +144,7 @@ class Kuma(PeerOptions):
         if not self.inbound_ports:
             draft.fields["exclude_inbound_ports"] = self.inbound_excluded
         elif self.inbound_excluded:
-            self._say_unused(draft, "inbound")
+            self._note_unused(draft, "inbound")
 
     def _complete_outbound(self, draft: Draft) -> None:
         listed = (*self.exceptions, *self.tcp_exceptions, *self.udp_exceptions)
@@ -154,11 +154,11 @@ class Kuma(PeerOptions):
         elif self.outbound_ports:
             draft.fields["outbound_ports"] = self.outbound_ports
             if self.outbound_excluded:
-                self._say_unused(draft, "outbound")
+                self._note_unused(draft, "outbound")
         else:
             draft.fields |= {"outbound_cidrs": kinds.ALL, "exclude_outbound_ports": self.outbound_excluded}
 
-    def _say_unused(self, draft: Draft, direction: str) -> None:
+    def _note_unused(self, draft: Draft, direction: str) -> None:
         text = f"Kuma ignores it beside redirect.{direction}.includePorts, and so it is left out"
         draft.needless.append(Remark(flag=f"--exclude-{direction}-ports", value="", text=text))
 
@@ -166,7 +166,7 @@ class Kuma(PeerOptions):
         if not (self.dns or self.all_dns):
             return
         draft.fields |= {"redirect_dns": True, "capture_all_dns": self.all_dns}
-        over_tcp = PortsOfUsers(protocol="tcp", ports=(DNS_PORT,), first=EVERYBODY[0], last=EVERYBODY[1])
+        over_tcp = PortsOfUsers(protocol="tcp", ports=(DNS_PORT,), first=ALL_USERS[0], last=ALL_USERS[1])
         draft.fields["exclude_outbound_for_uids"] += (over_tcp,)
         draft.differing.append(
             "Kuma 2.14 leaves DNS over TCP alone, hence tcp:53 of all users; 2.13 sends it to the outbound port, 2.12 to the resolver"
@@ -188,7 +188,6 @@ class Kuma(PeerOptions):
             draft.lacking.append(Remark(flag="--exclude-outbound-ports", value="53", text=text))
 
     def _complete_network(self, draft: Draft, name: str, network: Network) -> None:
-        """Convert a network of virtual machines behind the pod, whose traffic is outbound."""
         value = f"{name}:{network}"
         if name.endswith("+"):
             text = "interfaces are named one by one here, with --kube-virt-interfaces"

@@ -67,7 +67,7 @@ class Linkerd(PeerOptions):
         fields["log_output_level"] = f"default:{LOG_LEVELS[self.log_level]}"
         mode = self.mode or BINARIES.get(self.program, "")
         fields["force_iptables_binary"] = "" if mode == "plain" else mode
-        draft.say_tunnel()
+        draft.note_tunnel_port()
         self._owners(draft)
 
     def _owners(self, draft: Draft) -> None:
@@ -79,4 +79,4 @@ class Linkerd(PeerOptions):
         if self.proxy_gid:
             draft.fields["proxy_gids"] = (self.proxy_gid,)
         else:
-            draft.say_group(self.proxy_uid or DEFAULT_PROXY_UID)
+            draft.note_group(self.proxy_uid or DEFAULT_PROXY_UID)

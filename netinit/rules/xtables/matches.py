@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from struct import unpack_from
 
 from netinit.base.net import FULL_MASK, MAX_PORT, Family
@@ -23,8 +22,13 @@ from netinit.rules.matches.packet import MAX_MULTIPORTS, Owner, Port
 from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import ADDRESS_TYPES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reader = Callable[[bytes, str], "list[Match] | None"]
+
 Ports = tuple[int, int]
-Reader = Callable[[bytes, str], "list[Match] | None"]
 
 
 def decode_match(name: str, revision: int, info: bytes, protocol: str, family: Family | None) -> tuple[list[Match], str]:

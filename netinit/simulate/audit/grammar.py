@@ -112,7 +112,8 @@ class _SentenceReader:
         if word in ("to", "from"):
             return self._places(word, negated)
         if word == "through":
-            return Clause(THROUGH, names=self._several(self._interface), negated=negated)
+            names = self._several(lambda: self._parse("the name of an interface", read_interface))
+            return Clause(THROUGH, names=names, negated=negated)
         if word == "in":
             self._need(("state",))
             return Clause(STATE, names=self._several(lambda: self._need(STATES)), negated=negated)
@@ -129,27 +130,17 @@ class _SentenceReader:
         return Clause(what, intervals=self._several(lambda: self._numbers(MAX_PORT)), negated=negated)
 
     def _places(self, word: str, negated: bool) -> Clause:
-        found = self._several(self._place)
+        found = self._several(lambda: self._parse("an address, a network or pod", _read_place))
         return Clause(
             TO if word == "to" else FROM, networks=tuple(one for one in found if isinstance(one, Network)),
             pod=POD in found, negated=negated,
         )  # fmt: skip
 
-    def _place(self) -> Network | str:
-        word = self._next("an address, a network or pod")
-        if word == POD:
-            return POD
+    def _parse(self, wanted: str, read: Callable[[str], Value]) -> Value:
         try:
-            return Network.parse(word if "/" in word else f"{word}/{family_of(word).bits}")
+            return read(self._next(wanted))
         except ValueError:
-            raise self._wrong("an address, a network or pod", back=1) from None
-
-    def _interface(self) -> str:
-        word = self._next("the name of an interface")
-        try:
-            return read_interface(word)
-        except ValueError:
-            raise self._wrong("the name of an interface", back=1) from None
+            raise self._wrong(wanted, back=1) from None
 
     def _mark(self) -> Interval:
         value, slash, mask = self._next("a mark").partition("/")
@@ -203,3 +194,7 @@ class _SentenceReader:
         place = f"line {self._line}, " if self._line else ""
         what = f"word {at + 1}, {quote_value(self._words[at])}" if at < len(self._words) else "at the end"
         return OptionError(f"--assert: {place}{what}: expected {wanted} (in {quote_value(self._text)})")
+
+
+def _read_place(word: str) -> Network | str:
+    return POD if word == POD else Network.parse(word if "/" in word else f"{word}/{family_of(word).bits}")

@@ -57,12 +57,9 @@ SHARED_OWNER = TrafficKind(
     "choose another {owner} for {containers}",
 )  # fmt: skip
 NOT_TCP = TrafficKind(
-    "not-tcp",
-    DESIGN,
-    "UDP, ICMP and all but TCP",
-    "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it",
+    "not-tcp", DESIGN, "UDP, ICMP and all but TCP", "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it",
     "no rule captures it",
-)
+)  # fmt: skip
 LOST = TrafficKind(
     "no-connection", DESIGN, "packets that belong to no connection",
     reason="NAT is not asked for packets that connection tracking knows nothing of",

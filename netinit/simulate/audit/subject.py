@@ -19,7 +19,7 @@ from netinit.simulate.trace import CAPTURED
 
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
 USUAL_PORTS = (8080, 443, 80, 53)
-MAX_TRIED = 8
+MAX_TRIED = 8  # intervals in which an example is searched
 SOMEONE = 1000  # any user other than the proxy's
 
 

@@ -13,7 +13,6 @@ from netinit.options import (
     CURRENT,
     DNS_LISTENER,
     INET,
-    LIBIPTC,
     NONE,
     OFF,
     REDIRECT,
@@ -42,8 +41,7 @@ def inspect_options(options: Options, made: Plan, given: Options | None) -> Iter
     yield from _escaping_proxy(options)
     if given and given.dual_stack and given.ipv6 != AUTO:
         yield without_effect(
-            "--dual-stack",
-            f"counts only with --ipv6 auto, and --ipv6 {given.ipv6} decides already; leave one of them out",
+            "--dual-stack", f"counts only with --ipv6 auto, and --ipv6 {given.ipv6} decides already; leave one of them out"
         )
 
 
@@ -59,8 +57,10 @@ def _of_the_run(options: Options) -> Iterator[Finding]:
     backend = BACKENDS.get(options.wanted_backend)
     if backend and not backend.with_sets and options.ipset_threshold != options.flag("ipset_threshold").default:
         yield without_effect("--ipset-threshold", f"{backend.name} makes no address sets; use an iptables backend, or leave it out")
-    if options.log_rules and options.log_group and options.backend == LIBIPTC:
-        yield Finding(ERROR, "backend", "--log-group", "libiptc cannot make NFLOG rules; leave it out, or use another backend")
+    chosen = BACKENDS.get(options.backend)
+    if options.log_rules and options.log_group and chosen and not chosen.logs_to_groups:
+        message = f"{chosen.name} cannot make NFLOG rules; leave it out, or use another backend"
+        yield Finding(ERROR, "backend", "--log-group", message)
     if options.retries and options.retry_delay >= options.lock_timeout:
         yield without_effect("--retries", "--retry-delay is not shorter than --lock-timeout, which ends all attempts; shorten it")
 
@@ -165,16 +165,10 @@ def _own_ports(options: Options) -> Iterator[Finding]:
                 f"{port} is the proxy's own ({label}): connections to it would be handed to the proxy a second time; leave it out",
             )  # fmt: skip
     if options.layout != CLASSIC and options.tunnel_port in own:
-        yield Finding(
-            ERROR,
-            "own-port",
-            "--inbound-tunnel-port",
-            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each needs a port of its own",
-        )
+        message = f"{options.tunnel_port} is also {own[options.tunnel_port]}; each needs a port of its own"
+        yield Finding(ERROR, "own-port", "--inbound-tunnel-port", message)
     if options.redirect_dns and DNS_LISTENER in own:
-        yield Finding(
-            ERROR, "own-port", own[DNS_LISTENER], f"{DNS_LISTENER} is where captured DNS queries go; use another port"
-        )
+        yield Finding(ERROR, "own-port", own[DNS_LISTENER], f"{DNS_LISTENER} is where captured DNS queries go; use another port")
     if (
         options.layout != CLASSIC
         and options.outbound_port == options.inbound_port
@@ -187,24 +181,16 @@ def _own_ports(options: Options) -> Iterator[Finding]:
         )  # fmt: skip
     for port, label in own.items():
         if lists_port(options.outbound_ports, port):
-            yield Finding(
-                ERROR, "own-port", "--istio-outbound-ports", f"{port} is the proxy's own ({label}); leave it out"
-            )
+            yield Finding(ERROR, "own-port", "--istio-outbound-ports", f"{port} is the proxy's own ({label}); leave it out")
 
 
 def _escaping_proxy(options: Options) -> Iterator[Finding]:
     """Applications that the rules mistake for the proxy."""
     if 0 in options.proxy_uids and options.layout != CLASSIC:
-        yield Finding(
-            WARNING, "proxy-owner", "--proxy-uid", "0 is root: what applications that run as root send is not captured"
-        )
+        yield Finding(WARNING, "proxy-owner", "--proxy-uid", "0 is root: what applications that run as root send is not captured")
     if 0 in options.proxy_gids and options.layout != CLASSIC:
-        yield Finding(
-            WARNING,
-            "proxy-owner",
-            "--proxy-gid",
-            "0 is root's group, the usual one of containers: what they send is not captured",
-        )
+        message = "0 is root's group, the usual one of containers: what they send is not captured"
+        yield Finding(WARNING, "proxy-owner", "--proxy-gid", message)
 
 
 def _listed(ports: Ports | str) -> Ports:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from netinit.base.errors import OptionError
@@ -16,7 +17,6 @@ from netinit.options import AUTO, Interception, Options, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
-from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
 from netinit.simulate.lint.finding import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import Ruleset, load_plan
@@ -26,8 +26,8 @@ from netinit.simulate.symbolic.regions import Region, everything, nothing, unite
 from netinit.simulate.symbolic.space import Dim, Space
 
 OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
-MAX_ITEMS = 16  # entries of a list that are tested one by one; in longer lists only nested entries are found
-MAX_EXPLAINED = 5  # findings for which a reason is searched
+MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each
+MAX_EXPLAINED = 5  # findings for which a reason is searched, at several proofs each
 CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
 NO_DIFFERENCE = "no packet is treated differently without it"
 
@@ -37,8 +37,8 @@ class Prover:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._rulesets: dict[Interception, Mapping[Family, Ruleset]] = {}
-        self._plans: dict[Interception, Plan] = {}
+        self._plan = cache(plan)
+        self._load = cache(self._load_rules)
         self._parts: dict[tuple[Interception, int], Partition] = {}
         around = {one: Surroundings(family=one, addresses=(("eth0", number_of(OWN[one.version])),)) for one in FAMILIES}
         self.spaces = make_spaces((self._load(options),), around, free=True)
@@ -71,16 +71,9 @@ class Prover:
         routes = (first.ip_rules, first.routes, first.addresses) == (second.ip_rules, second.routes, second.addresses)
         return routes and next(self.differences(one, other, family), None) is None
 
-    def _plan(self, options: Options) -> Plan:
-        if options not in self._plans:
-            self._plans[options] = plan(options)
-        return self._plans[options]
-
-    def _load(self, options: Options) -> Mapping[Family, Ruleset]:
-        if options not in self._rulesets:
-            planned = self._plan(options)
-            self._rulesets[options] = {family: load_plan(planned, family) for family in planned.families}
-        return self._rulesets[options]
+    def _load_rules(self, options: Options) -> Mapping[Family, Ruleset]:
+        planned = self._plan(options)
+        return {family: load_plan(planned, family) for family in planned.families}
 
     def divide(self, options: Options, space: Space) -> Partition:
         """Partition a space under options, from the cache if possible."""

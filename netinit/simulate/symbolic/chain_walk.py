@@ -21,8 +21,9 @@ from netinit.simulate.symbolic.target_effects import TargetEffects
 from netinit.simulate.tables import MAX_ORDERED_CHAINS
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
-MAX_GROUPS = 20_000  # in transit at the same time
-MAX_DOUBTS = 4  # rules on one path that are followed both ways because it is unknown whether they match
+MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
+PASSED = ""  # the fate of packets that a round of chains lets pass
+MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 
 
 Path = tuple[RuleHit, ...]
@@ -68,6 +69,12 @@ class _Results:
     on: Groups = field(default_factory=dict)
     back: Groups = field(default_factory=dict)
     accepted: Groups = field(default_factory=dict)
+
+    def join(self, other: _Results) -> None:
+        """Merge further effects. Raises TooManyPartsError."""
+        join_groups(self.on, other.on)
+        join_groups(self.back, other.back)
+        join_groups(self.accepted, other.accepted)
 
 
 def join_groups(into: Groups, more: Groups) -> None:
@@ -123,35 +130,27 @@ class Walker:
 
     def _ask_in_any_order(self, frames: list[_ChainFrame], group: _Group) -> Groups:
         """Try each order; packets whose fate depends on it are UNKNOWN."""
-        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(frames)]
+        first, *others = [self._try(order, group) for order in permutations(frames)]
         reason = explain_dispute([one.hooked.source or one.hooked.table for one in frames])
-        disputed = nothing(self._space)
-        for one in first_ended:
-            agreed = one.region
-            for ended, _ in others if one.outcome.fate != UNKNOWN else ():
-                agreed &= self._unite([other.region for other in ended if _alike(other, one)])
-            self._finish(replace(one, region=agreed))
-            disputed |= one.region if one.outcome.fate == UNKNOWN else one.region - agreed
-            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
         through: Groups = {}
-        for (condition, path), region in first_through.items():
-            agreed, other_path = region, path
-            for _, went in others:
-                agreed &= self._unite([left for (now, _), left in went.items() if now == condition])
-                other_path = next((way for (now, way), left in went.items() if now != condition and left & region), other_path)
-            if agreed:
-                join_groups(through, {(condition, path): agreed})
-            disputed |= region - agreed
-            self._finish(Ended(region - agreed, Treatment(UNKNOWN, condition, reason), other_path))
-        for ended, went in others:  # outcomes of other orders only, where it is unknown whether rules match
-            for one in ended:
-                extra = one.region - self._unite([each.region for each in first_ended if _alike(each, one)]) - disputed
-                disputed |= extra
-                self._finish(Ended(extra, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
-            for (condition, path), region in went.items():
-                extra = region - self._unite([left for (now, _), left in first_through.items() if now == condition]) - disputed
-                disputed |= extra
-                self._finish(Ended(extra, Treatment(UNKNOWN, condition, reason), path))
+        disputed = nothing(self._space)
+        for one in first:
+            agreed, path, condition, fate = one.region, one.path, one.outcome.condition, one.outcome.fate
+            for outcomes in others if fate != UNKNOWN else ():
+                agreed &= self._unite([other.region for other in outcomes if _alike(other, one)])
+                if fate == PASSED:
+                    changed = [other for other in outcomes if other.outcome.fate == PASSED and not _alike(other, one)]
+                    path = next((other.path for other in changed if other.region & one.region), path)
+            if fate != PASSED:
+                self._finish(replace(one, region=agreed))
+            elif agreed:
+                join_groups(through, {(condition, one.path): agreed})
+            disputed |= one.region if fate == UNKNOWN else one.region - agreed
+            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, condition, reason), path))
+        for one in [one for outcomes in others for one in outcomes]:  # of other orders only, as matches are uncertain
+            extra = one.region - self._unite([each.region for each in first if _alike(each, one)]) - disputed
+            disputed |= extra
+            self._finish(Ended(extra, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
         return through
 
     def _unite(self, regions: list[Region]) -> Region:
@@ -161,12 +160,12 @@ class Walker:
         if ended.region:
             self.ended.append(ended)
 
-    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> tuple[list[Ended], Groups]:
-        """The ended and the passing packets if the chains run in this order."""
+    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> list[Ended]:
+        """The ended packets and those that pass if the chains run in this order."""
         before = len(self.ended)
         through = self._ask_each(order, group)
         ended, self.ended[before:] = self.ended[before:], []
-        return ended, through
+        return ended + [Ended(region, Treatment(PASSED, condition), path) for (condition, path), region in through.items()]
 
     def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
         """Packets that pass all chains; once translated, they skip the other NAT chains."""
@@ -215,9 +214,7 @@ class Walker:
             groups, whole.on = whole.on, {}
             for (now, so_far), left in groups.items():
                 results = self._meet(place, run, _Group(now, so_far, left))
-                join_groups(whole.on, results.on)
-                join_groups(whole.back, results.back)
-                join_groups(whole.accepted, results.accepted)
+                whole.join(results)
         join_groups(whole.back, whole.on)
         return whole
 
@@ -242,9 +239,8 @@ class Walker:
         for loaded in run:
             groups, whole.on = whole.on, {}
             for (now, so_far), left in groups.items():
-                one = self._take(place, (loaded,), self._choose(loaded, now), _Group(now, so_far, left))
-                for into, more in ((whole.on, one.on), (whole.back, one.back), (whole.accepted, one.accepted)) if one else ():
-                    join_groups(into, more)
+                if one := self._take(place, (loaded,), self._choose(loaded, now), _Group(now, so_far, left)):
+                    whole.join(one)
         return whole
 
     def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: _Group) -> _Results | None:
@@ -341,8 +337,10 @@ class Walker:
 
 
 def _alike(one: Ended, other: Ended) -> bool:
-    """Whether two ends are equivalent; dropped and refused packets are gone."""
+    """Whether two outcomes of a round are equivalent; dropped and refused packets are gone."""
     fates = (one.outcome.fate, other.outcome.fate)
+    if fates == (PASSED, PASSED):
+        return one.outcome.condition == other.outcome.condition
     return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
 
 

@@ -16,7 +16,7 @@ from netinit.base.net import Interval
 
 NOTHING, EVERYTHING = 0, 1
 AND, OR, LESS = "and", "or", "less"
-MAX_INTERVALS = 5_000_000  # in all nodes; an interval takes about 50 bytes
+MAX_INTERVALS = 5_000_000  # in all nodes: about 250 MB
 _BELOW = 1 << 30  # level of the leaves
 
 

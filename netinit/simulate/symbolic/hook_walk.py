@@ -87,13 +87,14 @@ class _PacketSets:
         passing: Groups = {}
         for (condition, path), region in groups.items():
             for part, now in sort(condition):
-                here = region & part
+                if not (here := region & part):
+                    continue
                 if now is None:
                     self._end({(condition, path): here}, UNKNOWN, "its destination is not known")
                 elif now.out_interface == LOOPBACK_DEVICE:
-                    join_groups(ours, _some({(replace(now, out_interface=""), path): here}))
+                    join_groups(ours, {(replace(now, out_interface=""), path): here})
                 else:
-                    join_groups(passing, _some({(now, path): here}))
+                    join_groups(passing, {(now, path): here})
         self._end(self._pass(INPUT, ours), DELIVERED)
         if self._space.around.forwards:
             passing = self._part(passing, self._route_on)
@@ -214,8 +215,9 @@ class _PacketSets:
 
     def _end(self, groups: Groups, fate: str, reason: str = "") -> None:
         """Record where packets end."""
-        for (condition, path), region in _some(groups).items():
-            self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
+        for (condition, path), region in groups.items():
+            if region:
+                self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
 
 
 def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
@@ -287,8 +289,3 @@ def _unless_unread(one: Ended) -> Ended:
     if not condition.unread or one.outcome.fate == UNKNOWN:
         return one
     return Ended(one.region, Treatment(UNKNOWN, condition, list_unread(condition.unread)), one.path)
-
-
-def _some(groups: Groups) -> Groups:
-    """The groups that are not empty."""
-    return {key: region for key, region in groups.items() if region}

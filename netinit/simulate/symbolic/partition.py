@@ -57,9 +57,7 @@ class Part:
         if self.verdict in (DROPPED, UNKNOWN):
             return self.path[-1] if self.outcome.by_rule else None
         ended = self.outcome.condition
-        return cause_of(
-            self.path, captured=self.verdict == CAPTURED, transparent=ended.transparent, translated=ended.translated
-        )
+        return cause_of(self.path, captured=self.verdict == CAPTURED, transparent=ended.transparent, translated=ended.translated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +107,7 @@ def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
     """The packet for a point, and surroundings that give it the same outgoing interface in the engine."""
-    protocol, state, interface = (
-        space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE)
-    )
+    protocol, state, interface = (space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE))
     ports = protocol in WITH_PORTS
     sender = space.direction == OUTBOUND and point[Dim.SENDER] == 1
     packet = Packet(

@@ -7,7 +7,7 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod
 from netinit.inject.annotations import CHECKS, problems, validate
-from netinit.inject.defaults import default_config
+from netinit.inject.config import default_config
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.options import Options
 

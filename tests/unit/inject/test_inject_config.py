@@ -8,8 +8,8 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
+from netinit.inject.config import default_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.defaults import default_config
 
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 

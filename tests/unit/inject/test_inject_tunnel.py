@@ -6,7 +6,7 @@ import pytest
 
 from core import Options
 from netinit.inject import inject_pod
-from netinit.inject.defaults import default_config
+from netinit.inject.config import default_config
 from netinit.inject.hbone import has_tunnel
 from netinit.inject.initcontainer import find_init, options_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.inject import inject_pod, load_config
-from netinit.inject.defaults import default_config
+from netinit.inject.config import default_config
 from netinit.inject.values import merge_values, set_values
 
 

@@ -12,7 +12,7 @@ from helm import HELM, needs_helm, render_chart
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
-from netinit.inject.defaults import default_config
+from netinit.inject.config import default_config
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.pod import inject_pod
 from netinit.node.settings import AgentSettings

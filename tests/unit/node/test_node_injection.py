@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.inject import inject_pod
-from netinit.inject.defaults import default_config
+from netinit.inject.config import default_config
 from netinit.inject.initcontainer import options_of
 from netinit.node.decision import decide, read_pod
 from netinit.options import Interception, Options

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import PortRange
-from netinit.options import Options, kinds
-from netinit.options.kinds import read_ports_of_gids, read_ports_of_uids
+from netinit.options import Options
+from netinit.options.interception import PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.user_ports import PortsOfUsers, find_same
 
 
@@ -36,9 +36,9 @@ def item(protocol, ports, first, last=None):
     ],
 )
 def test_a_list_is_read_into_one_item_for_each_protocol_and_span_of_users(text, items):
-    assert read_ports_of_uids(text) == items
-    assert read_ports_of_gids(text) == items
-    assert read_ports_of_uids(kinds.PORTS_OF_UIDS.write(items)) == items
+    assert PORTS_OF_UIDS.read(text) == items
+    assert PORTS_OF_GIDS.read(text) == items
+    assert PORTS_OF_UIDS.read(PORTS_OF_UIDS.write(items)) == items
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_list_is_read_into_one_item_for_each_protocol_and_span_of_users(text, 
 )
 def test_what_is_no_such_list_is_refused_with_the_reason(text, why):
     with pytest.raises(ValueError) as caught:
-        read_ports_of_uids(text)
+        PORTS_OF_UIDS.read(text)
     assert why in str(caught.value)
 
 
 def test_lists_are_the_same_in_whatever_order_their_ports_stand():
-    one, other = read_ports_of_uids("tcp:22,80:1;udp:53:2"), read_ports_of_uids("udp:53:2;tcp:80,22:1")
+    one, other = PORTS_OF_UIDS.read("tcp:22,80:1;udp:53:2"), PORTS_OF_UIDS.read("udp:53:2;tcp:80,22:1")
     assert one != other
-    assert find_same(one) == find_same(other) != find_same(read_ports_of_uids("tcp:22:1;udp:53:2"))
+    assert find_same(one) == find_same(other) != find_same(PORTS_OF_UIDS.read("tcp:22:1;udp:53:2"))
 
 
 def test_options_are_made_again_from_their_command_line():
@@ -79,7 +79,7 @@ def test_options_are_made_again_from_their_command_line():
 
 def test_every_wrong_item_is_named_with_its_own_reason():
     with pytest.raises(ValueError) as caught:
-        read_ports_of_uids("tcp:22:1000;udp:x:3;icmp:1:2;tcp:3:4-1")
+        PORTS_OF_UIDS.read("tcp:22:1000;udp:x:3;icmp:1:2;tcp:3:4-1")
     told = str(caught.value)
     for part in ("'udp:x:3', which holds 'x', which is not a port", "'icmp:1:2', which begins with", "'tcp:3:4-1', which names an empty"):
         assert part in told

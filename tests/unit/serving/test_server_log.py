@@ -19,6 +19,19 @@ def test_lines_beyond_the_limit_are_counted_and_reported_in_the_next_minute():
     assert limit.admit() == (True, 0)
 
 
+@pytest.mark.parametrize("second", [1, 7, 59])
+def test_no_minute_has_more_lines_than_the_limit_and_one_report(second):
+    now, written = [0.0], []
+    limit = LineLimit(60, clock=lambda: now[0])
+    for _ in range(10_000):  # a line every 31 ms, from some second of the minute on
+        now[0] += 0.031 if now[0] else float(second)
+        admitted, left_out = limit.admit()
+        written += [now[0]] * (admitted + bool(left_out))
+    busiest = max(sum(begin <= one < begin + 60 for one in written) for begin in written)
+    assert 60 <= busiest <= 61
+    assert len(written) > 5 * 60
+
+
 @pytest.fixture
 def root_logger():
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""`netinit node uninstall`: removes the plugin from a node whose agent no longer can."""
+"""`netinit node install` and `netinit node uninstall`, for nodes where the agent does not do it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,21 @@ from netinit.cli.flags import FlagCommand
 from netinit.node.settings import InstallSettings
 
 
+@click.command("install", cls=FlagCommand, settings=InstallSettings)
+def install(options: InstallSettings) -> int:
+    """Install the plugin's executable and its entry, once.
+
+    The agent does this when it starts, and again whenever they are changed. Pods then wait until an agent answers.
+    """
+    from netinit.node.installation import make_installer
+
+    changed = make_installer(options).install()
+    show(lines(["the plugin is in place" if changed else "the plugin was in place already"]))
+    return 0
+
+
 @click.command("uninstall", cls=FlagCommand, settings=InstallSettings)
-def command(options: InstallSettings) -> int:
+def uninstall(options: InstallSettings) -> int:
     """Remove the plugin's entry and its executable from this node.
 
     The agent does this itself when its DaemonSet is deleted; this is for nodes where it could not. Injected pods without an
@@ -22,3 +35,6 @@ def command(options: InstallSettings) -> int:
     changed = make_installer(options).uninstall()
     show(lines(["the plugin was removed" if changed else "there was nothing to remove"]))
     return 0
+
+
+make_command = {"install": install, "uninstall": uninstall}.__getitem__
