@@ -33,8 +33,10 @@ from netinit.kernel.children import Child, ChildError
 from netinit.kernel.notifications import CHANGES, CONNECTIONS
 from netinit.node.jobs import (
     APPLY,
+    CHECK_PROBES,
     JUDGE_CONNECTIONS,
     MOST_DIFFERENCES,
+    OF_THE_NODE,
     REMOVE,
     SUBSCRIBE,
     SUBSCRIPTIONS,
@@ -42,7 +44,7 @@ from netinit.node.jobs import (
     Job,
     JobResult,
 )
-from netinit.pods import child_jobs
+from netinit.pods import child_jobs, host_probes
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import find_bypassing
 
@@ -298,6 +300,8 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
 
     `known`: the judgement of the last look at the pod; empty if there is none.
     """
+    if job.kind in OF_THE_NODE:
+        return _work_on_node(job)
     if not netns:
         return JobResult(error="the pod's network namespace is gone", gone=True)
     try:
@@ -325,6 +329,19 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
     except (NetinitError, KeyboardInterrupt) as error:
         return JobResult(error=str(error))
     raise ValueError(job.kind)
+
+
+def _work_on_node(job: Job) -> JobResult:
+    """Check or repair the node's rules for probes. A difference is a finding's state, address and detail."""
+    backend = ""
+    try:
+        if job.kind == CHECK_PROBES:
+            found = host_probes.check_host_probes(tuple(job.uids))
+        else:
+            backend, found = host_probes.repair_host_probes(job.uids)
+    except (NetinitError, OSError) as error:
+        return JobResult(error=str(error))
+    return JobResult(backend=backend, differences=tuple([f"{one.state} {one.address} {one.detail}" for one in found]))
 
 
 def _read_judgement(text: str) -> Judgement | None:

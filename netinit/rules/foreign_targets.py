@@ -49,12 +49,13 @@ class Observe(AsWritten):
 
 
 class SourceNat(AsWritten):
-    """Replaces the source address by one that only the kernel knows (sections SNAT, MASQUERADE)."""
+    """Replaces the source address, by one that only the kernel knows if `address` is empty (sections SNAT, MASQUERADE)."""
 
     tracks = True
+    address: str = ""
 
     def act(self, packet: Traversal) -> Verdict:
-        return packet.replace_source()
+        return packet.replace_source(self.address)
 
     def describe(self) -> str:
         return f"replace its source address (`{self.text}`)"

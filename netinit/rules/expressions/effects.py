@@ -59,8 +59,15 @@ def _port(registers: Registers, register: bytes | None) -> int | None:
 
 
 def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
-    if number(found.get(1)) == 0:  # NFT_NAT_SNAT
-        return SourceNat(text="snat")
+    is_source = number(found.get(1)) == 0  # NFT_NAT_SNAT
+    target = _read_nat(found, registers)
+    if not is_source:
+        return target
+    return SourceNat(text="snat", address=target.address if target else "")
+
+
+def _read_nat(found: Found, registers: Registers) -> DestinationNat | None:
+    """Return the one address and port of a translation; None for a range."""
     if found.get(4, found.get(3)) != found.get(3) or found.get(6, found.get(5)) != found.get(5) or number(found.get(7)) & ~3:
         return None
     address, port = "", 0

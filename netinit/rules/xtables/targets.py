@@ -72,6 +72,11 @@ def _read_dnat(info: bytes, family: Family, revision: int) -> Target | None:
     return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
 
 
+def _read_snat(info: bytes, family: Family, revision: int) -> Target | None:
+    found = _nat_range(info, family, revision)
+    return SourceNat(text="SNAT", kept=("SNAT", revision, info), address=found[0]) if found else None
+
+
 def _read_mark(info: bytes, _: Family) -> Target | None:
     value, mask = unpack_from(structs.SET_MARK, info)
     return SetMark(value=value, mask=mask)
@@ -140,6 +145,9 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("DNAT", 0): lambda info, family: _read_dnat(info, family, 0),
     ("DNAT", 1): lambda info, family: _read_dnat(info, family, 1),
     ("DNAT", 2): lambda info, family: _read_dnat(info, family, 2),
+    ("SNAT", 0): lambda info, family: _read_snat(info, family, 0),
+    ("SNAT", 1): lambda info, family: _read_snat(info, family, 1),
+    ("SNAT", 2): lambda info, family: _read_snat(info, family, 2),
     ("MARK", 2): _read_mark,
     ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
     ("CONNMARK", 2): _read_connmark_shifted,
