@@ -76,7 +76,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """The result of a job. `error` says why it failed; `late` and `gone` are kinds of failure."""
+    """The result of a job. `error` says why it failed; `late` and `gone` are kinds of failure.
+
+    `judgement` is a VERIFY job's Judgement as netinit.kernel.answers encodes it; it stays in the privileged process.
+    """
 
     error: str = ""
     late: bool = False
@@ -86,6 +89,7 @@ class JobResult:
     ours: bool = True  # rules of ours exist
     differences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    judgement: str = ""
 
     def encode(self) -> bytes:
         """Encode the result as a message."""

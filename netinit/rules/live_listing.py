@@ -11,7 +11,6 @@ from struct import unpack_from
 from netinit.base.net import IPV4
 from netinit.base.sanitize import quote_words
 from netinit.base.snapshot import IP, IP6, NftRule
-from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import AsWritten, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, write_rule
 from netinit.rules.matches.context import UnknownMatch
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from netinit.base.net import Family
     from netinit.base.snapshot import LegacyTable, Snapshot
+    from netinit.rules.expressions.reading import References
     from netinit.rules.iptables.write import Listing
     from netinit.rules.matches import Match
     from netinit.rules.targets import Target
@@ -39,6 +39,8 @@ def list_nft(
     policies: Mapping[str, Mapping[str, str]], rules: Iterable[NftRule], family: Family, around: References, sets: Mapping[int, str]
 ) -> Listing:
     """Return the tables of iptables-nft. `policies`: of each table's chains, `-` for user-defined ones."""
+    from netinit.rules.expressions.reading import decode_rule  # not for legacy tables
+
     listing: Listing = {
         table: ListedTable(policies=dict(chains), rules={chain: [] for chain in chains}) for table, chains in policies.items()
     }
@@ -56,6 +58,8 @@ def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listin
     sets = dict(snapshot.address_sets)
     if legacy:
         return list_legacy([one for one in snapshot.legacy if one.version == family.version], family, sets)
+    from netinit.rules.expressions.reading import References
+
     number = IP if family is IPV4 else IP6
     policies: dict[str, dict[str, str]] = {}
     for chain in snapshot.chains:

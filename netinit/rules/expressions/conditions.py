@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
 from collections.abc import Callable
-from functools import partial
 from sys import byteorder
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family, Network, split_range

@@ -32,6 +32,7 @@ from netinit.rules.xtables.names import protocol_name
 from netinit.rules.xtables.structs import EntryForm
 from netinit.rules.xtables.targets import decode_target
 
+COUNTERS_SIZE = 16  # struct xt_counters
 VERDICTS: dict[int, Target] = {structs.ACCEPTING: Accept(), structs.DROPPING: Drop(), structs.RETURNING: Return()}
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
 
@@ -57,6 +58,18 @@ def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
         return _TableReader(table).read()
     except (struct.error, IndexError, KeyError) as error:
         raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+
+
+def clear_counters(table: LegacyTable) -> LegacyTable:
+    """Return the table with the counters of its entries at zero."""
+    form = structs.ENTRY_FORMS[table.version]
+    entries = bytearray(table.entries)
+    at, following = 0, form.header
+    while following >= form.header and at + form.header <= len(entries):
+        entries[at + form.counters : at + form.counters + COUNTERS_SIZE] = bytes(COUNTERS_SIZE)
+        following = unpack_from("=H", entries, at + form.packet + 6)[0]
+        at += following
+    return table.replace(entries=bytes(entries))
 
 
 class _TableReader:

@@ -18,13 +18,13 @@ from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, Save
 from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import UNREACHABLE, WARNING
 
-NOTRACK = 1  # XT_CT_NOTRACK
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Reader = Callable[[bytes, Family], Target | None]
+
+NOTRACK = 1  # XT_CT_NOTRACK
 
 
 def decode_target(name: str, revision: int, info: bytes, family: Family) -> Target:

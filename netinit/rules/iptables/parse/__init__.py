@@ -6,8 +6,6 @@ mask. Unknown words become UnknownMatch or UnknownTarget.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network, bounds_of
 from netinit.base.records import Record
@@ -28,6 +26,10 @@ from netinit.rules.matches.packet import (
     drop_implied_protocols,
 )
 from netinit.rules.model import Rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _LONG = {
     "--source": "-s", "--src": "-s", "--destination": "-d", "--dst": "-d", "--in-interface": "-i", "--out-interface": "-o",

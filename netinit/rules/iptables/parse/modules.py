@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from netinit.base.net import FULL_MASK, MAX_PORT, family_of, number_of
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
@@ -19,6 +17,10 @@ from netinit.rules.matches.context import (
 )
 from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Owner, Port
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
 _PORT_OPTIONS = ("--sport", "--source-port", "--dport", "--destination-port")

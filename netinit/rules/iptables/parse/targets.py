@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules import targets
 from netinit.rules.foreign_targets import OBSERVING, DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.targets import Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Names that iptables takes for an extension and not for a chain
 _EXTENSIONS = OBSERVING | frozenset((
