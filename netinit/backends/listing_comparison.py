@@ -135,8 +135,6 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
 
 
 def _patterns() -> ownership.LayoutPatterns:
-    from netinit.rules.rule_patterns import (
-        layout_patterns,  # only where other rules stand beside those that jump to our chains
-    )
+    from netinit.rules.rule_patterns import layout_patterns  # only for other rules beside those that jump to our chains
 
     return layout_patterns()

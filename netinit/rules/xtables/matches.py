@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Reader = Callable[[bytes, str], "list[Match] | None"]
+    Reader = Callable[[bytes, str], list[Match] | None]
 
 
 def decode_match(name: str, revision: int, info: bytes, protocol: str, family: Family | None) -> tuple[list[Match], str]:

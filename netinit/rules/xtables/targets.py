@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Reader = Callable[[bytes, Family], "Target | None"]
+    Reader = Callable[[bytes, Family], Target | None]
 
 NOTRACK = 1  # XT_CT_NOTRACK
 
