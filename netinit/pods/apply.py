@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from netinit.backends import Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
-from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
+from netinit.base.errors import (
+    AS_BEFORE,
+    SIGNALS,
+    ApplyError,
+    BackendUnavailableError,
+    NetinitError,
+    OptionError,
+    ended_by,
+)
 from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
 from netinit.kernel import detect
@@ -144,7 +152,8 @@ def apply(
 
     `final`: list the rules afterwards. `locked`: the caller holds the namespace's lock. `signals` stay deferred after a
     success. Raises ApplyError if other rules of Istio or netinit exist without --reconcile, the kernel refuses a rule or no
-    backend works; LockedError; NamespaceError in the machine's own namespace without --host-network.
+    backend works; LockedError; NamespaceError in the machine's own namespace without --host-network; OptionError if `pid` or
+    `netns` names another one.
     """
     with _claim(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():
@@ -204,6 +213,8 @@ def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed,
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
     """Return this namespace's lock after checking that it may be changed; a no-op if the caller holds it."""
+    if not locked and (options.pid or options.netns):
+        raise OptionError("pid, netns: this changes the network namespace of its own process: enter the pod's namespace before")
     if not options.host_network:
         machine.refuse_own_namespace()
     return Lock() if locked else machine.lock(options.lock_timeout)
