@@ -1,4 +1,4 @@
-"""The last configuration in use, stored in a ConfigMap: after a restart it replaces an invalid newest one."""
+"""The last valid configuration, stored in a ConfigMap for use after a restart."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from netinit.kube.resources import CONFIG_MAPS
 from netinit.webhook.configuration import Texts
 from netinit.webhook.serving_state import Problems
 
-__all__ = ["LastGoodConfig"]
-
 _KEYS = ("config", "values", "mesh")
 
 
 class LastGoodConfig:
-    """The ConfigMap, which the chart creates; all replicas write the same content. Errors are noted in `problems`."""
+    """The ConfigMap, which must exist; replicas write the same content. Errors are noted in `problems`."""
 
     def __init__(self, client: Client, namespace: str, name: str, problems: Problems) -> None:
         self._client = client
@@ -40,7 +38,7 @@ class LastGoodConfig:
         return Texts(**{key: data.get(key) for key in _KEYS}, origin=f"{self.label}, the last good one of {data.get('origin')}")
 
     async def write(self, texts: Texts) -> None:
-        """Store a configuration that is in use, unless it was stored last."""
+        """Store the configuration in use, if it changed."""
         if texts == self._written:
             return
         target = {**{key: getattr(texts, key) for key in _KEYS}, "origin": texts.origin}

@@ -11,15 +11,13 @@ from netinit.inject.webhooks import parse_webhooks
 from netinit.webhook.linting import ERROR, WARNING, InstallationFinding, arguments_of, lint
 from netinit.webhook.prerequisites import find_missing
 
-__all__ = ["ClusterState", "detect_platforms", "find_pods", "name_resource", "preflight"]
-
-NATIVE_SIDECARS = (1, 29)  # the feature gate SidecarContainers is on by default
+NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
 NFTABLES_KERNEL = (5, 2)  # docs/backends.md
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
 _HOOKS = "MutatingWebhookConfiguration"
-_PLATFORMS = (  # the chart's node.platform, the field of nodeInfo that shows it, and its pattern
+_PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern
     ("k3s", "kubeletVersion", re.compile(r"\+k3s")),
     ("gke", "kubeletVersion", re.compile(r"-gke\.")),
     ("openshift", "osImage", re.compile("Red Hat Enterprise Linux CoreOS")),
@@ -29,17 +27,14 @@ _PLATFORMS = (  # the chart's node.platform, the field of nodeInfo that shows it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """The cluster's objects by kind (unreadable kinds are absent), and the API server's version."""
+    """The API server's version, and the cluster's objects by kind; unreadable kinds are absent."""
 
     version: str
     by_kind: Mapping[str, list[Tree]]
 
 
 def preflight(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> tuple[InstallationFinding, ...]:
-    """Return the problems that the `planned` objects would have in this cluster, errors first; `namespace`.
-
-    where they are installed.
-    """
+    """Return the problems of installing the `planned` objects into `namespace`, errors first."""
     found = [
         *lint(planned, now=0.0, whole=False),
         *_check_versions(planned, cluster),
@@ -67,7 +62,7 @@ def find_pods(planned: Sequence[Tree], kind: str) -> list[Tree]:
 
 
 def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
-    """Return the Kubernetes platforms of these nodes, each with the name of one node."""
+    """Return the Kubernetes platforms of these nodes, each with one node's name."""
     found: dict[str, str] = {}
     for tree in nodes:
         info = _node_info(tree)
@@ -84,7 +79,7 @@ def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) 
 
 
 def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Check that API server and kubelets support native sidecars, if they are enabled."""
+    """Check that API server and kubelets support native sidecars, if enabled."""
     if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
         return
     versions = {"the API server": cluster.version}
@@ -98,7 +93,7 @@ def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[
 
 
 def _check_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> Iterator[InstallationFinding]:
-    """Check that PodSecurity admits the agent, and the init containers of injected pods."""
+    """Check that PodSecurity admits the agent and injected pods."""
     has_agent = any(tree.get("kind") == "DaemonSet" for tree in planned)
     hooks = [hook for tree in planned if tree.get("kind") == _HOOKS for hook in parse_webhooks(tree)]
     for tree in cluster.by_kind.get("Namespace", []):
@@ -126,7 +121,7 @@ def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator
 
 
 def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Check the kernels of the nodes against the chosen backend and the oldest tested kernel."""
+    """Check the nodes' kernels against the backend and the oldest tested kernel."""
     texts = {_name(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
     kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
     too_old = [name for name, number in kernels.items() if number < NFTABLES_KERNEL]

@@ -1,4 +1,4 @@
-"""Check what injected pods need besides a webhook: the control plane's CA in their namespace, and images that exist. Pure."""
+"""Check what injected pods need: the control plane's CA in their namespace, and pullable images. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook
 
-__all__ = ["CA_CONFIG_MAP", "find_missing"]
-
 CA_CONFIG_MAP = "istio-ca-root-cert"
-"""The ConfigMap with the CA certificate, which istiod writes into every namespace and sidecars mount."""
+"""The ConfigMap with the CA certificate, written by istiod and mounted by sidecars."""
 
-_WITH_IMAGES = (  # kind, name label and the chart's value for the image
+_WITH_IMAGES = (  # kind, name label, and the chart's value for the image
     ("Deployment", "netinit-webhook", "image.repository"),
     ("DaemonSet", "netinit-node", "node.image.repository"),
 )
 FindingParts = tuple[str, str, str, str]
-"""A finding without severity: its kind, the object concerned, the message and the remedy."""
+"""A finding's kind, object, message and remedy."""
 
 
 def find_missing(by_kind: Mapping[str, list[Tree]], hooks: Sequence[Webhook], *, whole: bool) -> Iterator[FindingParts]:
-    """Yield what is missing, as parts of findings.
-
-    `whole`: the objects are a complete cluster, so an object that is not among them does not exist.
-    """
+    """Yield what is missing. `whole`: the objects are a complete cluster, so others do not exist."""
     if whole and "ConfigMap" in by_kind:
         yield from _find_namespaces_without_ca(by_kind, hooks)
     for kind, name, value in _WITH_IMAGES:
@@ -67,7 +62,7 @@ def _find_namespaces_without_ca(by_kind: Mapping[str, list[Tree]], hooks: Sequen
 def _check_images(label: str, images: Sequence[str], value: str) -> Iterator[FindingParts]:
     for image in images:
         host = image.partition("/")[0] if "/" in image else ""
-        if image and host != "localhost" and not {".", ":"} & {*host}:  # as runtimes distinguish a registry from a folder
+        if image and host != "localhost" and not {".", ":"} & {*host}:  # how runtimes recognize a registry
             yield (
                 "short-image",
                 label,

@@ -1,9 +1,8 @@
-"""Renew a self-signed serving certificate: the state in a Secret, and its next step. Pure.
+"""Renew the self-signed serving certificate in a Secret. Pure.
 
-A new CA must be in every caBundle before a certificate that it signed is served. So a renewal has two steps. First, the
-next pair is added to the Secret next to the current one, and its CA to the bundle. After the overlap, the next pair
-becomes the current one. Each step is one write of the Secret, which fails if another replica was faster. Every replica
-serves the current pair of the Secret.
+A CA must be in every caBundle before its certificate is served. So a renewal first adds the next pair to the Secret,
+and its CA to the bundle; after an overlap the next pair becomes the current one. Each step is one write, which fails if
+another replica was faster. All replicas serve the Secret's current pair.
 """
 
 from __future__ import annotations
@@ -15,19 +14,14 @@ from dataclasses import dataclass, replace
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, string
-from netinit.webhook.certificates import Pair, check, describe
+from netinit.webhook.certificates import Pair, check, describe, split_pem
 
-__all__ = ["CertificateState", "RenewalPlan", "from_secret", "next_state", "to_data"]
-
-_OVERLAP = 60.0  # seconds for every API server to receive a new caBundle
+_OVERLAP_SECONDS = 60.0  # for every API server to receive a new caBundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateState:
-    """The content of the Secret: the current pair, the next pair and earlier CAs (PEM).
-
-    `waiting_since`: when the next pair was created, in seconds since the epoch.
-    """
+    """The Secret's content. `waiting_since`: creation time of the `following` pair, in seconds since the epoch."""
 
     present: Pair
     following: Pair | None = None
@@ -36,14 +30,14 @@ class CertificateState:
 
     @property
     def bundle(self) -> str:
-        """The caBundle: the current, next and earlier CAs, as PEM."""
+        """The caBundle: current, next and earlier CAs, as PEM."""
         following = (self.following.authority,) if self.following else ()
         return "".join(dict.fromkeys((self.present.authority, *following, *self.older)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalPlan:
-    """The lifetime of certificates in seconds, and a function that creates a pair from the current time and the lifetime."""
+    """The lifetime of certificates in seconds, and a function of time and lifetime that creates a pair."""
 
     lifetime: float
     make: Callable[[float, float], Pair]
@@ -51,13 +45,13 @@ class RenewalPlan:
     @property
     def overlap(self) -> float:
         """Seconds between creating the next pair and serving it."""
-        return min(_OVERLAP, self.lifetime / 10)
+        return min(_OVERLAP_SECONDS, self.lifetime / 10)
 
 
 def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> CertificateState:
-    """Return the state that the Secret should have now: the same object if nothing is due.
+    """Return the state that the Secret should have; the same object if nothing is due.
 
-    `announced`: every caBundle contains the next CA; the next pair is not served before that.
+    `announced`: every caBundle contains the next CA, so its pair may be served.
     """
     if state is None or _is_unusable(state.present, now):
         if state is not None and state.following is not None and not _is_unusable(state.following, now):
@@ -82,7 +76,7 @@ def _is_unusable(pair: Pair, now: float) -> bool:
 
 
 def _promote(state: CertificateState, following: Pair, now: float) -> CertificateState:
-    """Make the next pair the current one; earlier CAs stay for replicas that still serve their certificates."""
+    """Make the next pair the current one; keep earlier CAs for replicas that still use them."""
     older = tuple(text for text in (state.present.authority, *state.older) if _is_valid(text, now))
     return CertificateState(present=following, older=older[:2])
 
@@ -131,12 +125,7 @@ def from_secret(secret: Tree) -> CertificateState | None:
             following = Pair(
                 authority=texts["next-authority.crt"], certificate=texts["next.crt"], key=texts["next.key"]
             )
-        since = float(texts.get("next-since") or 0)
+        since, older = float(texts.get("next-since") or 0), tuple(split_pem(texts.get("older.crt", "")))
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
-    return CertificateState(present=present, following=following, waiting_since=since, older=_split(texts.get("older.crt", "")))
-
-
-def _split(text: str) -> tuple[str, ...]:
-    end = "-----END CERTIFICATE-----\n"
-    return tuple(part + end for part in text.split(end) if part.strip())
+    return CertificateState(present=present, following=following, waiting_since=since, older=older)
