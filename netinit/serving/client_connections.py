@@ -1,12 +1,10 @@
-"""Limit client connections in total and per client address, and choose which one to close when the limit is reached.
+"""Limits on client connections, in total and per client address.
 
-A connection is *unfinished* until its first complete request, *busy* while that is answered, then *idle*. A new
-connection replaces the oldest unfinished one of the address with the most of them, or else an idle one. Busy
-connections are never replaced; unfinished ones only after a grace period, unless their address has more than twice as
-many connections as the new one. So a client that opens many connections competes with itself.
+A connection is *unfinished* until its first complete request, *busy* while that is answered, then *idle*. At the limit,
+a new connection replaces the oldest unfinished one of the address with the most of them, or else an idle one; never a
+busy one. So a client that opens many connections mostly replaces its own.
 
-Each connection closes with the first answer after its lifetime. Otherwise API servers would reuse their connections,
-and a new replica would get no requests.
+A connection closes with the first answer after its lifetime, so that new replicas get requests.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
             secured.buffer_updated(len(part))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Remove the connection from the table; called by the TLS and HTTP protocols too."""
+        """Remove the connection from the table."""
         self._stop_timer()
         self._table.remove(self)
         self._transport, self.shutdown = None, lambda: None  # break the reference cycle
@@ -96,7 +94,7 @@ class ClientConnection(asyncio.Protocol):
         self._table.move(self, stage)
 
     def is_old(self, now: float) -> bool:
-        """Whether the lifetime is over, so that the next answer closes the connection."""
+        """Whether the next answer closes the connection."""
         return now >= self.expires
 
     def end(self, now: float) -> None:
@@ -145,7 +143,7 @@ class _TlsProtocol(sslproto.SSLProtocol):
 
 @dataclass(slots=True)
 class _Peer:
-    """The connections of one address. Dictionaries serve as ordered sets, oldest first."""
+    """The connections of one address; the dictionaries are ordered sets, oldest first."""
 
     count: int = 0
     unfinished: dict[ClientConnection, None] = field(default_factory=dict)
@@ -185,7 +183,7 @@ class ClientTable:
         connection.expires = connection.since + random.uniform(*_LIFETIME_SECONDS)  # noqa: S311 - not a secret
 
     def move(self, connection: ClientConnection, stage: Stage) -> None:
-        """Set a connection's stage and the time of the change."""
+        """Set a connection's stage."""
         if connection not in self._connections:
             return
         peer = self._peers[connection.peer]
@@ -224,7 +222,7 @@ class ClientTable:
         return True
 
     def _choose_victim(self, count: int) -> ClientConnection | None:
-        """Return the connection to close for an address that has `count` of them."""
+        """Return the connection to close for an address that has `count`."""
         peers = self._peers.values()
         busiest = max(peers, key=lambda peer: len(peer.unfinished))
         victim = next(iter(busiest.unfinished), None) if busiest.count > 2 * count + 1 else self._oldest(busiest)
@@ -234,6 +232,5 @@ class ClientTable:
         return next(iter(idler.idle), None) if idler.count > count else None
 
     def _oldest(self, peer: _Peer) -> ClientConnection | None:
-        """Return the peer's oldest unfinished connection, if its grace period is over."""
         oldest = next(iter(peer.unfinished), None)
         return oldest if oldest is not None and self._clock() - oldest.since >= _GRACE_SECONDS else None

@@ -7,7 +7,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TextIO
 
 from netinit.base.logs import SCOPE, Log, format_event, format_time
 from netinit.base.sanitize import escape, shorten
@@ -19,17 +18,13 @@ _LIBRARY_LINES = 20  # per window: clients can cause them
 class EventLog(Log):
     """A Log whose events may have fields: JSON keys, or `key=value` after the message."""
 
-    def __init__(self, level: str = "info", *, as_json: bool = False, stream: TextIO | None = None) -> None:
-        super().__init__(level, as_json=as_json, stream=stream)
-        self._json = as_json
-
     def event(self, level: str, message: str, **fields: str | float | bool) -> None:
         """Write one event; empty fields are omitted."""
         if not self.wants(level):
             return
-        now = time.time_ns()
+        now = self._clock()
         given = {key: value for key, value in fields.items() if value not in {"", None}}
-        if self._json:
+        if self._as_json:
             fields = {"level": level, "time": format_time(now), "scope": SCOPE, "msg": shorten(message, 4000), **given}
             self._emit(json.dumps(fields))
         else:
@@ -71,7 +66,6 @@ class _Handler(logging.Handler):
         self._limit = LineLimit(_LIBRARY_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a library's log record as an event."""
         admitted, left_out = self._limit.admit()
         if left_out:
             self._log.event("warn", f"{left_out} lines of libraries were left out: more than {_LIBRARY_LINES} in a minute")

@@ -30,14 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 class _JoiningTransport:
-    """Sends a response's head and body in one write, so in one TLS record."""
+    """Sends a response's head and body in one TLS record."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """Write the data; hold back the head of a final response until the body follows."""
         if not self._head and data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
             self._head = data
             return
@@ -45,7 +44,6 @@ class _JoiningTransport:
         self._head = b""
 
     def close(self) -> None:
-        """Send what was held back, and close."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
@@ -67,7 +65,7 @@ async def reply(
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """The requests of one connection, with a deadline for each head and response."""
+    """The requests of a connection, with deadlines for head and response."""
 
     def __init__(self, *args: Any, connection: ClientConnection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -100,7 +98,6 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._refuse_head()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that cannot be parsed, or whose head is too large."""
         if self._parsed > _HEAD_BYTES:
             self._refuse_head()
         else:

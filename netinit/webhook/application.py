@@ -1,8 +1,8 @@
 """The ASGI applications: reviews at /inject, health at /livez and /readyz, metrics.
 
-Small reviews run in the event loop, one at a time. A large one, or one that exceeds its CPU time there, runs in a child
-process, also one at a time. Both queues are bounded and round-robin over clients. The deadline is the API server's
-timeout (query parameter) less a margin, counted from the request's head; a review that misses it gets 503.
+Small reviews run in the event loop; large ones, and those that exceed their CPU time there, in a child process. Both
+queues are bounded and round-robin over clients. A review that misses the API server's timeout (a query parameter, less
+a margin) gets 503.
 """
 
 from __future__ import annotations
@@ -133,7 +133,6 @@ class Application:
         await reply(send, answer.status, answer.body, answer.content_type, close=last, more=retry)
 
     async def _review(self, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
-        """Return the answer or refusal; other exceptions are internal errors."""
         try:
             environment = review.environment_of(scope["raw_path"].decode("latin-1"))
             check_head(scope["method"], scope["headers"])
@@ -150,7 +149,6 @@ class Application:
             return review.refuse(Fault(503, "late", "the review takes more time or memory than it may; the pod is too large"))
 
     def _check_client(self, scope: Any) -> None:
-        """Raise Fault if the server is not ready, or a required client certificate is missing."""
         if obstacle := self._state.find_obstacle():
             raise Fault(503, "not-ready", f"{obstacle}; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
@@ -196,7 +194,7 @@ class Application:
         )
 
     def _log_limited(self, level: str, message: str, **fields: str | float | bool) -> None:
-        """Write an event, within the limit per minute: clients cause these lines."""
+        """Write an event, within the limit per minute: clients cause these."""
         admitted, left_out = self._problems.admit()
         if left_out:
             text = f"{left_out} lines about denied pods and errors were left out: more than {_MAX_PROBLEM_LINES} in a minute"
@@ -226,7 +224,7 @@ def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _seconds_left(deadline: float) -> float:
-    """Return the seconds until the deadline. Raises TimeoutError after it."""
+    """Return the seconds left. Raises TimeoutError."""
     left = deadline - asyncio.get_running_loop().time()
     if left <= 0:
         raise TimeoutError
@@ -243,7 +241,7 @@ def request_seconds(query: bytes) -> float:
 
 
 async def discard(receive: Any) -> None:
-    """Read the rest of a rejected body for a while, so that the client gets to read the response."""
+    """Read more of a rejected body, so that the client gets to read the response."""
     left = _DISCARD_BYTES
     try:
         async with asyncio.timeout(_DISCARD_SECONDS):

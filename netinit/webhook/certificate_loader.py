@@ -73,7 +73,7 @@ class CertificateLoader:
         self._note_names(facts)
 
     def _note_names(self, facts: Facts) -> None:
-        """Note if the certificate lacks the Service's name; it is served anyway, since clients may use another."""
+        """Note a missing Service name; the certificate is served anyway, since clients may use another."""
         settings = self._settings
         missing = find_missing_name(facts, settings.service, settings.namespace) if settings.namespace else ""
         problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(facts.names) or 'no name'}"

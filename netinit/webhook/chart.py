@@ -15,6 +15,7 @@ from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml
 from netinit.golang.sprig import FUNCTIONS
 from netinit.golang.template import Struct, Template
+from netinit.inject.config import with_floats
 
 _ORDER = (  # webhooks last, after their server
     "rbac.yaml",
@@ -40,7 +41,7 @@ def render(
         "AppVersion": string(chart.get("appVersion")),
     }
     data = {
-        "Values": _floats(values),
+        "Values": with_floats(values),
         "Release": {"Name": name, "Namespace": namespace, "Service": service},
         "Chart": own,
         "Files": Struct("engine.files", {}, {"Get": lambda path: files.get(path, "")}),
@@ -89,12 +90,3 @@ def set_value(text: str) -> Tree:
     for key in reversed(keys.split(".")):
         read = {key: read}
     return mapping(read)
-
-
-def _floats(value: Any) -> Any:
-    """Convert numbers to floats, as Helm does; whole numbers print without a fraction."""
-    if isinstance(value, dict):
-        return {key: _floats(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_floats(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

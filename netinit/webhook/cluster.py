@@ -75,17 +75,12 @@ class WatchedCluster:
             while True:
                 await _wait_for(changed, _RESYNC_SECONDS)
                 changed.clear()
-                self._note_caches(caches)
+                for name, cache in caches.items():
+                    self._problems.note(f"ConfigMap {self.namespace}/{name}", cache.error)
                 if all(cache.synced for cache in caches.values()):
                     await self._offer(caches, offer, files)
 
-    def _note_caches(self, caches: dict[str, Cache]) -> None:
-        for name, cache in caches.items():
-            self._problems.note(f"ConfigMap {self.namespace}/{name}", cache.error)
-
-    async def _offer(
-        self, caches: dict[str, Cache], offer: OfferCallback, files: Callable[[], Texts]
-    ) -> None:
+    async def _offer(self, caches: dict[str, Cache], offer: OfferCallback, files: Callable[[], Texts]) -> None:
         current: dict[str, Tree] = {}
         for name, cache in caches.items():
             tree = cache.get(name, self.namespace)
@@ -272,7 +267,7 @@ class WatchedCluster:
                         self._wake.set()
 
     async def _patch(self, name: str, cache: Cache, bundle: str) -> bool:
-        """Update the caBundle in one configuration; return whether it was already correct."""
+        """Return whether the caBundle was already correct."""
         label = f"MutatingWebhookConfiguration {name}"
         if not cache.synced:
             self._problems.note(label, cache.error)

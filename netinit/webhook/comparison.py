@@ -78,7 +78,6 @@ def _recorded(tree: Tree) -> Review:
 
 
 def _of_workload(one: Workload, namespace: str) -> Review:
-    """Return the review of a pod as the workload's controller creates it."""
     title = f"{one.kind} {namespace}/{one.name}"
     request = {
         "uid": hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -175,7 +174,7 @@ def find_differences(pod: Tree, left: ReviewOutcome, right: ReviewOutcome) -> li
 
 
 def _canonical(pod: Tree) -> Tree:
-    """Return the pod as the API server decodes it, so that zero values and equal quantities compare equal."""
+    """Return the pod as the API server decodes it."""
     read = {"metadata": json_of("v1.ObjectMeta", pod.get("metadata")), "spec": json_of("v1.PodSpec", pod.get("spec"))}
     return {**{key: value for key, value in pod.items() if value is not None}, **read}
 
@@ -205,7 +204,7 @@ def _walk(path: str, before: Any, left: Any, right: Any) -> Iterator[PodDifferen
 
 
 def _parsed(left: Any, right: Any) -> tuple[Any, Any]:
-    """Decode two JSON objects, such as the status annotation; return other values unchanged."""
+    """Decode two texts that are both JSON objects, such as the status annotation."""
     if isinstance(left, str) and isinstance(right, str) and left.startswith("{") and right.startswith("{"):
         try:
             parsed = json.loads(left), json.loads(right)
@@ -220,7 +219,7 @@ def _step(path: str, key: str) -> str:
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:
-    """Map a list's items by `mountPath` or `name`; None if neither is unique."""
+    """Map items by `mountPath` or `name`; None if neither is unique."""
     items = sequence(value)
     if not isinstance(value, list | None) or not all(isinstance(item, dict) for item in items):
         return None

@@ -48,11 +48,10 @@ class Served:
         return self.settings.replace(environment={**self.settings.environment, **environment}) if environment else self.settings
 
 
-def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool = True) -> Served:
+def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
     """Parse the texts and inject a canary pod. Raises ConfigError."""
     config = _load(texts)
-    if canary:
-        try_canary(config, settings)
+    try_canary(config, settings)
     template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
         config=config,

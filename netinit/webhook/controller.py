@@ -61,7 +61,7 @@ class Controller:
         return found
 
     async def _run_forever(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        """Restart a task whenever it fails; note its error meanwhile."""
+        """Restart a task whenever it fails; note the error meanwhile."""
         last = ""
         while True:
             try:
@@ -108,7 +108,6 @@ class Controller:
                 await watched.pause()
 
     async def _write_health(self) -> None:
-        """Write the health file at each interval while the server is ready."""
         while True:
             if self._state.is_ready():
                 await asyncio.to_thread(Path(self._settings.health_file).write_text, "ok")
@@ -176,7 +175,6 @@ class Controller:
         return offer
 
     async def _report_refused(self, cluster: Any) -> None:
-        """Write an event on the --valuesFile's ConfigMap whenever the files are rejected."""
         while True:
             problem = await self._rejections.get()
             await cluster.write_event(await cluster.find_config_map(self._settings.values_map), self._describe(problem))
@@ -229,11 +227,10 @@ class _WatchedFiles:
         self._taken: tuple[Any, ...] | None = None
 
     def close(self) -> None:
-        """Stop the notifications."""
         self._events.close()
 
     def has_settled_change(self) -> bool:
-        """Whether the files changed since this last returned True, and are stable since the previous call."""
+        """Whether the files changed since this was last true, and are stable since the previous call."""
         self._is_watched = self._events.watch(self._paths)  # before the check, to miss no change
         found = tuple([_identity(path) for path in self._paths])
         is_complete, self._seen = found == self._seen, found
@@ -243,14 +240,14 @@ class _WatchedFiles:
         return True
 
     async def pause(self) -> None:
-        """Wait until the next check: for an event, or briefly while a change is pending."""
+        """Wait for an event, or briefly while a change is pending."""
         if self._is_watched and self._seen == self._taken:
             await self._events.wait(_RESYNC_SECONDS)
         else:
             await asyncio.sleep(_POLL_SECONDS)
 
     def retry(self) -> None:
-        """Report the same files as changed again, because they could not be used."""
+        """Report the same files as changed again."""
         self._taken = None
 
 

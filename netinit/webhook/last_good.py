@@ -18,13 +18,9 @@ class LastGoodConfig:
     def __init__(self, client: Client, namespace: str, name: str, problems: Problems) -> None:
         self._client = client
         self._namespace, self._name = namespace, name
+        self._label = f"ConfigMap {namespace}/{name}"
         self._problems = problems
         self._written: Texts | None = None
-
-    @property
-    def label(self) -> str:
-        """The name for messages."""
-        return f"ConfigMap {self._namespace}/{self._name}"
 
     async def read(self) -> Texts | None:
         """Return the stored configuration, or None."""
@@ -35,7 +31,7 @@ class LastGoodConfig:
             self._note(error)
         if not data:
             return None
-        return Texts(**{key: data.get(key) for key in _KEYS}, origin=f"{self.label}, the last good one of {data.get('origin')}")
+        return Texts(**{key: data.get(key) for key in _KEYS}, origin=f"{self._label}, the last good one of {data.get('origin')}")
 
     async def write(self, texts: Texts) -> None:
         """Store the configuration in use, if it changed."""
@@ -49,8 +45,8 @@ class LastGoodConfig:
         except ClusterError as error:
             self._note(error)
             return
-        self._problems.note(self.label, "")
+        self._problems.note(self._label, "")
         self._written = texts
 
     def _note(self, error: ClusterError) -> None:
-        self._problems.note(self.label, f"the last good configuration is not kept: {error}")
+        self._problems.note(self._label, f"the last good configuration is not kept: {error}")

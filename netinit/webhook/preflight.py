@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import parse_webhooks
 from netinit.webhook.linting import ERROR, WARNING, InstallationFinding, arguments_of, lint
-from netinit.webhook.prerequisites import find_missing
+from netinit.webhook.prerequisites import find_missing, join_some
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
@@ -79,7 +79,6 @@ def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) 
 
 
 def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Check that API server and kubelets support native sidecars, if enabled."""
     if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
         return
     versions = {"the API server": cluster.version}
@@ -87,13 +86,12 @@ def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[
     old = [f"{name} is {text}" for name, text in versions.items() if (number := _parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
         yield _finding(
-            ERROR, "native-sidecars", "Kubernetes", f"native sidecars are there since 1.29, and {_shorten(old)}",
+            ERROR, "native-sidecars", "Kubernetes", f"native sidecars are there since 1.29, and {join_some(old, 3)}",
             "set injection.nativeSidecars=false",
         )  # fmt: skip
 
 
 def _check_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> Iterator[InstallationFinding]:
-    """Check that PodSecurity admits the agent and injected pods."""
     has_agent = any(tree.get("kind") == "DaemonSet" for tree in planned)
     hooks = [hook for tree in planned if tree.get("kind") == _HOOKS for hook in parse_webhooks(tree)]
     for tree in cluster.by_kind.get("Namespace", []):
@@ -111,7 +109,7 @@ def _check_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespac
 
 
 def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Report webhooks of other injectors that match the same pods."""
+    """Report other injectors that match the same pods."""
     ours = [tree for tree in planned if tree.get("kind") == _HOOKS]
     names = {_name(tree) for tree in ours}
     others = [{**tree, "kind": _HOOKS} for tree in cluster.by_kind.get(_HOOKS, []) if _name(tree) not in names]
@@ -121,15 +119,14 @@ def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator
 
 
 def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Check the nodes' kernels against the backend and the oldest tested kernel."""
     texts = {_name(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
     kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
     too_old = [name for name, number in kernels.items() if number < NFTABLES_KERNEL]
     if too_old and "--backend=nftables" in _arguments(planned, "DaemonSet"):
-        message = f"the backend nftables needs Linux 5.2: {_shorten(too_old)}"
+        message = f"the backend nftables needs Linux 5.2: {join_some(too_old, 3)}"
         yield _finding(ERROR, "old-kernel", "Linux", message, "set node.backend=auto")
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
-        message = f"older than 6.1, the oldest kernel that netinit is tested on: {_shorten(untested)}"
+        message = f"older than 6.1, the oldest kernel that netinit is tested on: {join_some(untested, 3)}"
         yield _finding(WARNING, "untested-kernel", "Linux", message, "run netinit doctor on such a node: it tries what pods need")
 
 
@@ -154,7 +151,3 @@ def _parse_version(version: str) -> tuple[int, int] | None:
 
 def _arguments(planned: Sequence[Tree], kind: str) -> list[str]:
     return [word for tree in planned if tree.get("kind") == kind for word in arguments_of(tree)]
-
-
-def _shorten(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004

@@ -37,6 +37,11 @@ def find_missing(by_kind: Mapping[str, list[Tree]], hooks: Sequence[Webhook], *,
             yield from _check_images(label, [_read_init_image(text)], "initImage.repository")
 
 
+def join_some(names: Sequence[str], limit: int) -> str:
+    """Return the first `limit` names, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
 def _find_namespaces_without_ca(by_kind: Mapping[str, list[Tree]], hooks: Sequence[Webhook]) -> Iterator[FindingParts]:
     namespaces_with_ca = {
         mapping(tree.get("metadata")).get("namespace")
@@ -50,10 +55,9 @@ def _find_namespaces_without_ca(by_kind: Mapping[str, list[Tree]], hooks: Sequen
         if metadata.get("name") not in namespaces_with_ca and any(hook.matches(labels, {}) for hook in hooks):
             missing.append(string(metadata.get("name")))
     if missing:
-        names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")  # noqa: PLR2004
         yield (
             "no-authority",
-            f"namespace {names}",
+            f"namespace {join_some(missing, 5)}",
             f"there is no ConfigMap {CA_CONFIG_MAP}, which the sidecar mounts: injected pods do not start",
             f"install a control plane: istiod writes it. Or: kubectl -n {missing[0]} create configmap {CA_CONFIG_MAP} --from-file=",
         )

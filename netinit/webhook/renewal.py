@@ -1,8 +1,8 @@
 """Renew the self-signed serving certificate in a Secret. Pure.
 
-A CA must be in every caBundle before its certificate is served. So a renewal first adds the next pair to the Secret,
-and its CA to the bundle; after an overlap the next pair becomes the current one. Each step is one write, which fails if
-another replica was faster. All replicas serve the Secret's current pair.
+A CA must be in every caBundle before its certificate is served. So a renewal first adds the next pair to the Secret and
+its CA to the bundle; after an overlap the next pair becomes current. Each step is one write, which fails if another
+replica was faster.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _is_unusable(pair: Pair, now: float) -> bool:
 
 
 def _promote(state: CertificateState, following: Pair, now: float) -> CertificateState:
-    """Make the next pair the current one; keep earlier CAs for replicas that still use them."""
+    """Make the next pair current; keep earlier CAs for replicas that still use them."""
     older = tuple(text for text in (state.present.authority, *state.older) if _is_valid(text, now))
     return CertificateState(present=following, older=older[:2])
 

@@ -57,7 +57,6 @@ class ReviewAnswer:
     pod: str = ""
     owner: str = ""
     dry_run: bool = False
-    warnings: tuple[str, ...] = ()
     detail: str = ""
     content_type: str = "application/json"
 
@@ -85,7 +84,6 @@ class _Review:
     audit: dict[str, str] = field(default_factory=dict)
 
     def respond(self, outcome: str, reason: str, message: str = "", *, patch: list[Tree] | None = None) -> ReviewAnswer:
-        """Return the answer, with the warnings and audit annotations so far."""
         denied = outcome == "denied"
         response: Tree = {"uid": self.uid, "allowed": not denied}
         if denied:
@@ -93,9 +91,8 @@ class _Review:
         if patch:
             text = _JSON.encode(patch)
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(text.encode()).decode("ascii")}
-        shown = tuple(escape(shorten(text, _MAX_WARNING - 1)) for text in self.warnings[:_MAX_WARNINGS])
-        if shown:
-            response["warnings"] = list(shown)
+        if self.warnings:
+            response["warnings"] = [escape(shorten(text, _MAX_WARNING - 1)) for text in self.warnings[:_MAX_WARNINGS]]
         if reason not in _NOT_A_NEW_POD:
             decision = f"{outcome}: {message}" if message else outcome
             response["auditAnnotations"] = {**self.audit, "decision": escape(shorten(decision, _MAX_MESSAGE))}
@@ -111,7 +108,6 @@ class _Review:
             pod=self.pod,
             owner=self.owner,
             dry_run=self.request.get("dryRun") is True,
-            warnings=shown,
         )
 
 
@@ -178,7 +174,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _read(body: bytes | bytearray) -> _Review:
-    """Parse the review. Raises Fault if it is invalid."""
+    """Parse the review. Raises Fault."""
     if not body.strip():
         raise Fault(400, "empty", "the body is empty: an AdmissionReview is expected")
     if len(body) > MAX_REVIEW_BYTES:

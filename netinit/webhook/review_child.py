@@ -36,7 +36,6 @@ async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> Rev
 
 
 def _compute(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
-    """Set the child's limits and run the work."""
     signal.set_wakeup_fd(-1)  # the event loop's descriptor is closed in the child
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -48,7 +47,7 @@ def _compute(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
 
 
 async def _read(child: children.Child, deadline: float) -> None:
-    """Wait until the child has answered or exited. Raises TimeoutError."""
+    """Wait for the answer. Raises TimeoutError."""
     loop = asyncio.get_running_loop()
     complete = asyncio.Event()
 
@@ -65,7 +64,7 @@ async def _read(child: children.Child, deadline: float) -> None:
 
 
 async def _end(child: children.Child) -> None:
-    """Kill the child and wait until it is gone, before the next one starts."""
+    """Kill the child and wait for it: the next one needs its memory."""
     while child.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)

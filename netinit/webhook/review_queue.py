@@ -44,7 +44,7 @@ class ReviewPlaces:
                 del self._held[peer]
 
     def _free_one_for(self, peer: str) -> bool:
-        """Refuse the newest waiting review of the client with the most places; return whether a place is freed."""
+        """Refuse the newest waiting review of the client with the most places; return whether there was one."""
         largest = max(self._held.values(), key=len, default=[])
         if len(largest) <= len(self._held.get(peer, ())) + 1:
             return False

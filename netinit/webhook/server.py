@@ -62,7 +62,6 @@ class _Server:
         self._monitoring = HttpListener(Monitoring(state, metrics), max_connections=_MONITORING_CONNECTIONS)
 
     async def run(self, reviews: socket.socket, monitoring: socket.socket) -> None:
-        """Serve until SIGTERM or SIGINT."""
         adopt_library_logs(self._log)
         stop_requested = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +78,7 @@ class _Server:
         await self._monitoring.close(1.0)
 
     async def _drain(self) -> None:
-        """Keep serving until the API server stops sending reviews, then close the port and finish open ones."""
+        """Keep serving until the API server stops sending reviews, then finish open ones."""
         self._state.draining = True
         await asyncio.sleep(self._settings.shutdown_delay / SECOND)
         if not await self._reviews.close(_DRAIN_SECONDS):

@@ -156,7 +156,6 @@ class ServeSettings(DeclaredOptions):
         return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
 
     def _proxy_metadata(self) -> dict[str, str]:
-        """Return the variables to add to the mesh's proxyMetadata."""
         found = {DUAL_STACK: "true"} if self.dual_stack else {}
         return found if self.ipv6 == AUTO else {**found, IPV6_OF_PODS: self.ipv6}
 

@@ -81,6 +81,6 @@ def _typed(resource: Resource, found: list[Tree]) -> list[Tree]:
 
 
 def _namespaces(trees: list[Tree]) -> set[str]:
-    """Return the namespaces of the webhooks' Services, where the certificates are."""
+    """Return the namespaces of the webhooks' Services."""
     hooks = [mapping(hook) for tree in trees for hook in sequence(tree.get("webhooks"))]
     return {string(mapping(mapping(hook.get("clientConfig")).get("service")).get("namespace")) for hook in hooks} - {""}
