@@ -23,12 +23,12 @@ class EventLog(Log):
         if not self.wants(level):
             return
         now = self._clock()
-        given = {key: value for key, value in fields.items() if value not in {"", None}}
+        shown = {key: value for key, value in fields.items() if value not in {"", None}}
         if self._as_json:
-            fields = {"level": level, "time": format_time(now), "scope": SCOPE, "msg": shorten(message, 4000), **given}
+            fields = {"level": level, "time": format_time(now), "scope": SCOPE, "msg": shorten(message, 4000), **shown}
             self._emit(json.dumps(fields))
         else:
-            pairs = "".join(f"\t{key}={_word(value)}" for key, value in given.items())
+            pairs = "".join(f"\t{key}={_word(value)}" for key, value in shown.items())
             self._emit(format_event(level, shorten(message, 4000), now) + pairs)
 
 

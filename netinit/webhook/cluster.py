@@ -205,9 +205,9 @@ class WatchedCluster:
 
     async def _renew_step(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
         label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
-        kept = from_secret(secret) if secret else self._certificate_state  # recreate a deleted Secret
-        target = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)
-        if target is not kept or secret is None:
+        current = from_secret(secret) if secret else self._certificate_state  # recreate a deleted Secret
+        target = await asyncio.to_thread(next_state, current, time.time(), plan, announced=self.announced)
+        if target is not current or secret is None:
             try:
                 await self._write_secret(secret, target)
             except ClusterError as error:
@@ -291,7 +291,7 @@ class WatchedCluster:
 
 
 def _by_name(items: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
-    return {name: kept for (_, name), kept in items.items()}
+    return {name: value for (_, name), value in items.items()}
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -158,16 +158,16 @@ class Controller:
         from netinit.webhook.last_good import LastGoodConfig
 
         name = self._settings.last_good_map
-        kept = LastGoodConfig(cluster.client, cluster.namespace, name, self._state.cluster_problems) if name else None
+        last_good = LastGoodConfig(cluster.client, cluster.namespace, name, self._state.cluster_problems) if name else None
 
         async def offer(texts: Texts | str, about: list[Tree]) -> None:
             is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
             problem = self._state.configuration_problem
-            if kept and problem and not self._state.served and (last := await kept.read()):
-                await self._config.restore(last)
+            if last_good and problem and not self._state.served and (texts_before := await last_good.read()):
+                await self._config.restore(texts_before)
             served = self._state.served
-            if kept and served and not served.is_restored:
-                await kept.write(served.texts)
+            if last_good and served and not served.is_restored:
+                await last_good.write(served.texts)
             if is_new and problem:
                 for tree in about:
                     await cluster.write_event(tree, self._describe(problem))
@@ -204,9 +204,9 @@ class Controller:
         self._state.awaited.discard(kind)
         self._log.event("info", message)
 
-    def _serve_certificate(self, kept: CertificateState) -> None:
+    def _serve_certificate(self, state: CertificateState) -> None:
         clients = self._certificates.read("--clientCAFile", self._settings.client_ca_file)
-        self._certificates.offer(kept.present.certificate, kept.present.key, clients)
+        self._certificates.offer(state.current.certificate, state.current.key, clients)
 
     async def _announce_file(self, cluster: Any) -> None:
         while True:

@@ -21,18 +21,18 @@ _OVERLAP_SECONDS = 60.0  # for every API server to receive a new caBundle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateState:
-    """The Secret's content. `waiting_since`: creation time of the `following` pair, in seconds since the epoch."""
+    """The Secret's content. `waiting_since`: creation time of `next_pair` in seconds since the epoch."""
 
-    present: Pair
-    following: Pair | None = None
+    current: Pair
+    next_pair: Pair | None = None
     waiting_since: float = 0.0
-    older: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
 
     @property
     def bundle(self) -> str:
         """The caBundle: current, next and earlier CAs, as PEM."""
-        following = (self.following.authority,) if self.following else ()
-        return "".join(dict.fromkeys((self.present.authority, *following, *self.older)))
+        next_pair = (self.next_pair.authority,) if self.next_pair else ()
+        return "".join(dict.fromkeys((self.current.authority, *next_pair, *self.earlier)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +53,17 @@ def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *,
 
     `announced`: every caBundle contains the next CA, so its pair may be served.
     """
-    if state is None or _is_unusable(state.present, now):
-        if state is not None and state.following is not None and not _is_unusable(state.following, now):
-            return _promote(state, state.following, now)
-        return CertificateState(present=plan.make(now, plan.lifetime))
-    if state.following is not None:
-        if _is_unusable(state.following, now):
-            return replace(state, following=None, waiting_since=0.0)
+    if state is None or _is_unusable(state.current, now):
+        if state is not None and state.next_pair is not None and not _is_unusable(state.next_pair, now):
+            return _promote(state, state.next_pair, now)
+        return CertificateState(current=plan.make(now, plan.lifetime))
+    if state.next_pair is not None:
+        if _is_unusable(state.next_pair, now):
+            return replace(state, next_pair=None, waiting_since=0.0)
         due = announced and now - state.waiting_since >= plan.overlap
-        return _promote(state, state.following, now) if due else state
-    if now >= describe(state.present.certificate).until - plan.lifetime / 3:
-        return replace(state, following=plan.make(now, plan.lifetime), waiting_since=now)
+        return _promote(state, state.next_pair, now) if due else state
+    if now >= describe(state.current.certificate).until - plan.lifetime / 3:
+        return replace(state, next_pair=plan.make(now, plan.lifetime), waiting_since=now)
     return state
 
 
@@ -75,10 +75,10 @@ def _is_unusable(pair: Pair, now: float) -> bool:
     return False
 
 
-def _promote(state: CertificateState, following: Pair, now: float) -> CertificateState:
+def _promote(state: CertificateState, next_pair: Pair, now: float) -> CertificateState:
     """Make the next pair current; keep earlier CAs for replicas that still use them."""
-    older = tuple(text for text in (state.present.authority, *state.older) if _is_valid(text, now))
-    return CertificateState(present=following, older=older[:2])
+    earlier = tuple(text for text in (state.current.authority, *state.earlier) if _is_valid(text, now))
+    return CertificateState(current=next_pair, earlier=earlier[:2])
 
 
 def _is_valid(text: str, now: float) -> bool:
@@ -95,16 +95,16 @@ def to_data(state: CertificateState) -> dict[str, str]:
     """Encode the state as the Secret's `data`."""
     texts = {
         "ca.crt": state.bundle,
-        "tls.crt": state.present.certificate,
-        "tls.key": state.present.key,
-        "authority.crt": state.present.authority,
-        "older.crt": "".join(state.older),
+        "tls.crt": state.current.certificate,
+        "tls.key": state.current.key,
+        "authority.crt": state.current.authority,
+        "older.crt": "".join(state.earlier),
     }
-    if state.following is not None:
+    if state.next_pair is not None:
         texts |= {
-            "next-authority.crt": state.following.authority,
-            "next.crt": state.following.certificate,
-            "next.key": state.following.key,
+            "next-authority.crt": state.next_pair.authority,
+            "next.crt": state.next_pair.certificate,
+            "next.key": state.next_pair.key,
             "next-since": str(int(state.waiting_since)),
         }
     return {key: base64.b64encode(text.encode()).decode("ascii") for key, text in texts.items()}
@@ -119,13 +119,13 @@ def from_secret(secret: Tree) -> CertificateState | None:
         }
         if not all(texts.get(key) for key in ("tls.crt", "tls.key", "authority.crt")):
             return None
-        present = Pair(authority=texts["authority.crt"], certificate=texts["tls.crt"], key=texts["tls.key"])
-        following = None
+        current = Pair(authority=texts["authority.crt"], certificate=texts["tls.crt"], key=texts["tls.key"])
+        next_pair = None
         if all(texts.get(key) for key in ("next.crt", "next.key", "next-authority.crt")):
-            following = Pair(
+            next_pair = Pair(
                 authority=texts["next-authority.crt"], certificate=texts["next.crt"], key=texts["next.key"]
             )
-        since, older = float(texts.get("next-since") or 0), tuple(split_pem(texts.get("older.crt", "")))
+        since, earlier = float(texts.get("next-since") or 0), tuple(split_pem(texts.get("older.crt", "")))
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
-    return CertificateState(present=present, following=following, waiting_since=since, older=older)
+    return CertificateState(current=current, next_pair=next_pair, waiting_since=since, earlier=earlier)
