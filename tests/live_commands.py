@@ -17,8 +17,9 @@ from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
 from netinit.cli.rule_sources import LIVE, find_rule_source
 from netinit.cli.verify import render_json
+from netinit.kernel import children
 from netinit.lab import Pod
-from netinit.node.jobs import VERIFY, Job
+from netinit.node.jobs import VERIFY, Job, JobResult
 from netinit.node.programmer import perform
 from netinit.options import Options
 from netinit.pods.apply import apply
@@ -73,9 +74,16 @@ def ask(pod: Pod, argv: tuple[str, ...], connection: Connection) -> dict[str, An
         (pair,) = read_live_pair(options, (), "")
         found["diff"] = _of_diff(to_object(pair))
         found["doctor"] = _of_doctor()
-    done = perform(Job.of(VERIFY, options, seconds=20.0), f"/proc/{pod.pid}/ns/net")
+    done = look(pod, options)
     found["sweep"] = (bool(done.error or done.differences), str(done))
     return found
+
+
+def look(pod: Pod, options: Options, known: str = "") -> JobResult:
+    """What a node's agent finds in the pod, in a child that enters it; `known` is the judgement of an earlier look."""
+    job = Job.of(VERIFY, options, seconds=20.0)
+    text = children.ask(lambda: perform(job, f"/proc/{pod.pid}/ns/net", -1, known).encode().decode(), seconds=60, what="a look")
+    return JobResult.decode(text.encode())
 
 
 def ask_apply(pod: Pod, argv: tuple[str, ...]) -> dict[str, Answer]:

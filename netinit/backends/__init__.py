@@ -1,8 +1,8 @@
 """Backends: the programs and libraries that change rules in the kernel.
 
-A backend works in this process's network namespace: it observes the live rules, pure code computes a change to the plan,
-and the backend commits it or rolls it back, all families or none. A new backend is a module here and a line in
-netinit.options.BACKENDS. `routes` handles a plan's policy rules, routes and address for every backend.
+In this process's network namespace a backend observes the live rules, pure code computes a change to the plan, and the
+backend commits it or rolls it back, all families or none. A new backend is a module here and a line in
+netinit.options.BACKENDS.
 """
 
 from __future__ import annotations
@@ -14,16 +14,7 @@ from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
-from netinit.options import (
-    BACKENDS,
-    IPTABLES_NFT,
-    LEGACY_TABLES,
-    LIBIPTC,
-    NF_TABLES,
-    NFTABLES,
-    TABLES_OF_OUR_OWN,
-    Options,
-)
+from netinit.options import BACKENDS, IPTABLES_NFT, LEGACY_TABLES, NF_TABLES, NFTABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.model import NFT_AMBIENT, NFT_SIDECAR, Plan
 
 TYPE_CHECKING = False
@@ -35,7 +26,7 @@ if TYPE_CHECKING:
 else:
     ABC = object  # as for records: abstract methods are for the type checker
 
-__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "NFTABLES", "load", "populated"]
+__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "NFTABLES", "load", "populated"]
 
 AUTO_ORDER = tuple(BACKENDS)
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or if an earlier run created sets
@@ -55,6 +46,14 @@ class State(Record):
     @abstractmethod
     def compare(self, plan: Plan) -> Comparison:
         """Compare the live rules with those of a plan."""
+
+    def removal(self, plan: Plan) -> Change:
+        """Return the change that deletes every rule of ours: see `Comparison.removal`."""
+        return self.compare(plan).removal()
+
+    def without_counters(self) -> State | None:
+        """Return the state with the counters of its rules at zero; None if `compare` reads more than the state holds."""
+        return None
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
@@ -172,7 +171,6 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
 
 
 def _may_hold_rules(family: Family, table: str) -> bool:
-    """Whether a legacy table has rules or cannot be read."""
     from netinit.kernel.snapshot import legacy_tables  # rarely needed
 
     try:
@@ -182,7 +180,6 @@ def _may_hold_rules(family: Family, table: str) -> bool:
 
 
 def _has_long_list(options: Options) -> bool:
-    """Whether a list is long enough for an address set, and ipset is installed."""
     longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
     return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
 

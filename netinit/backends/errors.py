@@ -89,7 +89,6 @@ def condense(said: str) -> str:
 
 
 def _modules_of_iptables(said: str, modules: str) -> str:
-    """Return which modules to load, as precisely as the message allows."""
     missing = lacking(said)
     if modules == "nft" and (any(words in said for words in _NO_NFT) or _ALWAYS_THERE in missing):
         return NFT_COMPAT

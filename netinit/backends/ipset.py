@@ -1,14 +1,14 @@
 """The iptables backends with long lists of networks in address sets, through the ipset program.
 
-Loaded only if a list is long enough or an earlier run left sets. Sets are created before the rules that use them and
-deleted after them. If the kernel lacks sets, rules are written without them; correct plain rules stay.
+Loaded only for a long list or existing sets. Sets are created before the rules that use them and destroyed after them. On a
+kernel without sets plain rules are written; correct plain rules stay.
 """
 
 from __future__ import annotations
 
 import time
 
-from netinit.backends import Change, owner_of_sets
+from netinit.backends import Change, State, owner_of_sets
 from netinit.backends.iptables import XtablesState
 from netinit.backends.legacy import LegacyVariant
 from netinit.backends.listing_comparison import XtablesComparison
@@ -18,7 +18,7 @@ from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.address_sets import owned_sets
 from netinit.rules.iptables import sets as set_rules
-from netinit.rules.model import OWNED_CHAINS, Plan
+from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is 
 
 
 def read_contents() -> set_rules.Contents:
-    """Return all sets of ours with their elements. Raises ApplyError if ipset fails, or is missing although sets exist."""
+    """Return all sets of ours with their elements. Raises ApplyError if ipset fails or is missing."""
     found: set_rules.Contents = {}
     for name, size in owned_sets().items():
         if size > set_rules.MAX_ELEMENTS:
@@ -48,7 +48,7 @@ class SetInUseError(ApplyError):
 
 
 class SetsState(XtablesState):
-    """The listings, and our sets with their elements; lists longer than `threshold` become sets."""
+    """The rules and our sets; lists longer than `threshold` become sets."""
 
     sets: set_rules.Contents
     owner: str  # prefix of the backend's set names
@@ -57,33 +57,41 @@ class SetsState(XtablesState):
     def compare(self, plan: Plan) -> SetsComparison:
         return self.compare_rules(plan)
 
+    def removal(self, plan: Plan) -> SetsChange:
+        return self.compare_rules(plan).removal()
+
+    def without_counters(self) -> State | None:
+        return None  # the names of the sets that rules match are read to compare them
+
     def compare_rules(self, plan: Plan) -> SetsComparison:
         return SetsComparison(plan, self)
 
 
 class SetsChange(Change):
-    """A change with ipset's input before it, and the names of the sets to keep after it."""
+    """A change with ipset's input before it and the names of the sets to keep after it."""
 
     preparation: str
     kept: tuple[str, ...]
 
 
 class SetsComparison(XtablesComparison):
-    """The listings and sets compared with a plan whose long lists are sets."""
+    """The rules and sets compared with a plan whose long lists are sets."""
 
     state: SetsState
 
     def __init__(self, plan: Plan, state: SetsState) -> None:
         rewritten, self.wanted = set_rules.use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
         super().__init__(plan, state, state.listings, comments=state.comments, written=rewritten)
-        found = self.differences + set_rules.compare_sets(self.wanted, state.sets)
+
+    def _find_differences(self) -> tuple[Difference, ...]:
+        state = self.state
+        found = super()._find_differences() + set_rules.compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
-        if plainly and not _compare_plainly(plan, state).differences:
-            found = ()  # plain rules without sets capture the same
-        self.differences = found
+        if plainly and not _compare_plainly(self.plan, state).differences:
+            return ()  # plain rules without sets capture the same
+        return found
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
-        """The chains of the rules as listed, if they match: the content of sets is not read by netlink."""
         return None if self.differences and not self.is_first else self.count_chains()
 
     def resumable(self) -> bool:
@@ -131,7 +139,7 @@ class SetsBackend(RestoreBackend):
         self._destroy(tuple([name for name in self._names() if name not in kept]))
 
     def put_back(self, change: Change) -> None:
-        """Restore the sets first, for the rules that use them; destroy new ones after the rules."""
+        """Restore sets before the rules that use them; destroy new ones after the rules."""
         before = _parts(change)[0]
         self._feed_sets(set_rules.render_return(before, self._read_sets()))
         super().put_back(change)
@@ -141,7 +149,7 @@ class SetsBackend(RestoreBackend):
             raise ApplyError(f"address sets are not as before: {', '.join(lost)}")
 
     def _commit_plainly(self, change: Change, error: NetinitError) -> None:
-        """Commit the change without sets, on a kernel that refused them; raise the first error if that fails too."""
+        """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.put_back(change)  # the plain rules start from the observed state
             super().commit(plain_change(change))
@@ -159,7 +167,6 @@ class SetsBackend(RestoreBackend):
             _run(("restore",), script)
 
     def _destroy(self, names: tuple[str, ...]) -> None:
-        """Destroy sets that our rules no longer use."""
         for name in names:
             for again in range(TRIES, -1, -1):
                 try:
@@ -183,7 +190,6 @@ def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
 
 
 def _parts(change: Change) -> tuple[set_rules.Contents, str, tuple[str, ...]]:
-    """Return the previous sets, ipset's input, and the names of the sets to keep."""
     if not isinstance(change, SetsChange) or not isinstance(change.before, SetsState):
         raise TypeError("the change of another backend")
     return change.before.sets, change.preparation, change.kept
@@ -203,7 +209,7 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
 
 
 def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> None:
-    """Raise ApplyError if a foreign rule uses one of these sets, which then cannot be destroyed."""
+    """Raise ApplyError if a foreign rule uses one of these sets."""
     for place, chain, text in _rules_of(state):
         if chain not in OWNED_CHAINS and any(f"--match-set {name} " in text for name in names):
             from netinit.rules.iptables.parse.quotation import quote_rule
@@ -214,7 +220,6 @@ def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> No
 
 
 def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
-    """Yield family and table, chain and text of each rule."""
     for family, listing in state.listings.items():
         for table, listed in listing.items():
             for chain, texts in listed.rules.items():

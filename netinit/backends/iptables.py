@@ -1,4 +1,4 @@
-"""Common parts of the iptables backends: state read from the kernel, changes as iptables-restore input."""
+"""Common parts of the iptables backends: rules read from the kernel, changes as iptables-restore input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 class XtablesState(State):
-    """The rules by family, as the kernel holds them; `held` is empty if no table exists."""
+    """The rules by family; `held` is empty if no table exists."""
 
     families: tuple[Family, ...]
     held: Held
@@ -36,10 +36,18 @@ class XtablesState(State):
         if not self.held:
             return FirstComparison(plan, self)
         if self.ours and all(one.is_as_planned(plan, comments=self.comments) for one in self.held):
-            from netinit.backends.kernel_comparison import PlannedComparison
-
             return PlannedComparison(plan, self)
         return self.compare_rules(plan)
+
+    def removal(self, plan: Plan) -> Change:
+        if self.of_nf_tables:
+            from netinit.backends.nft_removal import find_removal  # only where rules are deleted
+
+            return find_removal(self, self.held, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
+        return self.compare_rules(plan).removal()
+
+    def without_counters(self) -> State | None:
+        return self.replace(held=tuple([one.without_counters() for one in self.held]))
 
     def compare_rules(self, plan: Plan) -> XtablesComparison:
         """Compare rule by rule."""
@@ -48,7 +56,7 @@ class XtablesState(State):
         return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
 
     def detailed(self) -> Self:
-        """Return the state including foreign rules in tables with ours, which reading alone does not find."""
+        """Return the state including foreign rules in tables with ours."""
         if not self.ours or self.foreign:
             return self
         from netinit.backends.listing_comparison import find_holders
@@ -60,7 +68,7 @@ class XtablesState(State):
 
 
 class FirstComparison(Comparison):
-    """The comparison with a namespace that has no rules: everything is missing."""
+    """The comparison with a namespace without rules: everything is missing."""
 
     is_first = is_whole = True
     state: XtablesState
@@ -95,7 +103,7 @@ class FirstComparison(Comparison):
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 
     def committed(self) -> dict[str, str]:
-        """All rules of the plan: each table is one transaction, and listing both families takes as long as programming them."""
+        """Return the plan's rules: listing both families takes as long as programming them."""
         return filled({family.name: render_listing(written) for family, written in self.written.items()})
 
     def removal(self) -> Change:
@@ -109,8 +117,30 @@ class FirstComparison(Comparison):
         return of_iptables(self.written)
 
 
+class PlannedComparison(FirstComparison):
+    """The comparison of rules that equal the plan byte for byte; decoded on demand."""
+
+    is_first = False
+    differences: tuple[Difference, ...] = ()
+
+    def differs(self) -> bool:
+        return False
+
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        return self._detailed().ours()
+
+    def change(self, *, force: bool = False) -> Change:
+        return self._detailed().change(force=force)
+
+    def removal(self) -> Change:
+        return self._detailed().removal()
+
+    def _detailed(self) -> Comparison:
+        return self.state.compare_rules(self.plan)
+
+
 class XtablesBackend(Backend):
-    """A backend that commits changes through iptables-restore input."""
+    """A backend that commits iptables-restore input."""
 
     of_nf_tables = False  # whether its rules are in nf_tables
 
@@ -129,7 +159,6 @@ class XtablesBackend(Backend):
         self._lock: Lock | None = None  # one lock for the backend's life, since it may be held already when a commit needs it
 
     def _legacy_lock(self) -> Lock:
-        """Return the lock of iptables-legacy."""
         from netinit.backends.lock import XtablesLock  # only backends for legacy tables need it
 
         if self._lock is None:
@@ -137,7 +166,7 @@ class XtablesBackend(Backend):
         return self._lock
 
     def _read_legacy(self, families: tuple[Family, ...]) -> Held:
-        """Read the rules of legacy iptables; empty if no table exists. Raises OSError, ParseError."""
+        """Read the rules of legacy iptables; empty without tables. Raises OSError, ParseError."""
         if not any(detect.legacy_tables(family) != () for family in families):
             return ()
         from netinit.backends.kernel_comparison import read_legacy  # not needed on a first run
@@ -146,11 +175,11 @@ class XtablesBackend(Backend):
 
     @abstractmethod
     def read(self, families: tuple[Family, ...]) -> Held:
-        """Read the rules of these families from the kernel; empty without tables. Raises BackendUnavailableError, ParseError."""
+        """Read these families' rules; empty without tables. Raises BackendUnavailableError, ParseError."""
 
     @abstractmethod
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commit each family's input; return errors by family, empty on success."""
+        """Commit each family's input; return errors by family."""
 
     def observe(self) -> XtablesState:
         return self._observe(self._families)
@@ -163,15 +192,10 @@ class XtablesBackend(Backend):
 
             ours, foreign = find_holders({one.family: one.listing for one in held})
         return XtablesState(
-            families=families,
-            held=held,
-            comments=self._comments,
-            of_nf_tables=self.of_nf_tables,
-            in_use=any(one.in_use for one in held),
-            ours=ours,
-            foreign=foreign,
+            families=families, held=held, comments=self._comments, of_nf_tables=self.of_nf_tables,
+            in_use=any(one.in_use for one in held), ours=ours, foreign=foreign,
             notices=tuple([notice for one in held for notice in notice_size(one.size, one.family)]),
-        )
+        )  # fmt: skip
 
     def commit(self, change: Change) -> None:
         scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}
@@ -194,10 +218,7 @@ class XtablesBackend(Backend):
         return self.observe().describe()
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        """Restore the families to their state before the change, whatever their current state.
-
-        Returns the places of rules that could not be restored.
-        """
+        """Restore the families' rules from before the change; return the places of rules that are lost."""
         from netinit.backends.listing_comparison import write_return
 
         now = self._observe(families)
@@ -213,6 +234,6 @@ class XtablesBackend(Backend):
 
 
 def notice_size(rules: int, family: Family) -> Iterator[str]:
-    """Yield a notice for the operator if there are very many rules."""
+    """Yield a notice for the operator about very many rules."""
     if rules > MANY_RULES:
         yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"

@@ -1,8 +1,8 @@
-"""The tables of one address family through libiptc and libxtables, for a process that uses no other family.
+"""One address family's tables through libiptc and libxtables, in a process of its own.
 
-Rules are listed as iptables-legacy-save lists them, in the transaction that deletes a rule by its text, and to verify
-that the library has built the requested rule: addresses, interfaces and protocol from the kernel's entry, every match and
-target by its extension's own `save`. Extensions that this host lacks, or has in another revision, are named and marked.
+Rules are listed as iptables-legacy-save does, to delete a rule by its text and to verify what the library built: addresses,
+interfaces and protocol from the kernel's entry, matches and targets by their extension's own `save`. Extensions that this
+host lacks, or has in another revision, are marked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from socket import AF_INET, AF_INET6, inet_ntop
+from socket import AF_INET, AF_INET6, getprotobyname, inet_ntop
 from typing import Any
 
 from iptc import ip4tc, ip6tc, xtables
@@ -28,20 +28,14 @@ UNSUPPORTED = " [unsupported revision]"
 
 
 class _NamedProtocol(ctypes.Structure):
-    """An entry of libxtables' own table of protocols."""
-
     _fields_ = (("name", ctypes.c_char_p), ("number", ctypes.c_uint8))
 
 
 class _Protocol(ctypes.Structure):
-    """The C library's struct protoent (getprotoent(3))."""
-
     _fields_ = (("name", ctypes.c_char_p), ("aliases", ctypes.c_void_p), ("number", ctypes.c_int))
 
 
 class _Flags:
-    """The differences between the families' entries: the name of a part, and its flags."""
-
     def __init__(self, family: Family) -> None:
         four = family is IPV4
         self.part = "ip" if four else "ipv6"
@@ -51,7 +45,7 @@ class _Flags:
 
 
 class Tables:
-    """The tables of `family`; `fail` gets libxtables' message before it would exit the process, and must not return."""
+    """The tables of `family`; `fail` gets libxtables' message before it would exit, and must not return."""
 
     def __init__(self, family: Family, fail: Callable[[str], None]) -> None:
         self._family = family
@@ -157,7 +151,7 @@ class Tables:
             yield f"{no(FRAGMENT)}-f"
 
     def _format_extension(self, found: Any, packet: Any, find: Callable[[bytes, int], tuple[Any, bool]]) -> str:
-        """Return an extension's name and options as it prints them itself."""
+        """Return an extension's name and options as it prints them."""
         name = found.u.user.name
         module, exact = find(name, found.u.user.revision)
         if module is None:
@@ -227,7 +221,6 @@ class Tables:
         raise ApplyError(f"{where}: there is no such rule in the chain")
 
     def _build(self, text: str, handle: Any, where: str) -> Any:
-        """Return the kernel's entry for a rule in iptables-save syntax."""
         try:
             rule = self._new_rule()
             packet = rule.get_ip()
@@ -258,7 +251,6 @@ class Tables:
         return entry
 
     def _add(self, rule: Any, option: str, name: str, handle: Any) -> Any:
-        """Return a new match or target of the rule."""
         if option == "-m":
             return rule.create_match(name)
         if name not in VERDICTS and not self._api.iptc_is_chain(name.encode(), handle):
@@ -329,7 +321,6 @@ def _pack_network(text: str, family: Family) -> tuple[bytes, bytes]:
 
 
 def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
-    """Return libxtables' names of protocols, by number and by name."""
     names: dict[int, str] = {}
     numbers: dict[str, int] = {}
     entry = _NamedProtocol.in_dll(xtables._lib_xtables, "xtables_chain_protos")  # noqa: SLF001
@@ -343,17 +334,15 @@ def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
 
 
 def _protocol_number(text: str) -> int:
-    """Return a protocol's number from its name or number."""
-    search = ip4tc._libc.getprotobyname  # noqa: SLF001
-    search.restype = ctypes.POINTER(_Protocol)
-    found = search(text.encode())
-    if not found and not text.isdecimal():
-        raise ValueError(f"unknown protocol {text}")
-    return int(found[0].number) if found else int(text)
+    try:
+        return getprotobyname(text)
+    except OSError:
+        if not text.isdecimal():
+            raise ValueError(f"unknown protocol {text}") from None
+    return int(text)
 
 
 def _protocol_name(number: int) -> str:
-    """Return a protocol's name, empty if it has none."""
     search = ip4tc._libc.getprotobynumber  # noqa: SLF001
     search.restype = ctypes.POINTER(_Protocol)
     found = search(number)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from _struct import unpack_from
 
-from netinit.backends import Change, Comparison
-from netinit.backends.iptables import FirstComparison
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -22,11 +20,12 @@ from netinit.rules.model import OWNED_CHAINS, TABLES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from netinit.base.snapshot import LegacyTable
     from netinit.kernel.netlink import NftChain
     from netinit.rules.iptables.write import Listing
-    from netinit.rules.model import Difference, Plan
+    from netinit.rules.model import Plan
     from netinit.rules.xtables.building import TableEntry
 
     Place = tuple[str, str]  # table, chain
@@ -58,6 +57,10 @@ class HeldFamily(Record):
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
         """Whether the rules are the plan's, byte for byte as iptables programs them."""
         raise NotImplementedError
+
+    def without_counters(self) -> Self:
+        """Return the rules with their counters at zero; the rules themselves where they hold none."""
+        return self
 
     @property
     def has_chains_of_ours(self) -> bool:
@@ -104,6 +107,15 @@ class HeldNft(HeldFamily):
                 return False
         return False
 
+    def without_counters(self) -> Self:
+        from netinit.rules.expressions.building import settle
+
+        settled = {
+            place: [{**one, NFTA_RULE_EXPRESSIONS: settle(one.get(NFTA_RULE_EXPRESSIONS, b""))} for one in rules]
+            for place, rules in self.rules.items()
+        }
+        return self.replace(rules=settled)
+
     def decode(self) -> Listing:
         from netinit.base.snapshot import NftRule
         from netinit.rules.expressions.reading import References
@@ -141,6 +153,11 @@ class HeldLegacy(HeldFamily):
             if rules
         }
         return self.accepts and planned == {place: entries for place, entries in self.rules.items() if entries}
+
+    def without_counters(self) -> Self:
+        from netinit.rules.xtables.tables import clear_counters
+
+        return self.replace(tables=tuple([clear_counters(one) for one in self.tables]))  # a TableEntry has none
 
     def decode(self) -> Listing:
         from netinit.rules.live_listing import list_legacy
@@ -183,7 +200,6 @@ def _check_size(family: Family, rules: int) -> None:
 
 
 def _too_large(error: OSError) -> OSError | ParseError:
-    """Return a dump's error, with a remedy if there were too many bytes."""
     return (
         ParseError(f"the rules are more than {netlink.MAX_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
     )
@@ -221,25 +237,3 @@ def _read_legacy_family(family: Family, names: tuple[str, ...]) -> HeldLegacy:
             entries[table.name, chain.name] = tuple(rules)
     _check_size(family, sum([len(rules) for rules in entries.values()]))
     return HeldLegacy(family=family, tables=tables, rules=entries, accepts=accepts)
-
-
-class PlannedComparison(FirstComparison):
-    """The comparison of rules that equal the plan byte for byte; they are decoded only on demand."""
-
-    is_first = False
-    differences: tuple[Difference, ...] = ()
-
-    def differs(self) -> bool:
-        return False
-
-    def ours(self) -> dict[str, tuple[str, ...]]:
-        return self._detailed().ours()
-
-    def change(self, *, force: bool = False) -> Change:
-        return self._detailed().change(force=force)
-
-    def removal(self) -> Change:
-        return self._detailed().removal()
-
-    def _detailed(self) -> Comparison:
-        return self.state.compare_rules(self.plan)

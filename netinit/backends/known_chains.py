@@ -43,7 +43,6 @@ def of_own_tables(tables: dict[str, nft.Steps]) -> dict[Place, KnownChain]:
 
 
 def _count(rules: dict[str, int], jumps: Iterable[str]) -> dict[str, int]:
-    """Add the jumps to each chain to the number of its rules."""
     for name in jumps:
         rules[name] += 1
     return rules

@@ -1,9 +1,8 @@
 """The backend without programs: python-iptables in child processes, for legacy iptables.
 
-libiptc and libxtables keep one address family in global variables, so each family has a child, whose crash is an error of
-that family only. The children call libiptc directly: python-iptables' own classes open every table to find a chain (which
-creates it), write IPv6 interface masks with one bit per letter, and read foreign rules with the size of this host's
-extension.
+libiptc and libxtables keep one family in global variables, so each family has a child, whose crash is that family's error.
+The children call libiptc directly: python-iptables' classes open, and so create, every table to find a chain, write IPv6
+interface masks with one bit per letter, and read foreign rules with this host's sizes.
 """
 
 from __future__ import annotations
@@ -125,7 +124,6 @@ def _checked(tables: Tables) -> Tables:
 
 
 def _find_packages() -> None:
-    """Make installed packages importable if the interpreter was started with -S."""
     if "site" not in sys.modules:
         import site
 

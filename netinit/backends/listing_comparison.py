@@ -34,21 +34,22 @@ class XtablesComparison(Comparison):
     ) -> None:
         self.plan = plan
         self.state = state
+        self.is_first, self.is_whole = not state.ours, not state.foreign
         self.by_family = _pair(written or plan, listings, comments=comments)
+        self._differences: tuple[Difference, ...] | None = None
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # computed when it is asked for
+        """The differences; not computed for a removal."""
+        if self._differences is None:
+            self._differences = self._find_differences()
+        return self._differences
+
+    def _find_differences(self) -> tuple[Difference, ...]:
         found: tuple[Difference, ...] = ()
         for one in self.by_family:
             found += compare_listing(one.written, one.listing, one.owned, one.family)
-        self.differences = found
-
-    @property
-    def is_first(self) -> bool:  # type: ignore[override] # computed here
-        """No rule of ours was there."""
-        return not self.state.ours
-
-    @property
-    def is_whole(self) -> bool:  # type: ignore[override] # computed here
-        """No foreign rule was in the tables."""
-        return not self.state.foreign
+        return found
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
         return self.count_chains() if self.is_first or not self.differences else None
@@ -68,10 +69,7 @@ class XtablesComparison(Comparison):
         }
 
     def shadows(self) -> tuple[Difference, ...]:
-        found: list[Difference] = []
-        for one in self.by_family:
-            found += find_shadows(one.listing, one.owned, one.family)
-        return tuple(found)
+        return sum([tuple(find_shadows(one.listing, one.owned, one.family)) for one in self.by_family], ())
 
     def resumable(self) -> bool:
         return all(transition.is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
@@ -86,15 +84,19 @@ class XtablesComparison(Comparison):
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
 
     def removal(self) -> Change:
-        scripts = {}
+        owned = self.find_owned()
+        scripts = {one.family.name: transition.write_transition({}, one.listing, owned[one.family]) for one in self.by_family}
+        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+
+    def find_owned(self) -> dict[Family, ownership.Owned]:
+        """Return where our rules are in the built-in chains. Raises ApplyError if foreign rules jump to our chains."""
         for one in self.by_family:
             for table, chain, rule in find_foreign_jumps(one.listing):
                 from netinit.rules.iptables.parse.quotation import quote_rule
 
                 place = f"{one.family.name} {table} {escape(chain)}"
                 raise ApplyError(f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first")
-            scripts[one.family.name] = transition.write_transition({}, one.listing, one.owned)
-        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+        return {one.family: one.owned for one in self.by_family}
 
 
 def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:
@@ -127,14 +129,12 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = ownership.owned_rules(listing, written, listings.values(), _forms)
+        owned = ownership.owned_rules(listing, written, listings.values(), _patterns)
         by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
     return by_family
 
 
-def _forms() -> ownership.Forms:
-    from netinit.rules.rule_patterns import (
-        layout_forms,  # only where other rules stand beside those that jump to our chains
-    )
+def _patterns() -> ownership.LayoutPatterns:
+    from netinit.rules.rule_patterns import layout_patterns  # only for other rules beside those that jump to our chains
 
-    return layout_forms()
+    return layout_patterns()

@@ -6,8 +6,7 @@ import posix
 from _socket import if_indextoname
 
 from netinit import backends
-from netinit.backends import Backend, Lock
-from netinit.base.net import Family
+from netinit.backends import Lock
 from netinit.kernel import detect, namespaces, netlink
 from netinit.options import Options, Settled
 
@@ -57,13 +56,8 @@ class Machine:
         """Return the options settled for this pod's addresses and name servers."""
         return options.settle(detect.kernel_families(), detect.list_addresses, detect.read_name_servers)
 
-    def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
-        """Return the backends whose tables may hold rules: see `populated` of netinit.backends."""
-        return backends.populated(options, thorough=thorough)
-
-    def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
-        """Load the backend of this name: see `load` of netinit.backends."""
-        return backends.load(name, options, families)
+    occupied = staticmethod(backends.populated)
+    load = staticmethod(backends.load)
 
     def renamed_loopback(self) -> str:
         """Return the loopback device's name if it is not lo, else ""."""

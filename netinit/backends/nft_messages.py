@@ -80,7 +80,6 @@ def _write_chain(table: str, chain: str, *, is_base: bool) -> Message:
 
 
 def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
-    """Yield the messages for a set and its elements: NFTA_SET_* and NFTA_SET_ELEM_LIST_*."""
     order = HOST_ORDER if one.key_type in (TYPE_INTERFACE, TYPE_FIB) else NETWORK_ORDER
     number = be32(int(one.name.removeprefix("__set")) + 1)
     head = attribute(1, name(table)) + attribute(2, name(one.name))
@@ -94,5 +93,4 @@ def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:
 
 
 def _note(kind: int, value: bytes) -> bytes:
-    """Encode an annotation of nft: type, length and value."""
     return bytes((kind, len(value))) + value

@@ -85,7 +85,6 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
 
 
 def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
-    """Return a table of the kernel in the plan's structure."""
     rules = []
     for body in dump.rules:
         found = read_attributes(body, 0)
@@ -108,7 +107,6 @@ def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTab
 
 
 def _split(elements: bytes) -> Iterator[bytes]:
-    """Yield a list's elements with their headers."""
     at = 0
     while at + netlink.NLA_HEADER <= len(elements):
         length = max(netlink.NLA_HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
@@ -117,7 +115,6 @@ def _split(elements: bytes) -> Iterator[bytes]:
 
 
 def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
-    """Return the decoded tables, and why they could not be read."""
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.snapshot import nf_tables_dump
 
@@ -132,7 +129,6 @@ def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
 
 
 def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> tuple[Difference, ...]:
-    """Return differences that replace tables that cannot be read."""
     rule = f"the whole table, which cannot be read safely: {unread}"
     found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in tables]
     return (*found, *miss_all([name for name in steps if name not in tables]))
@@ -237,7 +233,6 @@ def _explain(number: int, message: str, asked: str) -> NetinitError:
 
 
 def _expression_at(attributes: bytes, offset: int) -> str:
-    """Return the name of the expression at an offset of a rule, or ""."""
     if not 0 <= offset <= len(attributes) - netlink.NLA_HEADER:
         return ""
     length = unpack_from("=H", attributes, offset)[0]

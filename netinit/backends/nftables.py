@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from netinit.backends import Backend, Change, Comparison, State
 from netinit.base.errors import BackendUnavailableError
-from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.rules.model import Difference, Plan
-from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_steps, render_tables, write_steps
+from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_tables, write_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ class NftComparison(Comparison):
     def __init__(self, plan: Plan, state: NftState) -> None:
         self.plan = plan
         self.state = state
+        self.is_first = not state.ours
         self._steps: dict[str, Steps] | None = None
         self._differences: tuple[Difference, ...] | None = None
 
@@ -62,7 +62,7 @@ class NftComparison(Comparison):
     def steps(self) -> dict[str, Steps]:
         """The planned chains, by table."""
         if self._steps is None:
-            self._steps = {self.plan.nft_prefix + table.name: plan_steps(table) for table in self.plan.tables}
+            self._steps = plan_tables(self.plan)
         return self._steps
 
     @property
@@ -106,10 +106,6 @@ class NftComparison(Comparison):
     def removal(self) -> Change:
         return self._make_change(self.state.tables, {})
 
-    @property
-    def is_first(self) -> bool:  # type: ignore[override] # computed here
-        return not self.state.ours
-
     def known_chains(self) -> dict[Place, KnownChain] | None:
         if self.state.ours and self.differences:
             return None
@@ -137,14 +133,8 @@ class NftablesBackend(Backend):
 
     name = "nftables"
 
-    def __init__(
-        self,
-        *,
-        comments: bool = False,
-        families: tuple[Family, ...] = FAMILIES,  # noqa: ARG002 - inet tables take a kernel without IPv6 as it is
-        lock_timeout: int = 0,  # noqa: ARG002 - the kernel's transactions need no lock
-        own_files: bool = True,  # noqa: ARG002 - no file is used
-    ) -> None:
+    def __init__(self, *, comments: bool = False, **_: object) -> None:
+        """Other backends also take families (inet tables work without IPv6), a lock's timeout and its file: none is needed."""
         self._comments = comments
 
     def observe(self) -> NftState:
@@ -182,14 +172,12 @@ class NftablesBackend(Backend):
 
 
 def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
-    """Whether there are chains that neither iptables nor netinit created."""
     return any(
         chain.table not in tables if chain.family == INET else chain.family not in (IPV4_TABLES, IPV6_TABLES) for chain in chains
     )
 
 
 def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:
-    """Commit all changes or none. Raises the first error."""
     from netinit.kernel.nf_tables import NfTables
 
     try:

@@ -55,7 +55,6 @@ class RestoreBackend(XtablesBackend):
         return []
 
     def _refusal(self, error: OSError) -> NetinitError:
-        """Return the error, with its remedy, for rules that the kernel does not list."""
         from netinit.backends.errors import explain_iptables
 
         said = posix.strerror(error.errno or 0)
@@ -65,7 +64,6 @@ class RestoreBackend(XtablesBackend):
         return explain_iptables(said, message, modules, locked=False, privileged=privileged)
 
     def _explain(self, result: Finished, family: Family) -> NetinitError:
-        """Return the error of a program, with its remedy."""
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
         from netinit.backends.errors import condense, explain_iptables  # rarely needed
 
@@ -102,10 +100,14 @@ class NftVariant(RestoreBackend):
         if not change.before.ours:
             super().commit(change)
             return
-        from netinit.kernel.empty_tables import find_parts, remove_empty  # not needed on a first run
+        from netinit.backends import nft_removal  # not needed on a first run
+        from netinit.kernel.empty_tables import find_parts, remove_empty
 
         parts = find_parts(TABLES, OWNED_CHAINS)
-        super().commit(change)
+        if isinstance(change, nft_removal.NftRemoval):
+            nft_removal.commit(change, parts)
+        else:
+            super().commit(change)
         remove_empty(parts)
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:

@@ -51,8 +51,8 @@ def steps_towards(
 ) -> tuple[RouteChange, ...]:
     """Return the steps that add what the plan needs and delete what is ours but not in the plan.
 
-    An identical foreign object is reused and left in place. `hints`: the plan whose marks identify Istio's objects, if
-    another. The address is deleted last: attributes that another program gave it cannot be restored.
+    Identical foreign objects are reused and stay. `hints`: another plan whose marks identify Istio's objects. The address
+    comes last: attributes that another program gave it cannot be restored.
     """
     wanted: list[Thing] = [_rule(rule) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]

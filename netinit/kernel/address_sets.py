@@ -12,7 +12,7 @@ OWNED = "netinit-"  # prefix of our sets
 CMD_LIST = 6 << 8 | 7
 ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 1, 2, 6, 7, 11, 24
 FLAG_LIST_HEADER = 4
-PROTOCOLS = (7, 6)  # the first since Linux 4.20, which also reports ids
+NEWEST_PROTOCOL, OLDEST_PROTOCOL = 7, 6  # 7 since Linux 4.20; only it reports ids
 
 
 class AddressSetHeader(Record):
@@ -25,13 +25,11 @@ class AddressSetHeader(Record):
 
 def list_address_sets() -> tuple[AddressSetHeader, ...]:
     """Return all sets. Raises OSError without NET_ADMIN or without kernel support."""
-    for protocol in PROTOCOLS:
-        try:
-            return tuple([_read(body) for body in _dump(protocol)])
-        except OSError:
-            if protocol == PROTOCOLS[-1]:
-                raise
-    return ()
+    try:
+        found = _dump(NEWEST_PROTOCOL)
+    except OSError:
+        found = _dump(OLDEST_PROTOCOL)
+    return tuple([_read(body) for body in found])
 
 
 def _dump(protocol: int) -> list[bytes]:

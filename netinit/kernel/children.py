@@ -1,8 +1,7 @@
-"""Run work in a forked child that answers once, through a pipe, before a deadline; it may then continue, as servers do.
+"""Run work in a forked child that answers once, through a pipe, before a deadline.
 
-When this process exits, the kernel kills the child (`tie` of netinit.kernel.run), even if the child has changed its user,
-which would clear PR_SET_PDEATHSIG. A fork is ready in 2 ms, a new interpreter in 30. Answers are plain data
-(netinit.kernel.answers), because a pod may take over a child inside it.
+When this process exits, the kernel kills the child (`tie` of netinit.kernel.run), even under another user. A fork is ready
+in 2 ms, a new interpreter in 30. Answers are plain data (netinit.kernel.answers): a pod may take over a child inside it.
 """
 
 from __future__ import annotations
@@ -268,7 +267,6 @@ def _fork() -> int:
 
 
 def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept: tuple[int, ...] | None) -> NoReturn:
-    """Run the action in the child and exit."""
     code = 1
     try:
         gc.freeze()  # never finalise the parent's objects here: their descriptors may have been reused

@@ -49,13 +49,7 @@ class Watch:
     """Events of this network namespace. Raises OSError: EPERM without NET_ADMIN."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, netlink.NETLINK_NETFILTER)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-            self._socket.bind((0, ALL_GROUPS))
-        except OSError:
-            self._socket.close()
-            raise
+        self._socket = open_listener(ALL_GROUPS)
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +67,18 @@ class Watch:
         for kind, body in split(data):
             if kind in (NEW, DELETE) and (event := _read(kind, body)):
                 yield event
+
+
+def open_listener(groups: int = 0) -> socket.socket:
+    """Return a netfilter socket with a buffer of 4 MiB, which hears these multicast groups (a bit mask). Raises OSError."""
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        made.bind((0, groups))
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destination: tuple[bytes, int]) -> Event | None:
@@ -102,7 +108,6 @@ def list_entries(link: Netlink) -> list[Event]:
 
 
 def _read(kind: int, body: bytes) -> Event | None:
-    """Decode an entry; None for a protocol without ports."""
     attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):
@@ -121,12 +126,6 @@ def delete_entry(link: Netlink, event: Event) -> None:
     except OSError as error:
         if error.errno != errno.ENOENT:
             raise
-
-
-def forget(event: Event) -> None:
-    """Delete a connection's entry through a new netlink socket."""
-    with Netlink(netlink.NETLINK_NETFILTER) as link:
-        delete_entry(link, event)
 
 
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:

@@ -113,7 +113,6 @@ def find_program(variant: str, family: Family, action: str) -> str:
 
 
 def _leads_to(path: str, variant: str) -> bool:
-    """Whether a program leads to this variant, according to its symbolic links."""
     for _ in range(MAX_LINKS):
         try:
             link = posix.readlink(path)

@@ -1,9 +1,9 @@
 """Delete the empty tables and built-in chains that iptables-nft created for our rules.
 
-Handles in a table rise in order of creation, and iptables-nft creates our chains before the built-in chains that jump to
-them. So built-in chains with a higher handle than our first chain are ours, as is a table whose first chain is ours; older
-objects are foreign and stay. The kernel refuses to delete what is in use (NLM_F_NONREC of linux/netlink.h). Limit: a
-foreign table that was created without a chain looks like ours.
+It creates our chains before the built-in chains that jump to them, and handles rise in order of creation. So built-in
+chains with a higher handle than our first chain are ours, and a table whose first chain is ours; older ones stay. The
+kernel refuses to delete what is in use (NLM_F_NONREC of linux/netlink.h). Limit: a foreign table created without chains
+looks like ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELTABLE, NLM_F_N
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
+
+    from netinit.kernel.nf_tables import Message
+
+    Place = tuple[int, str, str]  # family, table, chain
 
 IN_USE, GONE = (16, 2)  # EBUSY, ENOENT
 
@@ -49,24 +53,38 @@ def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart,
 
 def remove_empty(parts: Collection[OwnPart]) -> None:
     """Delete tables and built-in chains of ours without rules and with unchanged policies. Raises ApplyError."""
+    for part in parts:  # each for itself: all of a transaction, or nothing of it if any is in use
+        try:
+            with NfTables() as link:
+                messages = find_empty((part,))
+                wrong = [one.number for one in link.commit_all(messages) if one.number not in (IN_USE, GONE)] if messages else []
+        except OSError as error:
+            wrong = [error.errno or 0]
+        if wrong:
+            raise ApplyError(f"empty tables of iptables-nft cannot be removed: {posix.strerror(wrong[0])}")
+
+
+def find_empty(
+    parts: Collection[OwnPart], freed: Mapping[Place, int] | None = None, deleted: Collection[str] = ()
+) -> list[tuple[int, Message]]:
+    """Return the deletion of tables and built-in chains of ours without rules and with unchanged policies.
+
+    For a transaction that deletes `freed` rules of a chain before it, and the chains with the names in `deleted`.
+    """
     chains = detect.nft_chains() or ()
+    found: list[tuple[int, Message]] = []
     for part in parts:
-        held = [chain for chain in chains if (chain.family, chain.table) == (part.family, part.table)]
-        empty = [chain for chain in held if chain.hooked and chain.accepts and not chain.uses and chain.handle > part.first]
-        if empty:
-            _delete(part, [chain.name for chain in empty], whole=part.alone and len(empty) == len(held))
-
-
-def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
-    """Delete everything in one transaction, or nothing if any of it is in use."""
-    table = attribute(netlink.NFTA_CHAIN_TABLE, name(part.table))
-    messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(netlink.NFTA_CHAIN_NAME, name(chain))) for chain in chains]
-    if whole:
-        messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(netlink.NFTA_TABLE_NAME, name(part.table))))
-    try:
-        with NfTables() as link:
-            wrong = [one.number for one in link.commit(part.family, messages) if one.number not in (IN_USE, GONE)]
-    except OSError as error:
-        wrong = [error.errno or 0]
-    if wrong:
-        raise ApplyError(f"empty tables of iptables-nft cannot be removed: {posix.strerror(wrong[0])}")
+        held = [one for one in chains if (one.family, one.table) == (part.family, part.table) and one.name not in deleted]
+        empty = [
+            one
+            for one in held
+            if one.hooked and one.accepts and one.handle > part.first
+            and one.uses == (freed or {}).get((part.family, part.table, one.name), 0)
+        ]  # fmt: skip
+        table = attribute(netlink.NFTA_CHAIN_TABLE, name(part.table))
+        for one in empty:
+            chain = table + attribute(netlink.NFTA_CHAIN_NAME, name(one.name))
+            found += [(part.family, (NFT_MSG_DELCHAIN, NLM_F_NONREC, chain))]
+        if part.alone and empty and len(empty) == len(held):
+            found.append((part.family, (NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(netlink.NFTA_TABLE_NAME, name(part.table)))))
+    return found

@@ -22,6 +22,7 @@ _OPENAT2 = 437  # the number is the same on every architecture
 IN_ROOT, BENEATH, NO_LINKS, _NO_MAGIC = 0x10, 0x08, 0x04, 0x02  # RESOLVE_* of linux/openat2.h
 _MISSING, _NOT_A_FOLDER, _NO_SUCH_CALL, _REFUSED, _INVALID = 2, 20, 38, 1, 22
 _TRIES, _PAUSE = 1000, 0.001  # s
+_READING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
 
 
 class UnsuitableFileError(OSError):
@@ -36,21 +37,20 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
 
     Raises UnsuitableFileError for anything else, symbolic links included; OSError.
     """
-    reading = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
     try:
         seen = posix.open(path, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)
     except FileNotFoundError:
         if not make:
             raise
         try:
-            return posix.open(path, reading | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW, 0o600)
+            return posix.open(path, _READING | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW, 0o600)
         except FileExistsError:  # another process has created it meanwhile
             return open_lock_file(path, make=False)
     try:
         status = posix.fstat(seen)
         if status.st_rdev != _NULL:
             _refuse_others(status.st_mode)
-        return posix.open(f"/proc/self/fd/{seen}", reading)
+        return posix.open(f"/proc/self/fd/{seen}", _READING)
     finally:
         posix.close(seen)
 
@@ -69,7 +69,7 @@ def read_in_root(root: int, path: str) -> str:
         raise
     try:
         _refuse_others(posix.fstat(seen).st_mode)
-        descriptor = posix.open(f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK)
+        descriptor = posix.open(f"/proc/self/fd/{seen}", _READING)
     finally:
         posix.close(seen)
     try:

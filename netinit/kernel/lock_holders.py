@@ -12,8 +12,8 @@ from netinit.kernel.processes import list_processes
 def describe_holders(descriptor: int) -> str:
     """Return process ids and commands of the holders of an open file's flock(2) lock, as far as /proc shows them.
 
-    /proc/locks names the process that took the lock. If that has exited or is hidden in another container, processes that
-    have the file open and locked are searched.
+    /proc/locks names who took the lock; if that has exited or is in another container, processes that have the file open
+    and locked are searched.
     """
     status = posix.fstat(descriptor)
     wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"

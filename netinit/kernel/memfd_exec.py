@@ -1,4 +1,4 @@
-"""Copy programs into memory files that can be executed but not read, for a child that joins another user namespace."""
+"""Programs in memory files that can be executed but not read, for a child that joins another user namespace."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be e
 
 
 def seal(paths: Sequence[str]) -> None:
-    """Allow only these programs to be started from now on, from memory files that can be executed but not read.
+    """Allow only these programs to be started, from memory files that can be executed but not read.
 
-    Root of the user namespace that this process is about to join could trace its programs and take their descriptors. The
-    kernel forbids tracing a program that may not read its own file (would_dump of fs/exec.c), and the copies belong to this
-    user namespace.
+    Root of the user namespace that this process joins could trace its programs. The kernel forbids that for a program that
+    may not read its own file (would_dump of fs/exec.c), and the copies belong to this user namespace.
     """
     images: dict[tuple[int, int], int] = {}
     for path in paths:

@@ -44,11 +44,11 @@ def is_machine() -> bool:
 def refuse_host() -> None:
     """Raise NamespaceError in the machine's own namespace, which is changed only with --host-network."""
     if is_machine():
-        raise NamespaceError(f"{OF_THE_MACHINE}; nothing was changed.\n{_what_is_meant()}")
+        what = "this is the machine's own network namespace, whose rules are for all of its programs; nothing was changed."
+        raise NamespaceError(f"{what}\n{_what_is_meant()}")
 
 
 def _what_is_meant() -> str:
-    """Return what to do instead."""
     from netinit.kernel.runtime_environment import PERSON, find_situation
 
     if find_situation() == PERSON:
@@ -66,15 +66,12 @@ def _what_is_meant() -> str:
     )
 
 
-OF_THE_MACHINE = "this is the machine's own network namespace, whose rules are for all of its programs"
-
 
 def lock(nanoseconds: int) -> int:
-    """Acquire this namespace's lock; return its descriptor, which holds the lock until every copy of it is closed.
+    """Acquire this namespace's lock; return its descriptor. Raises LockedError after `nanoseconds`.
 
-    The lock is on the namespace itself: it needs no writable directory and is shared by all containers of a pod. Child
-    programs inherit it, so the last change of a killed run completes before the next run reads. Raises LockedError after
-    `nanoseconds`.
+    The lock is on the namespace itself: no writable directory is needed, and all containers of a pod share it. Child
+    programs inherit it, so a killed run's last change completes before the next run reads.
     """
     descriptor = posix.open(OWN, posix.O_RDONLY)
     take_or_refuse(descriptor, nanoseconds, "the network namespace is being programmed by", LATER)
@@ -160,7 +157,6 @@ def open_own() -> int:
 
 
 def _call(name: str, *arguments: int) -> str:
-    """Call a system call's C wrapper; return the error's text, empty on success."""
     from netinit.kernel import libc  # Python 3.12 has os.setns and os.unshare
 
     return posix.strerror(libc.errno()) if libc.function(name)(*arguments) else ""

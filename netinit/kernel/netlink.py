@@ -212,15 +212,12 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
         if kind == RTM_NEWRULE and got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
             found.append(
                 PolicyRule(
-                    family=family,
-                    priority=native(attributes.get(FRA_PRIORITY)),
-                    mark=native(attributes[FRA_FWMARK]),
-                    mask=native(attributes.get(FRA_FWMASK), FULL_MASK),
-                    table=native(attributes.get(FRA_TABLE), table),
+                    family=family, priority=native(attributes.get(FRA_PRIORITY)), mark=native(attributes[FRA_FWMARK]),
+                    mask=native(attributes.get(FRA_FWMASK), FULL_MASK), table=native(attributes.get(FRA_TABLE), table),
                     protocol=attributes.get(FRA_PROTOCOL, b"\0")[0],
                     plain=not (to or source or tos) and not set(attributes) - _PLAIN,
-                ),
-            )
+                )
+            )  # fmt: skip
     return tuple(found)
 
 

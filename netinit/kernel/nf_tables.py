@@ -24,7 +24,7 @@ NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_
 NFT_MSG_NEWSET, NFT_MSG_GETSET, NFT_MSG_NEWSETELEM, NFT_MSG_GETSETELEM, NFT_MSG_NEWOBJ, NFT_MSG_GETOBJ = [
     SUBSYSTEM << 8 | kind for kind in (9, 10, 12, 13, 18, 19)
 ]
-NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
+NFT_MSG_DELRULE, NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 8, SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
 NLM_F_NONREC = 0x100  # for deletions: only if the object is empty; linux/netlink.h
 NFTA_LIST_ELEM = 1
 NFTA_META_SREG, NFTA_CMP_OP, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK, NFTA_BITWISE_XOR = 3, 2, 3, 4, 5
@@ -76,13 +76,17 @@ class NfTables(Netlink):
 
         Raises OSError: EMSGSIZE if they are too large for the socket.
         """
+        return self.commit_all([(family, one) for one in messages], check=check)
+
+    def commit_all(self, messages: Sequence[tuple[int, Message]], *, check: bool = False) -> tuple[Refusal, ...]:
+        """Commit all changes, each to its family, or none; otherwise as `commit`."""
         edge = pack(">BBH", 0, 0, SUBSYSTEM)
-        head = pack(">BBH", family, 0, 0)
         parts = [self._spell(NFNL_MSG_BATCH_BEGIN, 0, edge)]
         first = self._sequence + 1
         last = len(messages) - 1
-        for index, (kind, flags, attributes) in enumerate(messages):
+        for index, (family, (kind, flags, attributes)) in enumerate(messages):
             # Errors are always sent; acknowledging the last message proves that the kernel processed it.
+            head = pack(">BBH", family, 0, 0)
             parts.append(self._spell(kind, flags | (netlink.NLM_F_ACK if index == last else 0), head + attributes))
         if not check:  # without the end of the batch the kernel validates everything and rolls back
             parts.append(self._spell(NFNL_MSG_BATCH_END, 0, edge))
@@ -96,7 +100,6 @@ class NfTables(Netlink):
         return tuple([one for one in answers if one.number])
 
     def _make_room(self, size: int) -> None:
-        """Enlarge the send buffer: a transaction is sent in one piece."""
         try:
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
         except PermissionError:  # in a pod's user namespace: limited to net.core.wmem_max
@@ -118,7 +121,6 @@ class NfTables(Netlink):
 
 
 def _read_answer(body: bytes, first: int) -> Refusal:
-    """Read a struct nlmsgerr, the failed message's header and attributes."""
     sequence = unpack_from("=I", body, 4 + 8)[0]
     more = read_attributes(body, 4 + netlink.NLMSG_HEADER)
     headers = netlink.NLMSG_HEADER + netlink.NETFILTER_SIZE
@@ -183,12 +185,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     left = MAX_ELEMENT_BYTES
     for one in sets:
         found = read_attributes(one, 0)
-        which = attribute(1, found[1]) + attribute(2, found[2])  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
-        # A separate socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
-        bodies = [
-            body[netlink.NETFILTER_SIZE :]
-            for _, body in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, head + which, left)
-        ]
+        bodies = [body[netlink.NETFILTER_SIZE :] for body in dump_elements(family, found[1], found[2], left)]
         left -= sum([len(body) for body in bodies])
         elements += bodies
     if left < 0:
@@ -199,6 +196,14 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
     return made.replace(chains=read(netlink.NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE))
 
 
+def dump_elements(family: int, table: bytes, named: bytes, most: int) -> list[bytes]:
+    """Return the elements of a set, in messages; names as the kernel has them. Raises OSError: EFBIG above `most` bytes.
+
+    Uses a new socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
+    """
+    body = pack("=BBH", family, 0, 0) + attribute(1, table) + attribute(2, named)  # NFTA_SET_ELEM_LIST_TABLE, _SET
+    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, body, most)]
+
+
 def _first(body: bytes) -> bytes:
-    """Return the value of the first attribute."""
     return body[4 : unpack_from("=H", body)[0]]

@@ -1,10 +1,8 @@
 """Sockets that become readable when something in a network namespace changes that affects packets.
 
-Messages only wake; nothing is read from them. So a buffer holds one message, and dropped ones (ENOBUFS) do not matter.
-After a wake-up drain first, then take a snapshot.
-
-The kernel reports no changes of legacy tables, BPF programs, route_localnet and accept_local. A socket keeps its namespace
-alive: close it when the pod is deleted. Groups: linux/netfilter/nfnetlink.h, rtnetlink.h, xfrm.h.
+Messages only wake, so a buffer holds one, and dropped ones (ENOBUFS) do not matter. After a wake-up drain first, then take
+a snapshot. The kernel reports no changes of legacy tables, BPF programs, route_localnet and accept_local. A socket keeps
+its namespace alive: close it when the pod is deleted.
 """
 
 from __future__ import annotations

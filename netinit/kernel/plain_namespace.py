@@ -58,7 +58,6 @@ def is_plain(
 
 
 def _holds_only(known: Mapping[Place, KnownChain]) -> bool:
-    """Whether every chain is known and as expected, or has no rules and accepts."""
     missing = set(known)
     for chain in detect.nft_chains() or ():
         place = (chain.family, chain.table, chain.name)
@@ -76,7 +75,6 @@ def _holds_only(known: Mapping[Place, KnownChain]) -> bool:
 
 
 def _holds_legacy_rules(family: Family) -> bool:
-    """Whether a legacy table has rules, or the tables cannot be listed."""
     names = detect.legacy_tables(family)
     if not names:
         return names is None
@@ -119,7 +117,6 @@ def _is_default(body: bytes, devices: Collection[str]) -> bool:
 
 
 def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:
-    """Whether a route leads out of this host, or to an address of it."""
     family, length, _, _, table, _, _, kind, _ = unpack_from("=BBBBBBBBI", body)
     found = read_attributes(body, _ROUTE_SIZE)
     to_loopback = found.get(netlink.RTA_OIF) == pack("=I", LOOPBACK_INDEX)

@@ -1,9 +1,9 @@
 """Read and program a pod's network namespace from outside.
 
-Only `OpenPod` opens, locks and enters namespaces of pods. A child enters and never returns; before it reads anything of the
-pod it drops its groups, descriptors and capabilities. With NET_ADMIN on the machine the kernel lists the rules of any
-namespace. Only rules that match users (xt_owner) must be written from the pod's user namespace, whose root could trace a
-child that joins it: the child and its programs are hidden from ptrace (netinit.kernel.memfd_exec).
+Only `OpenPod` opens, locks and enters namespaces of pods, in children that drop groups, descriptors and capabilities first.
+With NET_ADMIN on the machine the kernel lists the rules of any namespace; only rules that match users (xt_owner) must be
+written from the pod's user namespace. Its root could trace a child that joins it, so that child and its programs are hidden
+from ptrace (netinit.kernel.memfd_exec).
 """
 
 from __future__ import annotations
@@ -246,7 +246,6 @@ class Locks:
 
 
 def _what_helps(number: int | None) -> str:
-    """Return the remedy for a namespace that cannot be opened."""
     if number in _REFUSED:
         from netinit.kernel.runtime_environment import PERSON, find_situation
 
@@ -288,7 +287,6 @@ def _read_confined(root: int) -> str:
 
 
 def _list_programs() -> list[str]:
-    """Return the installed programs that backends start."""
     kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
     paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
     return [path for path in (*paths, run.find("ipset")) if path]

@@ -1,7 +1,7 @@
 """Import what a child may need before it enters a pod where it may not read netinit's files.
 
-A child has no DAC_OVERRIDE and may be root of another user namespace: in a directory of mode 0700 (/root) its imports would
-fail. If everyone can read the files, nothing is imported early: all of it takes 0.2 s.
+It has no DAC_OVERRIDE and may be another user namespace's root: imports from a directory of mode 0700 would fail. If
+everyone can read the files nothing is imported early: all of it takes 0.2 s.
 """
 
 from __future__ import annotations

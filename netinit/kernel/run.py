@@ -1,11 +1,8 @@
 """Start programs; no other module does.
 
-posix_spawn with memory files for input and output needs no polling and no imports. Programs are started by path, never
-through a shell.
-
-Every program has a deadline and holds the reading end of a pipe ("leash") whose writing end is in this process. When this
-process exits, the kernel kills the program (F_SETOWN, F_SETSIG of fcntl(2); PR_SET_PDEATHSIG does not work with
-posix_spawn). So no program outlives a killed run, except if the run is killed in the microseconds between spawning and
+By path, never through a shell, with memory files for input and output, which need no polling. Every program has a deadline
+and holds the reading end of a pipe ("leash"); when this process, which has the writing end, exits, the kernel kills the
+program (F_SETOWN, F_SETSIG of fcntl(2); PR_SET_PDEATHSIG does not work with posix_spawn), except in the microseconds before
 `tie`.
 """
 
@@ -130,7 +127,6 @@ def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
 
 
 def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
-    """Start the program with the descriptor `source` as its input. Raises OSError."""
     program = path.rpartition("/")[2]
     opened: list[int] = []  # stdout, stderr, the leash's reading end for the program, its writing end for us
     try:
@@ -343,14 +339,6 @@ def _find_sealed(path: str) -> str:
 
 
 def _read(descriptor: int, undecodable: str) -> str:
-    size = posix.fstat(descriptor).st_size
-    parts = []
-    offset = 0
-    while offset < size:
-        part = posix.pread(descriptor, size - offset, offset)
-        if not part:
-            break
-        parts.append(part)
-        offset += len(part)
+    data = posix.pread(descriptor, posix.fstat(descriptor).st_size, 0)
     posix.close(descriptor)
-    return b"".join(parts).decode("utf-8", undecodable)
+    return data.decode("utf-8", undecodable)

@@ -64,7 +64,6 @@ def list_tcp() -> tuple[TcpSocket, ...]:
 
 
 def _read(body: bytes) -> TcpSocket:
-    """Decode a struct inet_diag_msg and its attributes. Raises OSError if it is too short."""
     if len(body) < _MESSAGE_SIZE:
         raise OSError(EBADMSG, posix.strerror(EBADMSG))
     family, state = body[0], body[1]
@@ -75,13 +74,11 @@ def _read(body: bytes) -> TcpSocket:
     return TcpSocket(
         state=state,
         local=(_address(family, body[_ID + 4 : _ID + 20]), local_port),
-        remote=(_address(family, body[_ID + 20 : _ID + 36]), remote_port),
-        uid=uid,
-        inode=inode,
+        remote=(_address(family, body[_ID + 20 : _ID + 36]), remote_port), uid=uid, inode=inode,
         mark=unpack_from("=I", mark)[0] if len(mark) >= 4 else 0,  # noqa: PLR2004 - a u32's bytes
         transparent=bool(flags and flags[0] & _TRANSPARENT),
         identity=bytes((family,)) + body[_ID : _ID + _ID_SIZE],
-    )
+    )  # fmt: skip
 
 
 def _address(family: int, field: bytes) -> bytes:

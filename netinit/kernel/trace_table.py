@@ -117,7 +117,6 @@ def _commit(link: NfTables, messages: list[tuple[int, int, bytes]]) -> None:
 
 
 def _delete(link: NfTables) -> None:
-    """Delete the table, if it exists."""
     try:
         _commit(link, [(nf_tables.NFT_MSG_DELTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(TABLE)))])
     except OSError as error:

@@ -20,6 +20,7 @@ from typing import Self
 from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, netlink
+from netinit.kernel.conntrack import open_listener
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
@@ -42,7 +43,7 @@ RULE, POLICY = 3, 1  # enum nft_trace_types
 NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 MAX_PACKET_BYTES = 128  # reported of each packet: its headers
-BUFFER, RECEIVE_SIZE = 1 << 22, 1 << 16
+RECEIVE_SIZE = 1 << 16
 TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN was checked before
 ENOBUFS = 105
 _LOGGERS = Path("/proc/sys/net/netfilter/nf_log")
@@ -169,14 +170,14 @@ class Tracer:
 
     def _open(self) -> None:
         require_admin()
-        self._reports = _open_netlink()
+        self._reports = open_listener()
         try:
             _bind(self._reports, GROUP)
         except OSError as error:
             if error.errno in TAKEN:
                 raise LockedError("this pod is being traced already: wait until that run ends, or end it") from None
             raise _unavailable("reports of packets (nfnetlink_log)", error) from None
-        self._traces = _open_netlink()
+        self._traces = open_listener()
         try:
             _remove_leftover()
             self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
@@ -228,13 +229,6 @@ def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
     return found
 
 
-def _open_netlink() -> socket.socket:
-    held = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-    held.bind((0, 0))
-    return held
-
-
 def _bind(held: socket.socket, group: int) -> None:
     """Bind the socket to an NFLOG group that reports each packet's first bytes at once. Raises OSError: EBUSY if taken."""
     _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
@@ -284,17 +278,13 @@ def _read_trace(body: bytes) -> Met:
     said = int.from_bytes(verdict.get(NFTA_VERDICT_CODE, b"\xff\xff\xff\xff"), "big", signed=True)
     headers = [attributes.get(name, b"") for name in (NFTA_TRACE_NETWORK_HEADER, NFTA_TRACE_TRANSPORT_HEADER)]
     return Met(
-        packet=big(attributes.get(NFTA_TRACE_ID)),
-        family=body[0],
-        table=read_name(attributes.get(NFTA_TRACE_TABLE, b"")),
-        chain=read_name(attributes.get(NFTA_TRACE_CHAIN, b"")),
+        packet=big(attributes.get(NFTA_TRACE_ID)), family=body[0], table=read_name(attributes.get(NFTA_TRACE_TABLE, b"")),
+        chain=read_name(attributes.get(NFTA_TRACE_CHAIN, b"")), policy=kind == POLICY,
         handle=big(attributes.get(NFTA_TRACE_RULE_HANDLE)) if kind == RULE else 0,
-        policy=kind == POLICY,
         code=big(attributes.get(NFTA_TRACE_POLICY)) if kind == POLICY else said,
-        target=read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")),
-        headers=read_headers(*headers),
+        target=read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")), headers=read_headers(*headers),
         out_device=big(attributes.get(NFTA_TRACE_OIF)),
-    )
+    )  # fmt: skip
 
 
 def read_headers(network: bytes, transport: bytes) -> Headers | None:
@@ -330,7 +320,6 @@ def _write_logger(family: Family, name: str) -> None:
 
 
 def _remove_leftover() -> None:
-    """Delete what a killed run left, and restore the logger."""
     try:
         logger = remove_leftover()
     except PermissionError:

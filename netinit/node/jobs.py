@@ -7,18 +7,21 @@ and are parsed as a pod's would be.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from netinit.base.errors import ParseError
+from netinit.base.net import parse_address
 from netinit.options import Options
 
 __all__ = ["APPLY", "JUDGE_CONNECTIONS", "KINDS", "REMOVE", "SUBSCRIBE", "SUBSCRIBE_CONNECTIONS", "VERIFY", "Job", "JobResult"]
 
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
 JUDGE_CONNECTIONS, SUBSCRIBE_CONNECTIONS = "judge-connections", "subscribe-connections"
+CHECK_PROBES, REPAIR_PROBES = "check-probes", "repair-probes"  # of the node's own namespace, which nobody enters
 SUBSCRIPTIONS = (SUBSCRIBE, SUBSCRIBE_CONNECTIONS)
-KINDS = (APPLY, REMOVE, VERIFY, JUDGE_CONNECTIONS, *SUBSCRIPTIONS)
+OF_THE_NODE = (CHECK_PROBES, REPAIR_PROBES)
+KINDS = (APPLY, REMOVE, VERIFY, JUDGE_CONNECTIONS, *SUBSCRIPTIONS, *OF_THE_NODE)
 MOST_DIFFERENCES = 20
 
 
@@ -27,7 +30,8 @@ class Job:
     """One job in one namespace, which is passed as a descriptor or is at `path`.
 
     `cgroup` is the pod's path in the node's cgroup file system, mounted at `cgroup_folder`; empty if it is not known.
-    With a subscription the descriptor is a Unix socket, through which the notification sockets are sent.
+    `uids`: pods by address, for the jobs of the node. With a subscription the descriptor is a Unix socket, through which
+    the notification sockets are sent.
     """
 
     kind: str
@@ -37,15 +41,17 @@ class Job:
     path: str = ""
     cgroup_folder: str = ""
     cgroup: str = ""
+    uids: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(
-        kind: str, options: Options, *, seconds: float, path: str = "", cgroup_folder: str = "", cgroup: str = ""
-    ) -> Job:
+        kind: str, options: Options, *, seconds: float, path: str = "", cgroup_folder: str = "", cgroup: str = "",
+        uids: dict[str, str] | None = None,
+    ) -> Job:  # fmt: skip
         """Return the job for these options; those that name a namespace are ignored."""
         return Job(
             kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path,
-            cgroup_folder=cgroup_folder, cgroup=cgroup,
+            cgroup_folder=cgroup_folder, cgroup=cgroup, uids=uids or {},
         )  # fmt: skip
 
     def encode(self) -> bytes:
@@ -57,10 +63,11 @@ class Job:
         """Decode a message. Raises ParseError."""
         try:
             tree = json.loads(data)
-            job = Job(**{**tree, "argv": tuple(tree["argv"])})
-        except (ValueError, TypeError, KeyError) as error:
+            uids = {parse_address(address): uid for address, uid in tree["uids"].items()}
+            job = Job(**{**tree, "argv": tuple(tree["argv"]), "uids": uids})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ParseError(f"this is no job: {error}") from None
-        texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values())
+        texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values(), *uids.values())
         if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
             raise ParseError("this is no job: a field has another type than it should")
         return job
@@ -76,7 +83,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """The result of a job. `error` says why it failed; `late` and `gone` are kinds of failure."""
+    """The result of a job. `error` says why it failed; `late` and `gone` are kinds of failure.
+
+    `judgement` is a VERIFY job's Judgement as netinit.kernel.answers encodes it; it stays in the privileged process.
+    """
 
     error: str = ""
     late: bool = False
@@ -86,6 +96,7 @@ class JobResult:
     ours: bool = True  # rules of ours exist
     differences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    judgement: str = ""
 
     def encode(self) -> bytes:
         """Encode the result as a message."""

@@ -27,6 +27,7 @@ class NodeMetrics:
         )
         self.in_flight = Gauge("netinit_node_requests_in_flight", "Requests being answered.", **own)
         self.pods = Gauge("netinit_node_pods", "Pods of the last sweep by what was found.", ["state"], **own)
+        self.probes = Gauge("netinit_node_host_probes", "Addresses of ambient pods by what becomes of probes.", ["state"], **own)
         self.sweep = Gauge("netinit_node_sweep_seconds", "How long the last sweep took.", **own)
         self.drift = Counter("netinit_node_drift_total", "Pods found with other rules than planned.", **own)
         self.watched = Gauge("netinit_node_watched_pods", "Pods whose changes wake the agent.", **own)

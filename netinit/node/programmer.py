@@ -9,6 +9,10 @@ so that it rolls back, then SIGKILL. The result is returned in a memory file und
 Forking, and copying the pages that a new child touches, take a third of the time that a pod's start waits for. So some
 idle children that have rehearsed are kept ready for one job each; if none is left, a child is forked for the job.
 
+What the last look at a pod decided is kept here and handed to the child of the next one, which decides anew only where
+something has changed (netinit.pods.judgement). A child's judgement is used for its own pod alone, and only its text
+is held here.
+
 This process itself enters no namespace. A child refuses the machine's namespace and this process's, checking the same
 descriptor that it enters.
 """
@@ -21,17 +25,18 @@ import signal
 import socket
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
-from netinit.kernel import children
+from netinit.kernel import answers, children
 from netinit.kernel.children import Child, ChildError
 from netinit.kernel.notifications import CHANGES, CONNECTIONS
-from netinit.kernel.snapshot import cgroups
 from netinit.node.jobs import (
     APPLY,
+    CHECK_PROBES,
     JUDGE_CONNECTIONS,
     MOST_DIFFERENCES,
+    OF_THE_NODE,
     REMOVE,
     SUBSCRIBE,
     SUBSCRIPTIONS,
@@ -39,14 +44,17 @@ from netinit.node.jobs import (
     Job,
     JobResult,
 )
-from netinit.pods import child_jobs
-from netinit.pods.verify import find_bypassing, verify
+from netinit.pods import child_jobs, host_probes
+from netinit.pods.judgement import Judgement
+from netinit.pods.verify import find_bypassing
 
 __all__ = ["ENDING", "MOST_WAITING", "PACKET", "Programmer", "perform"]
 
 PACKET = 64  # bytes of a packet: the job's number
 MOST_WAITING = 4096
 IDLE = 2  # children that wait for a job
+MOST_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with several plans
+_MOST_OF_A_JUDGEMENT = 4096  # characters; that of a pod without findings has 200
 _MOST_BYTES = 4 << 20  # of a job
 _MOST_HANDED = 64 << 10  # bytes of a job for an idle child: the limit of a packet
 _NO_DEADLINE = 10.0**9  # seconds: an idle child has no deadline until it gets a job
@@ -93,6 +101,7 @@ class Programmer:
     waiting: deque[_AcceptedJob] = field(default_factory=deque)
     maintenance: deque[_AcceptedJob] = field(default_factory=deque)  # jobs that no pod's start waits for
     running: list[_AcceptedJob] = field(default_factory=list)
+    known: dict[tuple[object, ...], str] = field(default_factory=dict)  # judgements, the oldest first
     open: bool = True
 
     def serve(self, seconds: float) -> None:
@@ -170,11 +179,14 @@ class Programmer:
 
     def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
         kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
-        work = lambda _: _work(accepted.job, accepted.namespace)  # noqa: E731
+        known = self.known.get(_subject(accepted.job), "")
+        work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
 
     def _hand_over(self, accepted: _AcceptedJob, left: float) -> Child | None:
-        """Pass the job to an idle child and return it; None if no idle child accepts it."""
+        """Pass a job that a pod's start waits for to an idle child and return it; None if no idle child accepts it."""
+        if accepted.job.kind != APPLY:
+            return None
         data = accepted.job.encode()
         while self.idle and len(data) <= _MOST_HANDED:
             idle = self.idle.pop()
@@ -216,7 +228,17 @@ class Programmer:
             result = JobResult(error=f"{type(error).__name__}: {error}")
         self.running.remove(accepted)
         child.end()
-        self._answer(accepted, result)
+        self._remember(accepted.job, result.judgement)
+        self._answer(accepted, replace(result, judgement=""))
+
+    def _remember(self, job: Job, judgement: str) -> None:
+        if job.kind != VERIFY:
+            return
+        self.known.pop(_subject(job), None)
+        if 0 < len(judgement) <= _MOST_OF_A_JUDGEMENT:
+            self.known[_subject(job)] = judgement
+        while len(self.known) > MOST_KNOWN:
+            del self.known[next(iter(self.known))]
 
     def _stop_late(self, accepted: _AcceptedJob) -> None:
         """Ask a job that timed out to roll back, and kill it if it does not."""
@@ -257,19 +279,29 @@ def _await_job(job_socket: socket.socket) -> str | None:
     child_jobs.rehearse()
     data, descriptors, _, _ = socket.recv_fds(job_socket, _MOST_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
     job_socket.close()
-    return _work(Job.decode(data), *descriptors) if data else None
+    return _work(Job.decode(data), descriptors[0] if descriptors else -1) if data else None
 
 
-def _work(job: Job, namespace: int = -1) -> str:
+def _subject(job: Job) -> tuple[object, ...]:
+    """What a judgement is about: the pod, and the options, of which an ambient mesh's pod has several."""
+    return job.path, job.argv, *sorted(job.environ.items())
+
+
+def _work(job: Job, namespace: int = -1, known: str = "") -> str:
     """In the child: run the job and return its result as a text."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind not in SUBSCRIPTIONS else job.path
-    return perform(job, netns, namespace).encode().decode()
+    return perform(job, netns, namespace, known).encode().decode()
 
 
-def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
-    """Run the job in the namespace at this path; a subscription sends its sockets through `channel`."""
+def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResult:
+    """Run the job in the namespace at this path; a subscription sends its sockets through `channel`.
+
+    `known`: the judgement of the last look at the pod; empty if there is none.
+    """
+    if job.kind in OF_THE_NODE:
+        return _work_on_node(job)
     if not netns:
         return JobResult(error="the pod's network namespace is gone", gone=True)
     try:
@@ -279,11 +311,12 @@ def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
             said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
             return JobResult(backend=done.backend, changed=done.changed, warnings=said)
         if job.kind == VERIFY:
-            if job.cgroup:  # its processes are not visible in the agent's container
-                cgroups.remember(cgroups.of_folder(job.cgroup_folder, job.cgroup))
-            report = verify(options)
+            report = child_jobs.verify_for_good(options, job.cgroup_folder, job.cgroup, _read_judgement(known))
             found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])
-            return JobResult(backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours)
+            judgement = answers.encode(report.judgement).decode() if report.judgement else ""
+            return JobResult(
+                backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement
+            )
         if job.kind == JUDGE_CONNECTIONS:
             return JobResult(differences=find_bypassing(options)[:MOST_DIFFERENCES])
         if job.kind in SUBSCRIPTIONS:
@@ -296,6 +329,24 @@ def perform(job: Job, netns: str, channel: int = -1) -> JobResult:
     except (NetinitError, KeyboardInterrupt) as error:
         return JobResult(error=str(error))
     raise ValueError(job.kind)
+
+
+def _work_on_node(job: Job) -> JobResult:
+    """Check or repair the node's rules for probes. A difference is a finding's state, address and detail."""
+    backend = ""
+    try:
+        if job.kind == CHECK_PROBES:
+            found = host_probes.check_host_probes(tuple(job.uids))
+        else:
+            backend, found = host_probes.repair_host_probes(job.uids)
+    except (NetinitError, OSError) as error:
+        return JobResult(error=str(error))
+    return JobResult(backend=backend, differences=tuple([f"{one.state} {one.address} {one.detail}" for one in found]))
+
+
+def _read_judgement(text: str) -> Judgement | None:
+    found = answers.decode(text.encode()) if text else None
+    return found if isinstance(found, Judgement) else None
 
 
 def _read(descriptor: int) -> bytes:

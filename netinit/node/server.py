@@ -22,10 +22,11 @@ from netinit.kube.client import Client
 from netinit.node.agent import Agent
 from netinit.node.attachments import Attachments
 from netinit.node.background_tasks import Installation, remove_taint
+from netinit.node.host_probe_check import HostProbeCheck
 from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import STATUS_FILE, AgentSettings
+from netinit.node.settings import NOTHING, STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
@@ -107,6 +108,10 @@ class AgentServer:
             found["connections"] = partial(self.sweeper.watch, watcher, self.sweeper.check_connections)
         if self.settings.install:
             found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.watch}
+        if self.settings.host_probes != NOTHING:
+            found["host probes"] = HostProbeCheck(
+                self.settings, client, pod_cache=self.agent.pod_cache, programmer=self._programmer, metrics=self.metrics, log=self.log
+            ).run
         if self.settings.taint:
             found["taint"] = lambda: remove_taint(client, self.settings, lambda: not any(self.checks().values()), self.log)
         return found

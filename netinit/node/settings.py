@@ -129,6 +129,10 @@ class AgentSettings(InstallSettings):
     )
     sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")
+    host_probes: str = plain(
+        "--hostProbes", choice(NOTHING, REPORT, PROGRAM), default=REPORT,
+        help_text="What happens if the node's rules for probes of ambient pods are missing: an event, or programmed too.",
+    )
     taint: str = plain(
         "--startupTaint", _TAINT, default="",
         help_text="Take this taint off the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.",

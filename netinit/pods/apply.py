@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from netinit.backends import Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
-from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
+from netinit.base.errors import (
+    AS_BEFORE,
+    SIGNALS,
+    ApplyError,
+    BackendUnavailableError,
+    NetinitError,
+    OptionError,
+    ended_by,
+)
 from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
 from netinit.kernel import detect
@@ -72,7 +80,6 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    """Program or validate a pod from outside."""
     from netinit.kernel.pods import OpenPod
 
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
@@ -117,7 +124,6 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
 
 
 def _retry(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
-    """Return the outcome of `act`; with --retries repeat it after temporary errors."""
     if not options.retries:
         return act(options)
     from netinit.pods.retry import retry
@@ -145,9 +151,9 @@ def apply(
     """Make the rules of this process's network namespace match the options; correct parts stay untouched.
 
     `final`: list the rules afterwards. `locked`: the caller holds the namespace's lock. `signals` stay deferred after a
-    success; without them the previous handlers are restored. Raises ApplyError if other rules of Istio or netinit exist
-    without --reconcile, if the kernel refuses a rule or no backend works; LockedError; NamespaceError in the machine's own
-    namespace without --host-network.
+    success. Raises ApplyError if other rules of Istio or netinit exist without --reconcile, the kernel refuses a rule or no
+    backend works; LockedError; NamespaceError in the machine's own namespace without --host-network; OptionError if `pid` or
+    `netns` names another one.
     """
     with _claim(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():
@@ -162,7 +168,6 @@ def apply(
 
 
 def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
-    """Add messages about connections older than the rules to the outcome of a run that changed rules."""
     if not (outcome.changed or options.reset_existing) or outcome.options is None:
         return outcome
     from netinit.pods import reset_connections
@@ -180,7 +185,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
     """
     with _claim(options, machine, locked=locked):
         plan, holders, steps = find_ours(options, machine)
-        removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
+        removals = [(holder.backend, holder.state.removal(plan)) for holder in holders]
         with Transaction(signals) as run:
             for backend, _ in removals:
                 run.hold(backend.lock())
@@ -208,6 +213,8 @@ def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed,
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
     """Return this namespace's lock after checking that it may be changed; a no-op if the caller holds it."""
+    if not locked and (options.pid or options.netns):
+        raise OptionError("pid, netns: this changes the network namespace of its own process: enter the pod's namespace before")
     if not options.host_network:
         machine.refuse_own_namespace()
     return Lock() if locked else machine.lock(options.lock_timeout)
@@ -229,7 +236,6 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
-    """Try the candidate backends in order."""
     failures = {}
     for chosen in survey.candidates():
         try:
@@ -247,7 +253,6 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
-    """Program the plan and check that it is in force; with --reconcile program again what is not."""
     try:
         return _run_steps_once(chosen, others, task)
     except NotInForceError:
@@ -280,12 +285,10 @@ def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) 
 
 
 def _dormant(task: Task) -> list[tuple[int, str]]:
-    """Return the plan's tables that another program has made dormant."""
     return [one for one in task.machine.dormant_tables() if one[1].removeprefix(task.plan.nft_prefix) in TABLES]
 
 
 def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comparison: Comparison) -> None:
-    """Raise ApplyError if rules of ours are not the beginning of this plan."""
     if leftovers or (chosen.state.ours and not comparison.resumable()):
         from netinit.pods.refusals import refuse_to_replace
 
@@ -312,7 +315,6 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
 
 
 def _check(outcome: Outcome, chosen: Observed, before: Comparison, after: Comparison | None, task: Task) -> Outcome:
-    """Add warnings about foreign rules. Raises NotInForceError; ApplyError with --require-capture."""
     shadows = after.shadows() if after else ()
     found = self_check.check(task.machine, task.plan, chosen.backend.name, before, shadows, required=task.options.require_capture)
     return outcome.replace(warnings=outcome.warnings + found)

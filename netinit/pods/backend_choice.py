@@ -52,12 +52,9 @@ class Survey:
 
     def holders(self) -> tuple[Observed, ...]:
         """The backends that hold rules of ours."""
-        first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
-        return tuple([observed for observed in first.values() if observed.state.ours])
-
-    def _first_reader(self, name: str) -> str:
-        """Return the first backend that reads the same tables."""
-        return next(reader for reader in self._observed if reader in readers(name))
+        seen = self._observed
+        first = [name for name in seen if name == next(one for one in seen if one in readers(name))]  # of those of the same tables
+        return tuple([seen[name] for name in first if seen[name].state.ours])
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:
         """Return the backends beside the chosen one that hold rules of ours."""

@@ -1,4 +1,4 @@
-"""Jobs of the node agent's children: program a pod from outside, remove its rules, or subscribe to its changes.
+"""Jobs of the node agent's children: program a pod from outside, remove its rules, verify them, or subscribe to changes.
 
 The namespace is opened once, so the one that was checked is entered. The child enters it itself and forks again only for a
 foreign user namespace, which halves the cost of a pod's start.
@@ -6,18 +6,25 @@ foreign user namespace, which halves the cost of a pod's start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from netinit import backends
+from netinit.backends.machine import Machine
 from netinit.base.net import FAMILIES
 from netinit.kernel import notifications
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
+from netinit.kernel.snapshot import cgroups
 from netinit.options import IPTABLES_NFT, ON, Options
 from netinit.pods.apply import Outcome, apply, remove
+from netinit.pods.judgement import Judgement
+from netinit.pods.verify import Report, verify
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
+
+Result = TypeVar("Result")
 
 
 def program_for_good(options: Options) -> Outcome:
@@ -45,6 +52,30 @@ def program_for_good(options: Options) -> Outcome:
             else:
                 done = pod.enter(lambda: work(signals))
     return done.replace(warnings=(*warnings, *done.warnings))
+
+
+def verify_for_good(options: Options, cgroup_folder: str, cgroup: str, known: Judgement | None) -> Report:
+    """Verify the pod that the options name; this process stays inside afterwards. Raises the errors of `verify`.
+
+    `cgroup`: the pod's cgroup below the folder where the node's cgroups are mounted, because its processes are not visible
+    in the agent's container; empty if it is not known.
+    """
+    return verify(options, _EnteredMachine(cgroup_folder, cgroup), known=known)
+
+
+class _EnteredMachine(Machine):
+    """A machine whose process stays in the pod that it has entered."""
+
+    def __init__(self, cgroup_folder: str, cgroup: str) -> None:
+        self._cgroup = cgroup_folder, cgroup
+
+    def inside(self, options: Options, action: Callable[[Options, str], Result], **_: object) -> Result:
+        with OpenPod(pid=options.pid, netns=options.netns) as pod:
+            resolved, warning = options.with_servers(pod.read_name_servers), pod.warn_if_host()
+            cgroups.remember(cgroups.of_folder(*self._cgroup) if self._cgroup[1] else cgroups.of_processes(pod.identity))
+            if pod.is_foreign:
+                return pod.run_inside(lambda: action(resolved, warning))
+            return pod.enter(lambda: action(resolved, warning))
 
 
 def rehearse() -> None:

@@ -130,12 +130,10 @@ def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
 
 
 def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:
-    """Return the plans that explain live rules: the given options' and the inferred ones'."""
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 
 
 def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:
-    """Return the plans with address sets for the lists that are sets in this backend."""
     owner = backends.owner_of_sets(variant)
     sizes = [len(elements) for known, elements in contents.items() if known.startswith(owner)]
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
@@ -144,7 +142,6 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 def _load_rulesets(
     held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
 ) -> dict[str, dict[Family, Ruleset]]:
-    """Return the rulesets of these backends, with the contents of address sets."""
     marks = {family: _local_marks(family) for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     for name in places:
@@ -163,7 +160,6 @@ def _load_rulesets(
 
 
 def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
-    """Return the rules of a snapshot, explained by these plans. Raises ParseError."""
     held = load_snapshot(snapshot, plans)
     if held.unreadable:
         raise ParseError("; ".join(held.unreadable))
@@ -196,7 +192,6 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
 
 
 def _routing(families: tuple[Family, ...]) -> dict[int, int]:
-    """Return the routing table of each mark that a policy rule matches."""
     rules = [rule for family in families for rule in netlink.list_mark_rules(family.number)]
     return {rule.mark: rule.table for rule in rules if rule.plain and rule.mask == FULL_MASK}
 

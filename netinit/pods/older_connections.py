@@ -94,8 +94,6 @@ def find_older(
 
 
 class _Questions:
-    """Simulates each kind of connection once."""
-
     def __init__(self, plan: Plan, groups: dict[int, int]) -> None:
         self._groups = groups
         self._rules = {family: load_plan(plan, family) for family in FAMILIES}
@@ -103,7 +101,6 @@ class _Questions:
         self._captured: dict[tuple[Any, ...], bool] = {}
 
     def is_captured(self, one: TcpSocket, inbound: bool) -> bool:
-        """Whether the first packet would be captured now."""
         end = one.local if inbound else one.remote
         key = (inbound, end, one.remote[0], one.local[0], one.uid, self._groups.get(one.inode), one.mark)
         if key not in self._captured:
@@ -157,14 +154,12 @@ def _family(end: tuple[bytes, int]) -> Family:
 
 
 def _is_ephemeral(port: int) -> bool:
-    """Whether the kernel assigns this port to outgoing connections."""
     words = read_text(_RANGE).split()
     low, high = (int(words[0]), int(words[1])) if len(words) == len(EPHEMERAL) else EPHEMERAL
     return low <= port <= high
 
 
 def _describe(found: Sequence[OlderConnection]) -> str:
-    """Describe what happens to connections that are left alone, and how to end them."""
     passing, cut = ([one for one in found if one.passes is passes] for passes in (True, False))
     parts = []
     if passing:

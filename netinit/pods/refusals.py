@@ -24,12 +24,14 @@ def refuse_loopback(name: str) -> ApplyError:
 
 def refuse_to_replace(found: tuple[Difference, ...]) -> ApplyError:
     """Return the error that other rules of ours exist and may not be replaced."""
-    lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
-    if len(found) > MAX_REPORTED:
-        lines.append(f"  and {len(found) - MAX_REPORTED} more")
-    return ApplyError(
-        "\n".join(["other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:", *lines])
-    )
+    what = "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:"
+    return ApplyError(list_differences(what, found, MAX_REPORTED))
+
+
+def list_differences(what: str, found: tuple[Difference, ...], most: int) -> str:
+    """Return a message with at most `most` differences, one a line."""
+    more = [f"  and {len(found) - most} more"] if len(found) > most else []
+    return "\n".join([what, *[f"  {one.describe()}" for one in found[:most]], *more])
 
 
 def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:

@@ -1,8 +1,7 @@
 """Handle connections older than the rules, which NAT, deciding at the first packet, has not translated.
 
-They exist if a container ran before the init container, beside a native sidecar, or when a pod is repaired. Tracked ones
-bypass the proxy until they end; others are redirected in mid-connection, which resets them. In a pod without TCP sockets
-this reads two small files of /proc.
+They exist if a container ran before the init container or a pod is repaired. Tracked ones bypass the proxy until they end;
+others are redirected in mid-connection, which resets them. Without TCP sockets this reads two small files.
 """
 
 from __future__ import annotations

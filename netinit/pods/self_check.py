@@ -1,8 +1,7 @@
 """Check, before `apply` reports success, that the rules are in force and capture what they should.
 
-A table may be dormant, another device be called lo, foreign rules divert packets first. In most pods
-netinit.kernel.plain_namespace rules that out in 1 ms; otherwise a snapshot is analysed as in `verify`. If the check fails
-the rules stay: they capture what they can, and the error keeps the pod from starting.
+In most pods netinit.kernel.plain_namespace proves that in 1 ms; otherwise a snapshot is analysed as in `verify`. If the
+check fails the rules stay: they capture what they can, and the error keeps the pod from starting.
 """
 
 from __future__ import annotations
@@ -14,14 +13,12 @@ from netinit.rules.model import INACTIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from netinit.backends import Comparison
     from netinit.backends.machine import Machine
     from netinit.rules.model import Difference, Plan
     from netinit.simulate.in_force import Departures
 
-MAX_NAMED = 10
+MAX_NAMED = 10  # differences per message
 STAY = "the rules are programmed and stay"
 NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
 
@@ -47,10 +44,15 @@ def check(
         return (*[one.describe() for one in shadows], why)
     idle = [one for one in found.differences if one.kind == INACTIVE] if found else []
     if idle:
-        raise NotInForceError(_name(f"{STAY}, but are not in force:", idle))
+        from netinit.pods.refusals import list_differences
+
+        raise NotInForceError(list_differences(f"{STAY}, but are not in force:", tuple(idle), MAX_NAMED))
     escaping = (*shadows, *[one for one in found.differences if one.kind != INACTIVE]) if found else shadows
     if escaping and required:
-        raise ApplyError(_name(f"{STAY}, but --require-capture is set, and packets that they should capture may escape:", escaping))
+        from netinit.pods.refusals import list_differences
+
+        what = f"{STAY}, but --require-capture is set, and packets that they should capture may escape:"
+        raise ApplyError(list_differences(what, escaping, MAX_NAMED))
     return (*[one.describe() for one in escaping], *(found.warnings if found else ()))
 
 
@@ -64,15 +66,9 @@ def _is_plain(machine: Machine, plan: Plan, backend: str, comparison: Comparison
 
 
 def _judge(machine: Machine, plan: Plan, backend: str, shadows: tuple[Difference, ...]) -> Departures | None:
-    """Return what a snapshot shows beyond the shadows; None without a snapshot. Raises OSError, TooManyPartsError."""
     snapshot = machine.read_snapshot()
     if snapshot is None:
         return None
     from netinit.simulate.in_force import find_departures  # imports the prover: 150 ms
 
     return find_departures(snapshot, plan, backend, shadows)
-
-
-def _name(what: str, found: Sequence[Difference]) -> str:
-    more = [f"  and {len(found) - MAX_NAMED} more"] if len(found) > MAX_NAMED else []
-    return "\n".join([what, *[f"  {one.describe()}" for one in found[:MAX_NAMED]], *more])

@@ -61,7 +61,7 @@ def run_steps(
     if differs:
         commit(run, backend, comparison.change(force=task.options.force_apply))
     for other in others:
-        commit(run, other.backend, other.state.compare(plan).removal())
+        commit(run, other.backend, other.state.removal(plan))
     if leftovers:  # routes of the interim mark, and those kept for the other backends' rules
         steps = routes_towards(plan, task)
     route(run, [step for step in steps if not step.add], task.machine)
@@ -83,12 +83,11 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
     route(run, [step for step in routes_towards(interim, task) if step.add], task.machine)
     commit(run, chosen.backend, chosen.state.compare(interim).change())
     for other in others:
-        commit(run, other.backend, other.state.compare(interim).removal())
+        commit(run, other.backend, other.state.removal(interim))
     return chosen.backend.observe()
 
 
 def _interim_mark(mark: int) -> int:
-    """Return another mark without a meaning yet."""
     other = mark ^ INTERIM_BIT
     return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
 

@@ -78,8 +78,6 @@ def list_rules() -> Handles:
 
 @dataclass(slots=True)
 class _Followed:
-    """A packet that is being followed."""
-
     begun: tracing.Begun
     inbound: bool
     met: list[ObservedHit] = field(default_factory=list)

@@ -1,8 +1,8 @@
 """Send real connections through the rules before the proxy occupies its ports.
 
-As in Istio, the proxy's user connects to the passthrough address, which is redirected to the inbound port; netinit also
-connects as the application to an address redirected to the outbound port. A connection counts if a random token arrives on
-the right port with the original destination.
+As in Istio the proxy's user connects to the passthrough address, which is redirected to the inbound port; netinit also
+connects as the application to the outbound port. A connection counts if a random token arrives there with the original
+destination.
 """
 
 from __future__ import annotations
@@ -153,7 +153,6 @@ def _listen(family: Family, port: int) -> socket.socket:
 def _wait_for(
     listener: socket.socket, family: Family, token: bytes, deadline: float, child: children.Child
 ) -> tuple[str, int] | str:
-    """Return the original destination of the connection with the token, or what happened instead."""
     waited: list[socket.socket | children.Child] = [listener, child]
     while (left := deadline - time.monotonic()) > 0:
         readable, _, _ = select.select(waited, [], [], left)

@@ -15,9 +15,18 @@ from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
+from netinit.pods.judgement import Found, Judgement, judge, without_counters
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
-from netinit.simulate.in_force import Departures, find_departures
+from netinit.simulate.in_force import find_departures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.backends import State
+    from netinit.base.snapshot import Snapshot
+
+Differences = tuple[Difference, ...]
+Listed = tuple[Differences, Differences]
 
 
 class Report(Record):
@@ -29,16 +38,24 @@ class Report(Record):
     warnings: tuple[str, ...] = ()
     ours: bool = True  # False: there is no rule of ours at all
     doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
+    judgement: Judgement | None = None  # differences and warnings, for the next look at the namespace
 
 
-def verify(options: Options, machine: Machine = HERE, *, connections: bool = False) -> Report:
+def verify(
+    options: Options, machine: Machine = HERE, *, connections: bool = False, known: Judgement | None = None
+) -> Report:
     """Compare the namespace that the options name (default: this process's) with their plan.
 
     Compares rules in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers of other
     backends; then, in a snapshot, whether the rules are in force. `connections`: open connections that bypass the proxy are
-    differences too. Raises NamespaceError; BackendUnavailableError if rules cannot be read.
+    differences too. `known` is used again where nothing has changed since. Raises NamespaceError; BackendUnavailableError if
+    rules cannot be read.
     """
-    return machine.inside(options, lambda resolved, warning: _verify_here(resolved, warning, machine, connections=connections))
+
+    def look(resolved: Options, warning: str) -> Report:
+        return _verify_here(resolved, warning, machine, connections=connections, known=known)
+
+    return machine.inside(options, look)
 
 
 def find_bypassing(options: Options) -> tuple[str, ...]:
@@ -72,7 +89,7 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
         )  # fmt: skip
 
 
-def _verify_here(options: Options, warning: str, machine: Machine, *, connections: bool) -> Report:
+def _verify_here(options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None) -> Report:
     settled = machine.settle(options)
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
     if survey.failures and not survey.holders():  # unread tables may contain rules of ours
@@ -80,58 +97,69 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
     chosen = _choose(survey, options, machine)
     settled = settled.on(chosen.backend.name)
     plan = plan_for(settled.options)
-    differences = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
-    comparison = chosen.state.compare(plan)
-    differences += comparison.differences
-    differences += _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
-    differences += comparison.shadows()
-    departures = _find_departures(machine, plan, chosen, differences)
-    differences += departures.differences
+    live = chosen.state.without_counters() or _compare(chosen.state, plan)
+    leftovers = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
+    steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
+    snapshot = _read_snapshot(machine) if chosen.state.ours else None
+    judgement = judge(_decide, plan, chosen.backend.name, live, leftovers, steps, snapshot, known=known)
+    differences = judgement.differences
     if connections:
         differences += tuple(_find_bypassing(settled.options, plan))
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
-    warnings += departures.warnings
+    warnings += judgement.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
     return Report(
         backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
-        doubts=departures.warnings,
+        doubts=judgement.warnings, judgement=judgement,
     )  # fmt: skip
 
 
-def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tuple[Difference, ...]) -> Departures:
-    """Return what keeps the rules from being in force, according to a snapshot."""
-    if not chosen.state.ours:
-        return Departures()
+def _read_snapshot(machine: Machine) -> Snapshot | None:
     try:
         snapshot = machine.read_snapshot()
-        return find_departures(snapshot, plan, chosen.backend.name, listed) if snapshot else Departures()
-    except TooManyPartsError as error:
-        return Departures(warnings=(f"whether foreign rules take captured traffic away is not known: {error}",))
     except OSError as error:
         raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
+    return without_counters(snapshot) if snapshot else None
+
+
+def _compare(state: State, plan: Plan) -> Listed:
+    """Return how the live rules differ from the plan, and the foreign rules before ours."""
+    comparison = state.compare(plan)
+    return comparison.differences, comparison.shadows()
+
+
+def _decide(  # noqa: PLR0917 - all that a judgement follows from
+    plan: Plan, backend: str, live: State | Listed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None
+) -> Found:
+    """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
+    differences, shadows = live if isinstance(live, tuple) else _compare(live, plan)
+    listed = leftovers + differences + steps + shadows
+    if snapshot is None:
+        return listed, ()
+    try:
+        departures = find_departures(snapshot, plan, backend, listed)
+    except TooManyPartsError as error:
+        return listed, (f"whether foreign rules take captured traffic away is not known: {error}",)
+    return listed + departures.differences, departures.warnings
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
-    """Return missing and superfluous policy rules, routes and addresses."""
     found = []
     for step in steps:
         address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
         option = "ipv6" if address else "layout" if table == AMBIENT_TABLE else "inbound_mode"
         found.append(
             Difference(
-                kind=MISSING if step.add else EXTRA,
+                kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.thing),
                 where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
-                table="routing",
-                rule=routes.describe(step.thing),
                 purpose="the proxy passes inbound connections on from it" if address else "marked packets are delivered to this pod",
                 origin=Interception.flag(option).label,
             )
-        )
+        )  # fmt: skip
     return tuple(found)
 
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
-    """Return the backend with our rules, unless the options name another; without rules the preferred one."""
     if options.wanted_backend == AUTO and survey.holders():
         return survey.holders()[0]
     for chosen in survey.candidates():
@@ -140,7 +168,6 @@ def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
 
 
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
-    """Return the one cause, or each backend's own."""
     if not machine.has_capability(CAP_NET_ADMIN):
         return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]

@@ -1,1 +1,1 @@
-"""Pure code for rules: their model (matches, targets), the layouts that generate them, writing, parsing and comparing them."""
+"""Rules, pure: matches and targets, the layouts that generate rules, writing, parsing and comparing them."""

@@ -1,4 +1,4 @@
-"""Where iptables hooks its built-in chains in (linux/netfilter_ipv4.h, enum nf_ip_hook_priorities)."""
+"""The hooks of iptables' built-in chains (enum nf_ip_hook_priorities of linux/netfilter_ipv4.h)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SOURCE_NAT = 100  # of the table nat where it translates sources: INPUT and POST
 
 
 def expected_base(table: str, chain: str) -> tuple[str, int]:
-    """The type and the priority of a built-in chain of iptables."""
+    """Return type and priority of a built-in chain."""
     if table == NAT:
         return "nat", SOURCE_NAT if chain in (INPUT, "POSTROUTING") else PRIORITIES[NAT]
     return "route" if (table, chain) == (MANGLE, OUTPUT) else "filter", PRIORITIES[table]
 
 
 def is_of_iptables(chain: HeldChain) -> bool:
-    """Whether a base chain is one that iptables-nft makes: its table, name, type, hook and priority are."""
+    """Whether iptables-nft creates a base chain of this table, name, type, hook and priority."""
     return (
         chain.family in FAMILIES_OF_IPTABLES
         and chain.table in PRIORITIES

@@ -1,7 +1,4 @@
-"""Targets that occur only in foreign rules.
-
-Sections refer to iptables-extensions(8).
-"""
+"""Targets that occur only in foreign rules. Sections refer to iptables-extensions(8)."""
 
 from __future__ import annotations
 
@@ -13,11 +10,15 @@ if TYPE_CHECKING:
     from netinit.rules.traversal import Traversal, Verdict
 
 
-class AsWritten(Target):
-    """A target of foreign rules that is kept as listed, without another notation.
+# Extensions that leave unchanged what rules test
+OBSERVING = frozenset((
+    "AUDIT", "CHECKSUM", "CLASSIFY", "CONNSECMARK", "DSCP", "ECN", "IDLETIMER", "LED", "LOG", "NFLOG", "RATEEST", "SECMARK",
+    "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE",
+))  # fmt: skip
 
-    `kept` is the kernel's data: expressions, or name, revision and struct of an extension; ignored in comparisons.
-    """
+
+class AsWritten(Target):
+    """A foreign target, as listed. `kept` is the kernel's data: expressions, or an extension's name, revision and struct."""
 
     text: str
     kept: bytes | tuple[str, int, bytes] = b""
@@ -48,12 +49,13 @@ class Observe(AsWritten):
 
 
 class SourceNat(AsWritten):
-    """Replaces the source address by one that only the kernel knows (sections SNAT, MASQUERADE)."""
+    """Replaces the source address, by one that only the kernel knows if `address` is empty (sections SNAT, MASQUERADE)."""
 
     tracks = True
+    address: str = ""
 
     def act(self, packet: Traversal) -> Verdict:
-        return packet.replace_source()
+        return packet.replace_source(self.address)
 
     def describe(self) -> str:
         return f"replace its source address (`{self.text}`)"

@@ -1,10 +1,7 @@
-"""Decode the kernel's rules and write them as iptables listings show them.
+"""Write the kernel's rules as iptables lists them.
 
-    list_nft(...), list_legacy(...)    the tables of one family by name
-    write_live(rule, ...)              one decoded rule
-
-The pod chooses the names of interfaces, chains and sets. Names that could be mistaken for more than a name are quoted;
-what is not understood is written in brackets, so that it never equals a rule of a plan.
+The pod chooses names of interfaces, chains and sets: a name that could be mistaken is quoted. What is not understood is
+in brackets, so that it never equals a planned rule.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from struct import unpack_from
 from netinit.base.net import IPV4
 from netinit.base.sanitize import quote_words
 from netinit.base.snapshot import IP, IP6, NftRule
-from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import AsWritten, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, write_rule
 from netinit.rules.matches.context import UnknownMatch
@@ -29,6 +25,7 @@ if TYPE_CHECKING:
 
     from netinit.base.net import Family
     from netinit.base.snapshot import LegacyTable, Snapshot
+    from netinit.rules.expressions.reading import References
     from netinit.rules.iptables.write import Listing
     from netinit.rules.matches import Match
     from netinit.rules.targets import Target
@@ -41,7 +38,9 @@ OF_TARGET = frozenset("_-")
 def list_nft(
     policies: Mapping[str, Mapping[str, str]], rules: Iterable[NftRule], family: Family, around: References, sets: Mapping[int, str]
 ) -> Listing:
-    """Return the tables of iptables-nft. `policies` are those of each table's chains; `-` for user-defined chains."""
+    """Return the tables of iptables-nft. `policies`: of each table's chains, `-` for user-defined ones."""
+    from netinit.rules.expressions.reading import decode_rule  # not for legacy tables
+
     listing: Listing = {
         table: ListedTable(policies=dict(chains), rules={chain: [] for chain in chains}) for table, chains in policies.items()
     }
@@ -55,10 +54,12 @@ def list_nft(
 
 
 def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listing:
-    """Return the iptables tables in a snapshot, of nf_tables or legacy. Raises ValueError as `list_legacy` does."""
+    """Return a snapshot's iptables tables, of nf_tables or legacy. Raises ValueError for invalid legacy tables."""
     sets = dict(snapshot.address_sets)
     if legacy:
         return list_legacy([one for one in snapshot.legacy if one.version == family.version], family, sets)
+    from netinit.rules.expressions.reading import References
+
     number = IP if family is IPV4 else IP6
     policies: dict[str, dict[str, str]] = {}
     for chain in snapshot.chains:
@@ -82,7 +83,7 @@ def list_legacy(tables: Iterable[LegacyTable], family: Family, sets: Mapping[int
 
 
 def policy_of(chain: str, *, hooked: bool, accepts: bool) -> str:
-    """Return a chain's policy as listings show it."""
+    """Return a chain's policy as listed."""
     return ("ACCEPT" if accepts else "DROP") if hooked and chain in BUILTIN_CHAINS else "-"
 
 
@@ -108,7 +109,7 @@ def _join_alternatives(rule: Rule, family: Family) -> str:
 
 
 def name_sets(rule: Rule, sets: Mapping[int, str]) -> Rule:
-    """Return the rule with the names of its address sets, which the kernel stores as ids."""
+    """Return the rule with the names of its address sets; the kernel stores ids."""
     if not any(isinstance(one, UnknownMatch) and isinstance(one.kept, tuple) and one.kept[0] == SET_MATCH for one in rule.matches):
         return rule
     return rule.replace(matches=tuple([_name_set(one, sets) for one in rule.matches]))
@@ -153,18 +154,18 @@ def _show_target(target: Target) -> Target:
 
 
 def _quote_name(name: str) -> str:
-    """Return a name in a form that cannot be read as anything else."""
+    """Quote a name that could be mistaken for syntax."""
     plain = name and name.isascii() and all(letter.isalnum() or letter in PLAIN_MARKS for letter in name) and name[0] != "-"
     return name if plain else quote_words(name)
 
 
 def _bare(text: str) -> str:
-    """Return a text without the characters that would end it."""
+    """Replace characters that could end the text."""
     return "".join([letter if letter.isprintable() and letter not in "\"'\\" else "?" for letter in text])
 
 
 def _join(rules: list[HeldRule], family: Family) -> HeldRule:
-    """Write an nf_tables rule that corresponds to several iptables rules, or to none of this family."""
+    """Write an nf_tables rule that is several iptables rules, or none of this family."""
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
     rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), comment="", origin=None, families=(family,))

@@ -1,9 +1,6 @@
-"""The parts of a plan: rules in chains in tables, policy routes, an address; and the differences of live rules from it.
+"""The parts of a plan: rules in chains in tables, policy routes, an address; and differences of live rules from it. Pure.
 
-All values are immutable; nothing here calls the kernel.
-
-One rule covers both address families unless it names an address. Lists (ports, networks, interfaces) stay lists in the
-plan: iptables gets one rule for each element, nft a set.
+A rule covers both families unless it names an address. Lists stay lists: iptables gets a rule for each element, nft a set.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ BYPASSING = "bypassing"  # an open connection
 
 
 class Origin(Record):
-    """The option that a rule follows from, by its field; empty if every plan of the layout has the rule. `label` is for people."""
+    """The option that a rule follows from, by its field (empty: every plan of the layout), and a label for people."""
 
     option: str = ""
     label: str = "always"
@@ -63,11 +60,10 @@ ALWAYS = Origin()
 
 
 class Rule(Record):
-    """A rule: if all matches match, the target applies.
+    """If all matches match, the target applies.
 
-    `families` limits a rule that names an address or a family's server. `paired` rules are expanded together with the
-    next rule, element by element: Istio emits two rules for each port, and this keeps their order in the kernel's
-    listing.
+    `families` limits a rule that names an address. A `paired` rule is expanded together with the next one, element by
+    element, which keeps Istio's order in listings.
     """
 
     matches: tuple[Match, ...] = ()
@@ -79,12 +75,12 @@ class Rule(Record):
 
     @property
     def origin_label(self) -> str:
-        """The origin's label; empty if there is none."""
+        """The origin's label, or empty."""
         return self.origin.label if self.origin else ""
 
 
 class Chain(Record):
-    """A chain of one table. In a built-in chain `inserted` rules come before foreign rules, `rules` after them."""
+    """A chain. In a built-in chain `inserted` rules come before foreign rules, `rules` after them."""
 
     name: str
     rules: tuple[Rule, ...] = ()
@@ -92,19 +88,19 @@ class Chain(Record):
 
     @property
     def builtin(self) -> bool:
-        """True for the kernel's built-in chains, which are shared with foreign rules and never flushed."""
+        """Whether it is a built-in chain, shared with foreign rules."""
         return self.name in BUILTIN_CHAINS
 
 
 class Table(Record):
-    """A table and the chains in it that the plan uses."""
+    """A table and the chains that the plan uses."""
 
     name: str
     chains: tuple[Chain, ...]
 
 
 class IpRule(Record):
-    """A policy rule: packets whose mark equals `mark` under `mask` use the routing table. Priority 0: the kernel chooses."""
+    """A policy rule: packets with this mark under `mask` use the routing table. Priority 0: the kernel chooses."""
 
     family: Family
     mark: int
@@ -119,21 +115,21 @@ class IpRule(Record):
 
 
 class Route(Record):
-    """`local default dev lo` in a routing table: delivers packets for any address to this host."""
+    """`local default dev lo` in a routing table: delivers all packets to this host."""
 
     family: Family
     table: int
 
 
 class Address(Record):
-    """An address that must exist on the loopback interface, as a CIDR."""
+    """An address on the loopback interface, as a CIDR."""
 
     family: Family
     cidr: str
 
 
 class Plan(Record):
-    """The complete configuration of a pod's network namespace. `warnings` are full sentences for the user."""
+    """The configuration of a pod's network namespace. `warnings` are sentences for the user."""
 
     layout: str
     families: tuple[Family, ...]
@@ -145,7 +141,7 @@ class Plan(Record):
     nft_prefix: str = NFT_SIDECAR
 
     def excluded_interfaces(self) -> frozenset[str]:
-        """The names of the interfaces whose traffic is not captured."""
+        """Return the interfaces whose traffic is not captured."""
         return frozenset([
             name
             for table in self.tables
@@ -161,10 +157,10 @@ EMPTY_PLAN = Plan(layout="none", families=(), tables=())
 
 
 class Difference(Record):
-    """One difference between the live rules and the plan.
+    """A difference between the live rules and the plan.
 
-    `kind`: missing, extra, moved, shadowing (a foreign rule before ours that may decide first) or leftover (ours, in the
-    other dialect). `number`: position in the chain from 1, in the plan for missing rules, else in the live chain.
+    `kind`: missing, extra, moved, shadowing (a foreign rule that may decide first) or leftover (in the other dialect).
+    `number`: position in the chain from 1: in the plan for missing rules, else live.
     """
 
     kind: str

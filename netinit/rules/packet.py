@@ -1,7 +1,4 @@
-"""The inputs of matches: a packet, and the host that it traverses.
-
-A match returns True, False, or None if the result cannot be known. None is never treated as True or False.
-"""
+"""The inputs of matches, which return None if these do not decide: a packet, and its host."""
 
 from __future__ import annotations
 
@@ -15,12 +12,11 @@ LocalMarks = frozenset[tuple[int, int]]  # marks that a policy rule routes to th
 
 
 class Packet(Record):
-    """A packet at one point of its path. Addresses and ports are numbers; None means unknown.
+    """A packet at one point of its path. Addresses and ports are numbers; None: unknown.
 
-    `has_socket`: a socket of this namespace sends it, with owner `uid` and `gid`. `state`: its conntrack state, empty
-    before tracking. `socket`: a socket is connected or bound to exactly the address that the packet is sent to.
-    `destination_translated`: NAT has replaced its connection's destination (conntrack status DNAT). `is_answer`: it
-    travels in the reply direction of its connection. None where unknown.
+    `has_socket`: a local socket sends it, of owner `uid` and `gid`. `state`: conntrack state, empty before tracking.
+    `socket`: a socket is connected or bound to exactly its destination. `destination_translated`: conntrack status DNAT.
+    `is_answer`: in the reply direction.
     """
 
     family: Family
@@ -44,7 +40,7 @@ class Packet(Record):
 
 
 class Surroundings(Record):
-    """The part of the host's state that affects packets. `addresses` are pairs of an interface and an address as a number."""
+    """The host's state that affects packets. `addresses`: interface and address of each."""
 
     family: Family
     addresses: tuple[tuple[str, int], ...] = ()
@@ -59,21 +55,18 @@ class Surroundings(Record):
 
     @property
     def heard(self) -> tuple[Network, ...]:
-        """Broadcast addresses and multicast groups: inbound packets to them are delivered to this host, except TCP.
-
-        Assumes that a socket has joined the group: any socket may, without privileges.
-        """
+        """Broadcast and multicast: inbound packets to these are delivered, except TCP. Any socket may join a group."""
         if self.family is IPV6:
             return (_MULTICAST[6],)
         return (_MULTICAST[4], *[Network((4, address, self.family.bits)) for address in (_EVERYBODY, *self.broadcasts)])
 
     def hears(self, protocol: str, address: int | None) -> bool:
-        """Whether an inbound packet for the address is delivered although no device has it."""
-        return protocol != "tcp" and address is not None and any(one.first <= address <= one.last for one in self.heard)
+        """Whether an inbound packet to a broadcast or multicast address is delivered."""
+        return protocol != "tcp" and address is not None and _is_in(address, self.heard)
 
     def is_doubtful(self, address: int | None) -> bool:
-        """Whether routing may deliver packets for this address to the host, although it is not its own, or drop them."""
-        return address is not None and not self.is_local(address) and any(one.first <= address <= one.last for one in self.doubtful)
+        """Whether it is unknown if routing delivers packets for this address."""
+        return address is not None and not self.is_local(address) and _is_in(address, self.doubtful)
 
     def is_local(self, address: int | None) -> bool | None:
         """Whether the host has this address; None if unknown."""
@@ -86,24 +79,26 @@ class Surroundings(Record):
         )
 
     def is_of_type_local(self, address: int | None) -> bool | None:
-        """Whether the kernel calls the address LOCAL: the host's own, and what its routes deliver here. None if unknown."""
-        if address is None:
-            return None
-        return self.is_local(address) or any(one.first <= address <= one.last for one in self.local_networks)
+        """Whether the kernel calls the address LOCAL: the host's own, or routed to it. None if unknown."""
+        return None if address is None else self.is_local(address) or _is_in(address, self.local_networks)
 
     def primary_address(self, interface: str) -> int | None:
-        """Return the first address of an interface, to which REDIRECT sends inbound packets."""
+        """Return an interface's first address, where REDIRECT sends inbound packets."""
         if interface == LOOPBACK_DEVICE:
             return Network.parse(self.family.loopback).first
         return next((address for name, address in self.addresses if name == interface), None)
 
     def routes_here(self, mark: int) -> bool:
-        """Whether a policy rule routes packets with this mark to the host itself."""
+        """Whether a policy rule routes packets with this mark to the host."""
         return any(mark & mask == value for value, mask in self.local_marks)
 
     def leaving_interface(self, address: int | None, mark: int) -> str:
-        """Return the interface through which this host sends packets for the address."""
+        """Return the interface through which the host sends packets for the address."""
         if address is None or self.is_local(address) or self.routes_here(mark):
             return LOOPBACK_DEVICE
         fitting = [(network.length, name) for network, name in self.routes if network.first <= address <= network.last]
         return max(fitting)[1] if fitting else self.default_interface
+
+
+def _is_in(address: int, networks: tuple[Network, ...]) -> bool:
+    return any(one.first <= address <= one.last for one in networks)

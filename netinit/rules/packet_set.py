@@ -1,4 +1,4 @@
-"""The interface between matches and the symbolic engine: operations on sets of packets. Types only, never loaded at a pod's start."""
+"""The interface of packet sets for matches. Types only, never loaded at a pod's start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from netinit.base.net import Network
 
 
 class Chosen(Protocol):
-    """The subset for which a condition is true: the packets for which it certainly is, and those for which it is unknown."""
+    """The packets for which a condition is certainly true, and those for which it may be."""
 
     def negated_if(self, negated: bool) -> Chosen:
         """Return the complement if `negated`; unknown stays unknown."""
@@ -21,7 +21,7 @@ class Chosen(Protocol):
 
 
 class PacketSet(Protocol):
-    """A set of packets at one point of their path. Each method returns the subset for which a condition is true."""
+    """A set of packets at one point of their path. Each method returns those for which a condition is true."""
 
     def of_protocol(self, name: str) -> Chosen:
         """Packets of a transport protocol."""
@@ -33,7 +33,7 @@ class PacketSet(Protocol):
         """Packets whose destination (or source) port is in one of the ranges."""
 
     def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Chosen:
-        """Packets received on (or sent through) one of the interfaces; a name that ends in `+` is a prefix."""
+        """Packets received on (or sent through) one of the interfaces; `+` at the end of a name: a prefix."""
 
     def owned_by(self, kind: str, low: int, high: int) -> Chosen:
         """Packets sent by a socket of one of these users (uid) or groups (gid)."""
@@ -45,10 +45,10 @@ class PacketSet(Protocol):
         """Packets whose connection is in one of the states."""
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Chosen:
-        """TCP packets of whose flags in `mask` exactly `flags` are set."""
+        """TCP packets with exactly `flags` of the flags in `mask`."""
 
     def with_translated_destination(self) -> Chosen:
-        """Packets of connections whose destination NAT has replaced (conntrack status DNAT)."""
+        """Packets of connections with conntrack status DNAT."""
 
     def in_reply_direction(self) -> Chosen:
         """Packets in the reply direction of their connection."""
@@ -57,7 +57,7 @@ class PacketSet(Protocol):
         """Packets for which a socket is connected, or bound to exactly their address."""
 
     def local(self, *, source: bool) -> Chosen:
-        """Packets whose source or destination is an address of this host."""
+        """Packets whose source (or destination) is of the type LOCAL."""
 
     def unknown(self) -> Chosen:
-        """No packet for certain, and all of them possibly."""
+        """All packets possibly, none certainly."""

@@ -1,8 +1,4 @@
-"""A plan as text for people and programs: input for iptables-restore, shell commands, JSON. Pure.
-
-The same rules in the same order in every form; what is no rule (policy routing, the proxy's address) is in the
-commands and in the JSON, and in the restore form as a comment, since iptables-restore cannot program it.
-"""
+"""A plan as text: input for iptables-restore (what that cannot program is a comment), shell commands, JSON, nft."""
 
 from __future__ import annotations
 
@@ -24,14 +20,9 @@ FORMATS = ("restore", "commands", "json", "nft")
 def render(
     plan: Plan, form: str = "restore", families: Sequence[Family] | None = None, *, comments: bool = False
 ) -> str:
-    """The plan as text in one of FORMATS; `families` are those of the plan where none are given.
-
-    nft's tables hold both families whatever is asked. ValueError for another format.
-    """
-    if form == "restore":
-        return render_restore(plan, families, comments=comments)
-    if form == "commands":
-        return render_commands(plan, families, comments=comments)
+    """Return the plan in one of FORMATS; nft's always has both families. Raises ValueError for another format."""
+    if form in ("restore", "commands"):
+        return (render_restore if form == "restore" else render_commands)(plan, families, comments=comments)
     if form == "json":
         return render_json(plan, families)
     if form == "nft":
@@ -42,7 +33,7 @@ def render(
 
 
 def render_restore(plan: Plan, families: Sequence[Family] | None = None, *, comments: bool = False) -> str:
-    """Input for `iptables-restore --noflush` (`ip6tables-restore`), a section for each family under a comment line."""
+    """Return input for `iptables-restore --noflush` (`ip6tables-restore`), a section for each family."""
     sections = []
     for family in plan.families if families is None else families:
         rules = write_restore(write_plan(plan, family, comments=comments))
@@ -52,7 +43,7 @@ def render_restore(plan: Plan, families: Sequence[Family] | None = None, *, comm
 
 
 def render_commands(plan: Plan, families: Sequence[Family] | None = None, *, comments: bool = False) -> str:
-    """Shell lines that program the plan in a namespace without any of our rules, family by family."""
+    """Return shell lines that program the plan in a namespace without rules of ours."""
     lines = []
     for family in plan.families if families is None else families:
         commands = write_commands(write_plan(plan, family, comments=comments), family)
@@ -62,7 +53,7 @@ def render_commands(plan: Plan, families: Sequence[Family] | None = None, *, com
 
 
 def ip_commands(plan: Plan, family: Family) -> list[str]:
-    """Return the plan's address, policy rule and route as iproute2 commands."""
+    """Return the address, policy rule and route as iproute2 commands."""
     commands = [f"address add {a.cidr} dev lo" for a in plan.addresses if a.family is family]
     commands += [f"rule add {r.describe()}" for r in plan.ip_rules if r.family is family]
     commands += [f"route add local default dev lo table {r.table}" for r in plan.routes if r.family is family]
@@ -70,18 +61,14 @@ def ip_commands(plan: Plan, family: Family) -> list[str]:
 
 
 def render_json(plan: Plan, families: Sequence[Family] | None = None) -> str:
-    """The plan as a JSON object, indented; its schema is data/plan.schema.json.
-
-    `hash` is the same for all plans that program the same: it is made of the commands of both families, so neither
-    comments, origins and warnings nor the choice of `families` change it.
-    """
+    """Return the plan as JSON (data/plan.schema.json); `hash` depends only on what is programmed, in both families."""
     import json
 
     return json.dumps(describe_plan(plan, families), indent=2) + "\n"
 
 
 def describe_plan(plan: Plan, families: Sequence[Family] | None = None) -> dict[str, Any]:
-    """The plan as plain data, see data/plan.schema.json."""
+    """Return the plan as plain data, see data/plan.schema.json."""
     shown = plan.families if families is None else tuple(families)
     return {
         "schema": SCHEMA_VERSION,
@@ -111,7 +98,7 @@ def describe_plan(plan: Plan, families: Sequence[Family] | None = None) -> dict[
 
 
 def hash_plan(plan: Plan) -> str:
-    """`sha256:` and the hexadecimal digest of what the plan programs."""
+    """Return `sha256:` and the digest of what the plan programs."""
     from hashlib import sha256
 
     return f"sha256:{sha256(render_commands(plan).encode()).hexdigest()}"

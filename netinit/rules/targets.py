@@ -1,7 +1,4 @@
-"""Targets of rules, one class each: iptables and nft syntax, effect on a packet, description.
-
-Sections refer to iptables-extensions(8).
-"""
+"""Targets of rules: syntax, effect on a packet, description. Sections refer to iptables-extensions(8)."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ _NFT_NAMES = {"ISTIO_PRERT": "istio-prerouting"}
 
 
 def format_chain(name: str) -> str:
-    """Return the chain's name in nft, as in Istio's native mode: ISTIO_IN_REDIRECT becomes istio-in-redirect."""
+    """Return the chain's name in nft, as in Istio's native mode: istio-in-redirect."""
     return _NFT_NAMES.get(name) or name.lower().replace("_", "-")
 
 
 class Target(Record):
-    """The action of a rule on a packet that matched."""
+    """The action of a rule."""
 
     option = "-j"  # the iptables option before the target
     name = ""  # the target as a single iptables word, if there is one
@@ -42,22 +39,22 @@ class Target(Record):
 
     @abstractmethod
     def xt(self, family: Family) -> str:
-        """Return the target in iptables-save syntax, without its option; empty if the rule has no target."""
+        """Return the target in iptables-save syntax, without its option; empty if there is none."""
 
     @abstractmethod
     def nft(self, family: Family) -> tuple[str, ...]:
-        """Return the target in nft syntax; several texts if it needs several rules, each with all the matches."""
+        """Return the target in nft syntax: a text for each rule it needs, each with all matches."""
 
     @abstractmethod
     def act(self, packet: Traversal) -> Verdict:
-        """Apply the target to the packet as the kernel does; return how processing continues."""
+        """Apply the target to the packet; return how processing continues."""
 
     @abstractmethod
     def describe(self) -> str:
         """Describe the target, as the continuation of "then"."""
 
     def label(self) -> str:
-        """Return a label of one or two words, for diagrams."""
+        """Return one or two words, for diagrams."""
         port = f" {self.captures_at}" if self.captures_at else ""
         return self.calls or (self.name or self.describe().partition(" (")[0]) + port
 
@@ -85,7 +82,7 @@ class Return(_Verdict):
 
 
 class Jump(Target):
-    """Jumps to another chain. If that does not decide, processing returns here; after a `goto` (`-g`) to this chain's caller."""
+    """Jumps to another chain. Without a decision processing returns here; after a `goto` (`-g`) to this chain's caller."""
 
     chain: str
     goto: bool = False
@@ -113,7 +110,7 @@ class Jump(Target):
 
 
 class Capture(Target):
-    """Base of targets that redirect the packet to a local port."""
+    """Base of targets that redirect to a local port."""
 
     port: int
 
@@ -123,7 +120,7 @@ class Capture(Target):
 
 
 class Redirect(Capture):
-    """Changes the destination to a local port; SO_ORIGINAL_DST returns the original one (section REDIRECT)."""
+    """Changes the destination to a local port (section REDIRECT)."""
 
     tracks = True
     name = "REDIRECT"
@@ -166,7 +163,7 @@ class Drop(_Verdict):
 
 
 class Reject(Target):
-    """Rejects the packet with an error message; by default the family's "port unreachable" (section REJECT)."""
+    """Rejects the packet with an error message, by default "port unreachable" (section REJECT)."""
 
     name = "REJECT"
     message: str = ""  # in iptables syntax, if not the default
@@ -194,7 +191,7 @@ class Reject(Target):
 
 
 class Tproxy(Capture):
-    """Delivers the packet to a local transparent socket with both addresses unchanged, and sets a mark (section TPROXY)."""
+    """Delivers the packet, unchanged, to a local transparent socket and sets a mark (section TPROXY)."""
 
     name = "TPROXY"
     mark: int
@@ -206,7 +203,7 @@ class Tproxy(Capture):
         return f"TPROXY --on-port {self.port} --on-ip {where} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
-        """Return two rules: nft's tproxy continues if no transparent socket is open, where iptables' TPROXY drops."""
+        """Return two rules: without a socket, nft's tproxy continues where TPROXY drops."""
         handed = f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
         return (handed, "drop") if self.closes else (handed,)
 
@@ -218,10 +215,7 @@ class Tproxy(Capture):
 
 
 class SetMark(Target):
-    """Sets the mark of the packet or its connection (sections MARK, CONNMARK).
-
-    Clears the bits in `mask`, then xors `value`.
-    """
+    """Clears the bits in `mask` of the packet's or connection's mark, then xors `value` (sections MARK, CONNMARK)."""
 
     value: int
     mask: int = FULL_MASK
@@ -254,7 +248,7 @@ class SetMark(Target):
 
 
 class _CopyMark(Target):
-    """Base of targets that copy all bits of a mark."""
+    """Base of targets that copy a whole mark."""
 
     tracks = True
     verb = ""
@@ -313,7 +307,7 @@ class TrackZone(Target):
 
 
 class LogTarget(Target):
-    """Logs the packet with a prefix, to the kernel log or to an NFLOG group (sections LOG, NFLOG)."""
+    """Logs the packet to the kernel log or an NFLOG group (sections LOG, NFLOG)."""
 
     only_observes = True
     prefix: str

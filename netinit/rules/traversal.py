@@ -1,4 +1,4 @@
-"""The interface between targets and the simulator: effects on a packet. Types only, never loaded at a pod's start."""
+"""The interface of packets for targets. Types only, never loaded at a pod's start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Verdict = Literal["go on", "back", "accepted", "ended"]
 
 
 class Traversal(Protocol):
-    """The effects that a target can have on a packet; each method returns how processing continues. The simulator implements it."""
+    """The effects of targets on a packet; each method returns how processing continues."""
 
     def drop(self) -> Verdict:
         """Drop the packet."""
@@ -29,13 +29,13 @@ class Traversal(Protocol):
         """Change the connection's destination; empty and 0 leave it unchanged."""
 
     def write_destination(self, address: str, port: int) -> Verdict:
-        """Write another destination into the packet, without NAT; empty and 0 leave it unchanged."""
+        """Write a destination into the packet, without NAT; empty and 0 leave it unchanged."""
 
-    def replace_source(self) -> Verdict:
-        """Replace the source by an address that only the kernel knows."""
+    def replace_source(self, address: str) -> Verdict:
+        """Replace the source; empty: by an address that only the kernel knows."""
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-        """Clear the bits of `mask` in the packet's or connection's mark, then xor `value`."""
+        """Clear the bits in `mask`, then xor `value`."""
 
     def save_mark(self) -> Verdict:
         """Copy the packet's mark to its connection."""

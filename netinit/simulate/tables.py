@@ -260,10 +260,10 @@ class PacketState:
         self._packet = packet.replace(destination=destination, destination_port=port or packet.destination_port)
         return GO_ON
 
-    def replace_source(self) -> Verdict:
+    def replace_source(self, address: str) -> Verdict:
         if self._at.hooked.effect != NAT:
             return self.give_up()
-        self._packet = self._packet.replace(source=None)
+        self._packet = self._packet.replace(source=number_of(address) if address else None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:

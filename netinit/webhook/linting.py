@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.errors import NetinitError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.pod import Settings
-from netinit.inject.webhooks import Webhook, parse_webhooks
-from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
+from netinit.webhook.bundle_linting import check_bundle, check_writer
+from netinit.webhook.installation_findings import ERROR, WARNING, Hook, InstallationFinding, find_hooks
 from netinit.webhook.prerequisites import find_missing
 
-__all__ = ["ERROR", "WARNING", "InstallationFinding", "arguments_of", "lint"]
+__all__ = ["arguments_of", "lint"]
 
-ERROR, WARNING = "error", "warning"
 _INJECTOR = "injector"
 _COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
 _WATCHES = "--watchProxyConfigs=true"
@@ -28,41 +24,7 @@ _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
 _LONGEST_SECONDS = 10
-_SOON = 7 * 86400.0
 _MAX_CASES = 20_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallationFinding:
-    """One problem: severity, machine-readable kind, the object concerned, the message and the remedy."""
-
-    severity: str
-    kind: str
-    subject: str
-    message: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hook:
-    """A webhook and the name of its MutatingWebhookConfiguration."""
-
-    tree: Tree
-    parsed: Webhook
-    configuration: str
-
-    @property
-    def subject(self) -> str:
-        return f"{self.configuration}, webhook {self.parsed.short_name}"
-
-    @property
-    def service(self) -> tuple[str, str]:
-        found = mapping(mapping(self.tree.get("clientConfig")).get("service"))
-        return string(found.get("namespace")), string(found.get("name"))
-
-    @property
-    def fails(self) -> bool:
-        return bool(self.tree.get("failurePolicy", "Fail") == "Fail")
 
 
 def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
@@ -73,28 +35,25 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
     by_kind: dict[str, list[Tree]] = {}
     for tree in trees:
         by_kind.setdefault(string(tree.get("kind")), []).append(tree)
-    hooks = list(_find_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
+    hooks = list(find_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
     template_findings = list(_check_templates(by_kind.get("ConfigMap", [])))
     if not hooks and template_findings and not whole:
         return tuple(template_findings)
     if not hooks:
         none = "there is no webhook that injects sidecars"
-        return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
+        return (InstallationFinding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
     found: list[InstallationFinding] = template_findings
     found += _check_proxy_configs(by_kind)
     for hook in hooks:
-        found += [*_check_webhook(hook, by_kind), *_check_certificate(hook, now, by_kind, whole=whole)]
-        found += _check_service(hook, by_kind, whole=whole)
+        found += [*_check_webhook(hook, by_kind), *check_bundle(hook, now, by_kind, whole=whole)]
+        found += [*check_writer(hook, by_kind, whole=whole), *_check_service(hook, by_kind, whole=whole)]
     if whole and "Namespace" in by_kind:
         found += _check_namespaces(hooks, by_kind["Namespace"])
-    found += [_finding(WARNING, *example) for example in find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)]
+    missing = find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
+    found += [InstallationFinding(WARNING, *parts) for parts in missing]
     found += _check_overlaps(hooks)
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
-
-
-def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
-    return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
 
 
 def _check_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
@@ -109,11 +68,12 @@ def _check_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
             config = load_config(tree)
             try_canary(config, Settings())
         except NetinitError as error:
-            yield _finding(ERROR, "configuration", subject, str(error), "correct it, and test it with netinit inject --check-config")
+            remedy = "correct it, and test it with netinit inject --check-config"
+            yield InstallationFinding(ERROR, "configuration", subject, str(error), remedy)
             continue
         for problem in find_template_problems(config, Settings()):
             severity = ERROR if problem.stops_pods else WARNING
-            yield _finding(severity, "template", subject, problem.message, "correct the template")
+            yield InstallationFinding(severity, "template", subject, problem.message, "correct the template")
 
 
 def _is_ours(deployment: Tree) -> bool:
@@ -130,7 +90,7 @@ def _check_proxy_configs(by_kind: Mapping[str, list[Tree]]) -> Iterator[Installa
     for metadata in [mapping(tree.get("metadata")) for tree in by_kind.get("ProxyConfig", []) if ignores_them]:
         subject = f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}"
         message = f"it applies to pods that istiod injects, but not to those of this webhook, which runs without {_WATCHES}"
-        yield _finding(WARNING, "proxy-config", subject, message, "set injection.proxyConfigs=true")
+        yield InstallationFinding(WARNING, "proxy-config", subject, message, "set injection.proxyConfigs=true")
 
 
 def arguments_of(workload: Tree) -> list[str]:
@@ -139,28 +99,12 @@ def arguments_of(workload: Tree) -> list[str]:
     return [string(word) for one in sequence(pod.get("containers")) for word in sequence(mapping(one).get("args"))]
 
 
-def _find_hooks(configurations: list[Tree]) -> Iterator[_Hook]:
-    """Yield the webhooks that inject sidecars, by their name or path."""
-    for tree in configurations:
-        name = string(mapping(tree.get("metadata")).get("name"))
-        listed = [mapping(item) for item in sequence(tree.get("webhooks"))]
-        try:
-            parsed = parse_webhooks(tree)
-        except ConfigError:
-            continue  # the API server would have rejected it
-        for item, webhook in zip(listed, parsed, strict=True):
-            path = string(mapping(mapping(item.get("clientConfig")).get("service")).get("path"))
-            url = string(mapping(item.get("clientConfig")).get("url"))
-            if "sidecar-injector" in webhook.name or "/inject" in path or "/inject" in url:
-                yield _Hook(tree=item, parsed=webhook, configuration=name)
-
-
-def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
+def _check_webhook(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
     namespace = hook.service[0]
     own = {_NAME: namespace, "istio-injection": "enabled"}
     pods = [labels for _, labels in _find_deployments(hook, by_kind)] or [{}, {"app.kubernetes.io/name": "netinit-webhook"}]
     if namespace and hook.fails and all(_matches(hook, own, labels) for labels in pods):
-        yield _finding(
+        yield InstallationFinding(
             ERROR,
             "own-namespace",
             hook.subject,
@@ -169,7 +113,7 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
             f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{namespace}]}}",
         )
     if hook.fails and _matches(hook, {_NAME: _SYSTEM, "istio-injection": "enabled"}, {}):
-        yield _finding(
+        yield InstallationFinding(
             WARNING,
             "system-namespace",
             hook.subject,
@@ -178,7 +122,7 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
         )
     seconds = hook.tree.get("timeoutSeconds", _LONGEST_SECONDS)
     if isinstance(seconds, int | float) and seconds > _LONGEST_SECONDS:
-        yield _finding(
+        yield InstallationFinding(
             WARNING,
             "timeout",
             hook.subject,
@@ -186,7 +130,7 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
             "set timeoutSeconds to 5; an answer takes milliseconds",
         )
     if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
-        yield _finding(
+        yield InstallationFinding(
             WARNING,
             "side-effects",
             hook.subject,
@@ -195,58 +139,11 @@ def _check_webhook(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[I
         )
 
 
-def _matches(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) -> bool:
+def _matches(hook: Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) -> bool:
     return hook.parsed.matches(namespace, pod)
 
 
-def _check_certificate(hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
-    text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
-    remedy = "let the webhook set it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
-    if not text:
-        if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
-            yield _finding(WARNING, "no-bundle", hook.subject, "it has no caBundle: it is not trusted yet", remedy)
-        return
-    try:
-        bundle = base64.b64decode(text, validate=True).decode()
-        ends = [describe(one).until for one in split_pem(bundle)]
-    except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
-        yield _finding(ERROR, "bad-bundle", hook.subject, f"its caBundle holds no certificates: {error}", remedy)
-        return
-    if not ends:
-        yield _finding(ERROR, "bad-bundle", hook.subject, "its caBundle holds no certificates", remedy)
-    elif max(ends) <= now:
-        yield _finding(ERROR, "expired-bundle", hook.subject, "every authority of its caBundle has expired", remedy)
-    elif max(ends) <= now + _SOON:
-        days = (max(ends) - now) / 86400
-        yield _finding(
-            WARNING,
-            "expiring-bundle",
-            hook.subject,
-            f"the last authority of its caBundle expires in {days:.1f} days",
-            remedy,
-        )
-    served = _find_served_certificates(hook, by_kind.get("Secret", []))
-    if served and not any(leads_to(chain, bundle) for chain in served.values()):
-        message = f"its caBundle lacks the authority of the certificate in Secret {', '.join(served)}"
-        yield _finding(ERROR, "wrong-bundle", hook.subject, message, remedy)
-
-
-def _find_served_certificates(hook: _Hook, secrets: list[Tree]) -> dict[str, str]:
-    """Return the certificates that are valid for the webhook's Service, by Secret."""
-    namespace, service = hook.service
-    found = {}
-    for secret in secrets:
-        metadata = mapping(secret.get("metadata"))
-        try:
-            chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
-            if service and metadata.get("namespace") == namespace and not find_missing_name(describe(chain), service, namespace):
-                found[f"{namespace}/{metadata.get('name')}"] = chain
-        except (binascii.Error, UnicodeDecodeError, ConfigError):
-            continue  # not a TLS Secret
-    return found
-
-
-def _check_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
+def _check_service(hook: Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
     namespace, name = hook.service
     if not name:
         return
@@ -255,10 +152,11 @@ def _check_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: boo
     if not services:
         if whole or by_kind.get("Service"):
             severity = ERROR if hook.fails else WARNING
-            yield _finding(severity, "no-service", hook.subject, f"there is no {label}", "install it, or remove the webhook")
+            message = f"there is no {label}"
+            yield InstallationFinding(severity, "no-service", hook.subject, message, "install it, or remove the webhook")
         return
     if whole and not _has_ready_pods(namespace, name, by_kind):
-        yield _finding(
+        yield InstallationFinding(
             ERROR if hook.fails else WARNING,
             "no-endpoints",
             hook.subject,
@@ -269,7 +167,7 @@ def _check_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: boo
         yield from _check_replicas(deployment, labels, by_kind)
 
 
-def _find_deployments(hook: _Hook, by_kind: Mapping[str, list[Tree]]) -> list[tuple[Tree, dict[str, str]]]:
+def _find_deployments(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> list[tuple[Tree, dict[str, str]]]:
     """Return the Deployments behind the webhook's Service, each with its pods' labels."""
     namespace, name = hook.service
     services = [tree for tree in by_kind.get("Service", []) if _has_name(tree, namespace, name)]
@@ -292,7 +190,7 @@ def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: Mappin
         for tree in by_kind.get("HorizontalPodAutoscaler", [])
     )
     if not scaled and isinstance(replicas, int | float) and replicas < 2:  # noqa: PLR2004 - one is too few
-        yield _finding(
+        yield InstallationFinding(
             WARNING,
             "one-replica",
             label,
@@ -305,7 +203,7 @@ def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: Mappin
         <= labels.items()
         for tree in by_kind.get("PodDisruptionBudget", [])
     ):
-        yield _finding(
+        yield InstallationFinding(
             WARNING,
             "no-disruption-budget",
             label,
@@ -331,7 +229,7 @@ def _has_ready_pods(namespace: str, name: str, by_kind: Mapping[str, list[Tree]]
     return any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
 
 
-def _check_namespaces(hooks: list[_Hook], namespaces: list[Tree]) -> Iterator[InstallationFinding]:
+def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> Iterator[InstallationFinding]:
     """Warn about configurations whose namespace selectors match no namespace."""
     labels = [strings(mapping(tree.get("metadata")).get("labels")) for tree in namespaces]
     for configuration in dict.fromkeys(hook.configuration for hook in hooks):
@@ -339,7 +237,7 @@ def _check_namespaces(hooks: list[_Hook], namespaces: list[Tree]) -> Iterator[In
         selectors = [one for one in selectors if not one.matches({})]  # the others select pods by their own labels
         if selectors and not any(one.matches(labels_of) for one in selectors for labels_of in labels):
             message = " or ".join(dict.fromkeys(map(str, selectors)))
-            yield _finding(
+            yield InstallationFinding(
                 WARNING,
                 "matches-nothing",
                 configuration,
@@ -348,7 +246,7 @@ def _check_namespaces(hooks: list[_Hook], namespaces: list[Tree]) -> Iterator[In
             )
 
 
-def _check_overlaps(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
+def _check_overlaps(hooks: list[Hook]) -> Iterator[InstallationFinding]:
     """Report pairs of webhooks of different servers that match the same pod."""
     for left, right in combinations(hooks, 2):
         if left.service == right.service and left.service[1]:
@@ -357,7 +255,7 @@ def _check_overlaps(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
         if labels is not None:
             namespace, pod = labels
             example = f"a pod labelled {_format_labels(pod)} in a namespace labelled {_format_labels(namespace)}"
-            yield _finding(
+            yield InstallationFinding(
                 ERROR,
                 "two-injectors",
                 left.subject,
@@ -370,7 +268,7 @@ def _format_labels(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in labels.items()) or "with nothing"
 
 
-def _find_common_labels(left: _Hook, right: _Hook) -> tuple[dict[str, str], dict[str, str]] | None:
+def _find_common_labels(left: Hook, right: Hook) -> tuple[dict[str, str], dict[str, str]] | None:
     """Return labels of a namespace and of a pod that both webhooks match; None if none are found.
 
     Tries each combination of the keys and values that the selectors name.

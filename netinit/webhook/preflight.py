@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import parse_webhooks
-from netinit.webhook.linting import ERROR, WARNING, InstallationFinding, arguments_of, lint
+from netinit.webhook.installation_findings import ERROR, WARNING, InstallationFinding
+from netinit.webhook.linting import arguments_of, lint
 from netinit.webhook.prerequisites import find_missing, join_some
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
@@ -44,7 +45,8 @@ def preflight(planned: Sequence[Tree], cluster: ClusterState, namespace: str) ->
     ]
     hooks = [hook for tree in planned if tree.get("kind") == _HOOKS for hook in parse_webhooks(tree)]
     cluster_objects = {kind: cluster.by_kind[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster.by_kind}
-    found += [_finding(WARNING, *message) for message in find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects)]
+    missing = find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects)
+    found += [InstallationFinding(WARNING, *parts) for parts in missing]
     return tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.severity != ERROR))
 
 
@@ -74,10 +76,6 @@ def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
     return found
 
 
-def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
-    return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
-
-
 def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
     if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
         return
@@ -85,7 +83,7 @@ def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[
     versions |= {f"the kubelet of node {_name(tree)}": _node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
     old = [f"{name} is {text}" for name, text in versions.items() if (number := _parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
-        yield _finding(
+        yield InstallationFinding(
             ERROR, "native-sidecars", "Kubernetes", f"native sidecars are there since 1.29, and {join_some(old, 3)}",
             "set injection.nativeSidecars=false",
         )  # fmt: skip
@@ -102,10 +100,11 @@ def _check_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespac
         label = f"kubectl label --overwrite namespace {_name(tree)} {_ENFORCE}=privileged"
         if has_agent and _name(tree) == namespace:
             message = f"its PodSecurity level {level} refuses the node's agent, which has host paths and capabilities"
-            yield _finding(ERROR, "pod-security", f"Namespace {namespace}", message, label)
+            yield InstallationFinding(ERROR, "pod-security", f"Namespace {namespace}", message, label)
         if not has_agent and any(hook.matches(labels, {}) for hook in hooks):
             message = f"its PodSecurity level {level} refuses injected pods: their init container has NET_ADMIN"
-            yield _finding(ERROR, "pod-security", f"Namespace {_name(tree)}", message, f"set node.enabled=true, or: {label}")
+            remedy = f"set node.enabled=true, or: {label}"
+            yield InstallationFinding(ERROR, "pod-security", f"Namespace {_name(tree)}", message, remedy)
 
 
 def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
@@ -124,10 +123,11 @@ def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[I
     too_old = [name for name, number in kernels.items() if number < NFTABLES_KERNEL]
     if too_old and "--backend=nftables" in _arguments(planned, "DaemonSet"):
         message = f"the backend nftables needs Linux 5.2: {join_some(too_old, 3)}"
-        yield _finding(ERROR, "old-kernel", "Linux", message, "set node.backend=auto")
+        yield InstallationFinding(ERROR, "old-kernel", "Linux", message, "set node.backend=auto")
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
         message = f"older than 6.1, the oldest kernel that netinit is tested on: {join_some(untested, 3)}"
-        yield _finding(WARNING, "untested-kernel", "Linux", message, "run netinit doctor on such a node: it tries what pods need")
+        remedy = "run netinit doctor on such a node: it tries what pods need"
+        yield InstallationFinding(WARNING, "untested-kernel", "Linux", message, remedy)
 
 
 def _nodes(cluster: ClusterState) -> list[Tree]:

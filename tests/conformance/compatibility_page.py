@@ -67,7 +67,7 @@ CAUSES = (
 INTRODUCTION = """\
 # Compatibility with Istio's releases
 
-netinit programs the rules of the newest Istio release. For pods of an older one, add the options that its row names.
+netinit programs the rules of the newest Istio release. For an older one, add all [options below](#options-for-older-releases) for its release.
 
 - **rules**: the release's own cases: golden files or Go tests of its `istio-iptables`, up to 1.4 its shell script. Istio's rules and those of netinit
   with `--istio-exact` are loaded into the kernel. `equal`: the same listing, in order. `proved`: [`netinit diff`](commands/diff.md) proves that no
@@ -75,8 +75,7 @@ netinit programs the rules of the newest Istio release. For pods of an older one
 - **options**: what [gives the older rules](#options-for-older-releases).
 - **native**: golden files of Istio's native nft rules, with `--backend nftables`.
 
-`make compatibility` (root; `NETINIT_ISTIO` names a git directory of Istio with its tags) writes this page and
-[compatibility.json](compatibility.json), which has every case.
+[compatibility.json](compatibility.json) has every case.
 
 {templates}
 

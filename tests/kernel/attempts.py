@@ -26,8 +26,7 @@ from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
-from netinit.rules.nft import model_table, render_script
-from netinit.rules.nft import write_plan as write_nft_plan
+from netinit.rules.nft import model_table, plan_tables, render_script
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import format_chain
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
@@ -347,12 +346,12 @@ def compare_nft_counters(pod: Pod, wanted: Plan, attempts: list[Attempt], talks:
             }
     counted: Counter[tuple[str, str, Rule]] = Counter()
     live = _read_nft_counters(pod)
-    for table, chains in write_nft_plan(wanted).items():
+    for table, chains in plan_tables(wanted).items():
         names = {format_chain(chain.name): chain.name for one in wanted.tables for chain in one.chains}
-        for name, chain in chains.items():
+        for name, (_, steps) in chains.items():
             packets = live.get((table, name), [])
-            assert len(packets) == len(chain.rules), (table, name, packets)
-            for one, packet in zip(chain.rules, packets, strict=True):
+            assert len(packets) == len(steps), (table, name, packets)
+            for one, packet in zip(steps, packets, strict=True):
                 if name in names:
                     counted[model_table(table), names[name], one.rule] += packet
     return [

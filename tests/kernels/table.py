@@ -17,8 +17,7 @@ MOST, FEW = 160, 40  # characters of a message in a cell; of the reason for skip
 NAMED = "the error names a missing module"
 HEAD = """# Kernels
 
-Does netinit work on your kernel? `netinit doctor` checks it. `make kernels` (root) wrote this page: it boots Debian's kernels in virtual machines, and
-enters Debian's root file systems on the kernel of the machine it runs on.
+`netinit doctor` checks your kernel. `make kernels` (root) wrote this page.
 
 ## What works where
 

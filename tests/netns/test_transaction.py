@@ -21,7 +21,7 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.backends.machine import Machine
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel import netlink
-from netinit.kernel.nf_tables import NfTables, Refusal
+from netinit.kernel.nf_tables import NFT_MSG_DELTABLE, NfTables, Refusal
 from netinit.lab import Pod, take_snapshot
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
@@ -350,7 +350,14 @@ def test_where_tables_that_became_empty_cannot_be_removed_all_is_as_before(pod, 
         apply(options_of("iptables-nft", "TPROXY"))
     before = everything(pod)
 
-    monkeypatch.setattr(NfTables, "commit", lambda *_: (Refusal(number=105, message=0),))
+    commit_all = NfTables.commit_all
+
+    def refuse_tables(self, messages):
+        """Refuse every transaction that deletes a table."""
+        deletes = any(kind == NFT_MSG_DELTABLE for _, (kind, _, _) in messages)
+        return (Refusal(number=105, message=0),) if deletes else commit_all(self, messages)
+
+    monkeypatch.setattr(NfTables, "commit_all", refuse_tables)
     with pod.entered(), pytest.raises(ApplyError, match=r"^empty tables of iptables-nft cannot be removed: No buffer space available$"):
         remove(Options())
     check_same(everything(pod), before, "a removal that failed at its end")

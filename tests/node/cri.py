@@ -18,6 +18,7 @@ from pathlib import Path
 
 PAUSE = "int pause(void);\nint main(void)\n{\n    for (;;)\n        pause();\n}\n"
 IMAGE = "netinit.test/pause:1"
+CONDITIONS = (b"RuntimeReady", b"NetworkReady")
 
 
 def field(number, value):
@@ -102,10 +103,10 @@ class Cri:
         self.call("RemovePodSandbox", field(1, sandbox))
 
     def ready(self):
-        """Why the runtime's network is not ready; empty where it is."""
+        """Why the runtime or its network is not ready; empty where both are. A kubelet asks for these two conditions alone."""
         answer = self.call("Status", b"")
         conditions = [dict(read_fields(value)) for _, value in read_fields(dict(read_fields(answer))[1])]
-        return "; ".join(f"{one.get(1)} {one.get(4)}" for one in conditions if not one.get(2))
+        return "; ".join(f"{one.get(1)} {one.get(4)}" for one in conditions if one.get(1) in CONDITIONS and not one.get(2))
 
 
 def make_image(folder):

@@ -22,11 +22,12 @@ from cryptography.x509.oid import NameOID
 
 from control_plane import ADDRESSES, API, NAMESPACE, ControlPlane
 from cri import IMAGE
+from helm import HELM
 from netinit.webhook.certificates import Pair
 from node_agent import NODE
 from sidecar import find_envoy
 
-API_SERVICE = "10.78.0.1"
+API_SERVICE, BRIDGE = "10.78.0.1", "cni0"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubelet")
 SAFE = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}
 SECONDS = 60  # a pod has to become ready
@@ -101,11 +102,31 @@ class Cluster(ControlPlane):
             "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", self.folder,
         )  # fmt: skip
         (self.folder / "kubelet.json").write_text(json.dumps(self.settings()))
+        self.start_kubelet()
+        self.until(self.is_ready, "the node is ready", 120)
+
+    def start_kubelet(self):
         self.start(
             "kubelet", "--kubeconfig", self.folder / "admin.kubeconfig", "--config", self.folder / "kubelet.json",
             "--root-dir", self.folder / "kubelet", "--cert-dir", self.folder, "--hostname-override", NODE, "--node-ip", ADDRESSES[0],
         )  # fmt: skip
-        self.until(self.is_ready, "the node is ready", 120)
+
+    def power_off(self):
+        """The node is off: the control plane and its controllers, which other nodes would run, go on."""
+        (kubelet,) = [process for process in self.processes if process.args[0].endswith("/kubelet")]
+        self.processes.remove(kubelet)
+        kubelet.kill()
+        kubelet.wait()
+        self.runtime.crash()
+        for path in (Path("/run/netinit"), self.folder / "kubelet"):
+            subprocess.run(["umount", "--recursive", "--lazy", path], check=False, capture_output=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "none", "/run/netinit"], check=True)
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
+
+    def power_on(self):
+        self.runtime.start()
+        self.runtime.settle()
+        self.start_kubelet()
 
     def settings(self):
         return {
@@ -224,6 +245,30 @@ def wait_for_agent(plane):
     except AssertionError as error:
         said = [told for pod in agents(plane) for told in (plane.events(NAMESPACE, pod["metadata"]["name"]), plane.logs(NAMESPACE, pod["metadata"]["name"]))]
         raise AssertionError(f"{error}\n{said}") from None
+
+
+def run_helm(plane, *words):
+    """Helm, as the administrator."""
+    command = [HELM, *words, "--namespace", NAMESPACE, "--kubeconfig", plane.folder / "admin.kubeconfig"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HOME": str(plane.folder)}, check=False, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_test_pod(plane, tree):
+    """The pod of `helm test`, as Helm makes it: its phase at the end, and what it said."""
+    namespace, name = tree["metadata"]["namespace"], tree["metadata"]["name"]
+    plane.create(f"/api/v1/namespaces/{namespace}/pods", tree)
+
+    def find_end():
+        plane.bind(namespace)
+        return plane.find_pod(namespace, name)["status"].get("phase") in {"Succeeded", "Failed"}
+
+    plane.until(find_end, f"{name} ends", SECONDS)
+    phase, said = plane.find_pod(namespace, name)["status"]["phase"], plane.logs(namespace, name)
+    plane.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+    plane.until(lambda: all(pod["metadata"]["name"] != name for pod in plane.ask("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]), "it is gone")
+    return phase, said
 
 
 def _prepare_the_node(folder):

@@ -23,7 +23,7 @@ from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import AGENT_NAMESPACE, DAEMON_SET, Node, make_pod, make_validated_pod
 from programming import differences_in
-from runtime import V4, There, bridge
+from runtime import V4, There, bridge, find_versions
 from sidecar import find_envoy, start_envoy
 
 DUAL = [{"name": "ISTIO_DUAL_STACK", "value": "true"}]
@@ -94,6 +94,28 @@ def test_requests_of_a_pod_of_containerd_meet_a_real_envoy(runtime, api, tmp_pat
             check_meets_envoy(path, addresses_of(path))
 
 
+@pytest.mark.parametrize(("number", "version"), [(81, "0.4.0"), (82, "1.0.0"), (83, "1.1.0")])
+def test_a_list_of_each_cni_version_keeps_the_node_ready_while_the_agent_is_away(runtime, api, tmp_path, number, version):
+    if version not in (known := find_versions()):
+        pytest.skip(f"this containerd and its plugins know no {version}, the newest is {known[0]}: CONTAINERD_ASSETS names others")
+    runtime.network(bridge(*subnets(number, (4,)), version=version, bridge=f"cni{number}", name=f"net{number}"))
+    api.put(make_pod("web"))
+    with agent(runtime, api, tmp_path) as node:
+        with sandbox(runtime, "web") as made:
+            check_captured(path := runtime.namespace(made), addresses_of(path), (4,))
+        node.kill()
+        with pytest.raises(CriError, match="agent does not answer"):
+            runtime.cri.run_sandbox("web", attempt=1)
+        for _ in range(12):  # containerd asks STATUS each time that a kubelet asks it
+            assert not runtime.cri.ready()
+            time.sleep(0.5)
+        with sandbox(runtime, f"{DAEMON_SET}-ab3de", namespace=AGENT_NAMESPACE) as own, sandbox(runtime, "dns", namespace="kube-system") as other:
+            assert runtime.namespace(own) != runtime.namespace(other)
+        node.start()
+        with sandbox(runtime, "web", attempt=2) as made:
+            check_captured(path := runtime.namespace(made), addresses_of(path), (4,))
+
+
 def test_without_an_agent_pods_wait_and_start_when_it_is_back_and_its_own_starts_at_once(runtime, api, tmp_path):
     runtime.network(bridge(V4))
     api.put(make_pod("web"))
@@ -122,6 +144,56 @@ def test_a_pod_that_started_without_the_plugin_is_found_by_the_record_that_conta
         with Node(tmp_path, api, "--netnsFolder", "/run/netns", "--recordsFolder", "/var/lib/cni/results", "--sweepInterval", "1s", "--repair", "program", in_full=True) as node:
             node.until(lambda: "InterceptionRepaired" in [event["reason"] for event in api.events()], "the repair")
         assert differences(runtime, made) == []
+
+
+PROBES, POSTRT = "istio-inpod-probes-v4", "ISTIO_POSTRT"
+
+
+@pytest.fixture
+def ambient_node(runtime, api):
+    """A pod of containerd in an ambient mesh, and the rules that the mesh's agent makes on the node for its probes."""
+    runtime.network(bridge(*subnets(84, (4,)), bridge="cni84", name="net84"))
+    nat = ["iptables", "-w", "-t", "nat"]
+    with sandbox(runtime, "web") as made:
+        (address,) = addresses_of(runtime.namespace(made))
+        api.put(make_pod("web", annotations={"ambient.istio.io/redirection": "enabled"}, status={"podIPs": [{"ip": address}]}))
+        rule = ["-p", "tcp", "-m", "owner", "--socket-exists", "-m", "set", "--match-set", PROBES, "dst", "-j", "SNAT", "--to-source", "169.254.7.127"]
+        for words in (
+            ["ipset", "create", PROBES, "hash:ip", "comment"], ["ipset", "add", PROBES, address, "comment", "uid-shop-web"],
+            [*nat, "-N", POSTRT], [*nat, "-I", "POSTROUTING", "1", "-j", POSTRT], [*nat, "-A", POSTRT, *rule],
+        ):  # fmt: skip
+            subprocess.run(words, check=True)
+        yield address
+        for words in ([*nat, "-D", "POSTROUTING", "-j", POSTRT], [*nat, "-F", POSTRT], [*nat, "-X", POSTRT], ["ipset", "destroy", PROBES]):
+            subprocess.run(words, check=True)
+
+
+def count_probes(node, state):
+    return f'netinit_node_host_probes{{state="{state}"}} 1.0' in node.get("/metrics")[1]
+
+
+def test_the_node_s_rules_for_probes_of_ambient_pods_are_watched_and_repaired_where_that_is_asked(api, tmp_path, ambient_node):
+    own = ("--sweepInterval", "1s")
+    with Node(tmp_path, api, *own, in_full=True) as node:
+        node.until(lambda: count_probes(node, "exempt"), "the probes are exempt")
+        subprocess.run(["ipset", "flush", PROBES], check=True)
+        node.until(lambda: count_probes(node, "broken"), "the metric")
+        time.sleep(2.5)
+    (event,) = [one for one in api.events() if one["reason"].startswith("HostProbes")]
+    assert (event["reason"], event["type"], event["involvedObject"]["kind"]) == ("HostProbesCaptured", "Warning", "Node")
+    assert f"such as {ambient_node} of shop/web: it is missing in the set {PROBES}" in event["message"]
+    subprocess.run(["iptables", "-w", "-t", "nat", "-D", "POSTROUTING", "-j", POSTRT], check=True)
+    with Node(tmp_path, api, *own, "--hostProbes", "program", in_full=True) as node:
+        node.until(lambda: count_probes(node, "exempt"), "the repair")
+    assert "HostProbesRepaired" in [one["reason"] for one in api.events()]
+
+
+def test_an_agent_that_is_not_on_the_node_s_network_says_that_it_does_not_know(api, tmp_path, ambient_node):
+    api.put(make_pod(f"{DAEMON_SET}-ab3de", AGENT_NAMESPACE))
+    subprocess.run(["ipset", "flush", PROBES], check=True)
+    with Node(tmp_path, api, "--sweepInterval", "1s", "--hostProbes", "program", in_full=True) as node:
+        node.until(lambda: count_probes(node, "unknown"), "the metric")
+    assert not [one for one in api.events() if one["reason"].startswith("HostProbes")]
 
 
 def test_a_bad_annotation_is_what_the_kubelet_is_told(runtime, api, tmp_path):
@@ -214,6 +286,7 @@ def test_podman_with_its_cni_networks_is_captured(runtime, capturing, short):
     (folder / "net").mkdir(parents=True)
     capturing["plugins"][0]["bridge"] = "cni8"
     capturing["plugins"][0]["ipam"]["ranges"] = [[one] for one in subnets(92)]
+    capturing["cniVersion"] = "0.4.0"  # podman has a libcni of its own, which knows no 1.1.0
     (folder / "net" / "50-alone.conflist").write_text(json.dumps(capturing))
     (folder / "containers.conf").write_text(
         f'[containers]\ndefault_ulimits = []\n[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "runc"\n[network]\n'

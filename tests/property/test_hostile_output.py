@@ -49,7 +49,7 @@ from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 from netinit.rules.packet import Surroundings
-from netinit.rules.rule_patterns import layout_forms
+from netinit.rules.rule_patterns import layout_patterns
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
@@ -140,7 +140,7 @@ def outputs(text, where="RETURN"):
     tables = listing(text, where=where)
     ruleset = explained(tables)
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
-    owned = owned_rules(tables, write_plan(PLAN, IPV4), [tables], layout_forms)
+    owned = owned_rules(tables, write_plan(PLAN, IPV4), [tables], layout_patterns)
     differences = (*compare_listing(write_plan(PLAN, IPV4), tables, owned, IPV4), *find_shadows(tables, owned, IPV4))
     report = Report(backend="iptables-nft", plan=PLAN, differences=differences, warnings=(text,))
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)

@@ -18,7 +18,7 @@ from netinit.cli.kubectl.common_options import kubectl_options
 from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.webhook.lint import render_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
-from netinit.webhook.linting import ERROR, WARNING, InstallationFinding
+from netinit.webhook.installation_findings import ERROR, WARNING, InstallationFinding
 from netinit.webhook.preflight import ClusterState, detect_platforms, find_pods, name_resource, preflight
 from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
@@ -64,10 +64,6 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     return 1 if any(finding.severity == ERROR for finding in found) else 0
 
 
-def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
-    return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
-
-
 def _read_version(kubectl: Kubectl) -> str:
     """The API server's version. Raises ClusterError if it cannot be reached."""
     done = kubectl.ask("version", "-o", "json")
@@ -92,7 +88,7 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
             by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
         except ClusterError as error:
             said = f"not read, so nothing is known about them: {error}"
-            unread.append(_finding(WARNING, "not-read", f"{kind}s", said, "ask an administrator who may list them"))
+            unread.append(InstallationFinding(WARNING, "not-read", f"{kind}s", said, "ask an administrator who may list them"))
     return by_kind, unread
 
 
@@ -102,7 +98,7 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
         expected = _find_host_paths(render(f"node.platform={platform}"))
         if folders != expected:
             said = f"{node} looks like {platform}, whose runtime looks into {', '.join(sorted(expected - folders))}"
-            yield _finding(ERROR, "platform", "DaemonSet", said, f"set node.platform={platform}")
+            yield InstallationFinding(ERROR, "platform", "DaemonSet", said, f"set node.platform={platform}")
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
@@ -119,6 +115,6 @@ def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> It
     failed = [describe_failure(one) for resource, one in answers.items() if one.status and resource not in refused]
     if refused:
         said = f"you may not create {', '.join(refused)}"
-        yield _finding(ERROR, "no-right", "RBAC", said, "install with an account that may, such as cluster-admin")
+        yield InstallationFinding(ERROR, "no-right", "RBAC", said, "install with an account that may, such as cluster-admin")
     if failed:
-        yield _finding(WARNING, "not-read", "RBAC", f"your rights are not known: {failed[0]}", "kubectl auth can-i --list")
+        yield InstallationFinding(WARNING, "not-read", "RBAC", f"your rights are not known: {failed[0]}", "kubectl auth can-i --list")

@@ -16,7 +16,8 @@ from netinit.cli.console import answer
 from netinit.cli.flags import HELP_NAMES, json_option
 from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
-from netinit.webhook.linting import ERROR, InstallationFinding, lint
+from netinit.webhook.installation_findings import ERROR, InstallationFinding
+from netinit.webhook.linting import lint
 
 _SIGNS = {ERROR: "✘"}
 
@@ -54,7 +55,7 @@ def render_findings(found: Iterable[InstallationFinding]) -> Lines:
     printed = []
     for finding in found:
         printed.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")
-        printed.append(f"    remedy: {finding.remedy}")
+        printed.append(f"    remedy: {finding.remedy}{f' ({finding.page})' if finding.page else ''}")
     return lines(printed or ["nothing found"])
 
 

@@ -112,7 +112,6 @@ def query(target: int, kind: int, flags: int = 0) -> tuple[int, ...]:
 
 
 def _call(command: int, request: Any) -> int:
-    """Call bpf(2) with a buffer as its attributes. Raises OSError."""
     call = SYSCALLS.get(posix.uname().machine)
     if call is None:
         raise OSError(UNKNOWN_CALL, posix.strerror(UNKNOWN_CALL))

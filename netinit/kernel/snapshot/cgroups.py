@@ -130,7 +130,6 @@ def _cgroup_of(pid: int, namespace: tuple[int, int]) -> str:
 
 
 def _find_mount() -> str | None:
-    """Return where the whole hierarchy of version 2 is mounted."""
     with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123 - pathlib is not needed here
         for line in file:
             fields, _, kind = line.partition(b" - ")
@@ -163,7 +162,6 @@ class _Cgroups:
         self.unknown: dict[Unknown, None] = {}
 
     def read(self, path: str) -> None:
-        """Add the programs of this cgroup."""
         for kind, label in KINDS.items():
             try:
                 numbers = self._query(path, kind, EFFECTIVE)
@@ -199,6 +197,5 @@ class _Cgroups:
 
 
 def _and_above(path: str) -> list[str]:
-    """Return a cgroup's path and those above it, nearest first."""
     words = [word for word in path.split("/") if word]
     return ["/" + "/".join(words[:count]) for count in range(len(words), -1, -1)]

@@ -51,7 +51,6 @@ class _Dump:
         self._element_bytes = nf_tables.MAX_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
-        """Return the fields of a Snapshot."""
         tables = self._read(netlink.NFT_MSG_GETTABLE, "table", _read_table)
         if not tables:
             return {}
@@ -72,7 +71,7 @@ class _Dump:
     ) -> tuple[Read, ...]:
         body = pack("=BBH", self._family, 0, 0)
         if table:
-            body += netlink.attribute(1, table.encode("utf-8", "surrogateescape") + b"\0")  # NFTA_RULE_TABLE
+            body += netlink.attribute(1, nf_tables.name(table))  # NFTA_RULE_TABLE
         try:
             messages = self._link.dump(kind, body, nf_tables.MAX_BYTES)
         except OSError as error:
@@ -88,22 +87,17 @@ class _Dump:
         return tuple(found)
 
     def _fill(self, one: NftSet) -> NftSet:
-        """Return the set with its elements, up to the limit."""
-        body = pack("=BBH", one.family, 0, 0)
-        for kind, text in ((1, one.table), (2, one.name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
-            body += netlink.attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
         place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
         try:
-            # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
-            messages = netlink.dump(NETLINK_NETFILTER, nf_tables.NFT_MSG_GETSETELEM, body, self._element_bytes)
+            messages = nf_tables.dump_elements(one.family, nf_tables.name(one.table), nf_tables.name(one.name), self._element_bytes)
         except OSError as error:
             if error.errno not in TOO_BIG:
                 raise
             self._unknown.append(Unknown(place=place, reason="it has more elements than are read"))
             return one.replace(is_complete=False)
-        self._element_bytes -= sum([len(payload) for _, payload in messages])
+        self._element_bytes -= sum([len(payload) for payload in messages])
         try:
-            elements = tuple([element for _, payload in messages for element in _read_elements(payload)])
+            elements = tuple([element for payload in messages for element in _read_elements(payload)])
         except (MalformedError, KeyError) as error:
             self._note(place, error)
             return one.replace(is_complete=False)

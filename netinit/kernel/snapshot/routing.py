@@ -101,7 +101,6 @@ def _read_route(body: bytes, found: dict[int, bytes]) -> TableRoute | None:
 
 
 def _read_hops(data: bytes) -> tuple[Hop, ...]:
-    """Return the next hops of a multipath route (struct rtnexthop)."""
     hops = []
     offset = 0
     while offset < len(data):

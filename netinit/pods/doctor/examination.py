@@ -68,7 +68,6 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
 
 
 def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
-    """Return the pod's resolv.conf if it matters, and what is wrong with it."""
     if not options.redirect_dns:
         return "", ()
     try:
@@ -113,7 +112,6 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
 
 
 def _find_escapes(survey: Survey) -> list[Symptom]:
-    """Return what takes traffic away from existing rules."""
     try:
         return list(find.find_escapes(Options())) if survey.holders() else []
     except (NetinitError, OSError) as error:
@@ -137,20 +135,14 @@ def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str,
     """Return the backend that apply would use: the first candidate whose feature checks passed."""
     works = {checked.backend: checked.works(needed) for checked in checks}
     for observed in survey.candidates():
-        if works.get(observed.backend.name, True) and (works or _seems_able(observed.backend.name)):
+        if works.get(observed.backend.name, True) and (works or backends.is_installed(observed.backend.name)):
             return observed.backend.name
     return ""
-
-
-def _seems_able(name: str) -> bool:
-    """Whether a backend that was not tried seems to work."""
-    return detect.has_capability(detect.CAP_NET_ADMIN) and backends.is_installed(name)
 
 
 def _explain_lack(
     options: Options, survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]
 ) -> list[Symptom]:
-    """Return why no backend works, by cause."""
     found = []
     wanted = options.wanted_backend
     for checked in checks:
@@ -163,19 +155,14 @@ def _explain_lack(
                 f" ({', '.join(concerned[:MAX_NAMED])}{' and more' if len(concerned) > MAX_NAMED else ''})" if concerned else ""
             )
             remedy = _remedy(checked.backend, concerned) if cause in checked.of_kernel else ""
-            found.append(Symptom(ERROR, checked.backend, f"{_on_one_line(cause)}{more}", remedy))
+            found.append(Symptom(ERROR, checked.backend, " ".join(line.strip() for line in cause.splitlines()) + more, remedy))
     if not checks:
         found += [Symptom(ERROR, "backend", f"{name}: {reason}") for name, reason in survey.failures.items()]
     return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.remedy_for_privileges())]
 
 
 def _remedy(backend: str, concerned: list[str]) -> str:
-    """Return how to load the missing kernel modules; empty if unknown."""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0
     modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)
     return f"on the node: modprobe -a {' '.join(modules)}" if modules else ""
-
-
-def _on_one_line(cause: str) -> str:
-    return " ".join(line.strip() for line in cause.splitlines())

@@ -207,7 +207,6 @@ def _set_rule(family: Family) -> Rule:
 
 
 def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> NetinitError | None:
-    """Return why these rules cannot be programmed; None on success."""
     tables: dict[str, dict[str, list[Rule]]] = {}
     for table, chain, rule in rules:
         tables.setdefault(table, {}).setdefault(chain, []).append(rule)

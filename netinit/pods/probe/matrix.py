@@ -36,11 +36,6 @@ class Ask:
     source: str = ""
 
 
-def plan_outbound(options: Options, family: Family, own: str) -> tuple[Ask, ...]:
-    """Return the connections to make in the pod; `own` is its address, empty if it has none."""
-    return tuple(_outbound(options, family, own))
-
-
 def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
     """Return the connections from the peer to `own`, given the ports that programs listen on.
 
@@ -62,7 +57,8 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
     )[::-1]
 
 
-def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
+def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
+    """Yield the connections to make in the pod; `own` is its address, empty if it has none."""
     app = _choose_application(options)
     port = next(port for port in (80, *CANDIDATE_PORTS) if not lists_port(options.exclude_outbound_ports, port))
     outside = OUTSIDE[family]
@@ -100,13 +96,11 @@ def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
 
 
 def _choose_application(options: Options) -> int:
-    """Return a user and group that are not the proxy's."""
     taken = {*options.proxy_uids, *options.proxy_gids}
     return next(uid for uid in chain(APPLICATIONS, count(5000)) if uid not in taken)
 
 
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
-    """Yield connections within the pod."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
     port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))

@@ -11,7 +11,8 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, read_text, route_library
-from netinit.kernel.conntrack import Event, Watch, forget
+from netinit.kernel.conntrack import Event, Watch, delete_entry
+from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.runtime_environment import advise
 from netinit.options import CLASSIC, OFF, REJECT, TPROXY, Options
 from netinit.pods.live import read_surroundings, settle_beside
@@ -72,7 +73,6 @@ class _Sighting:
 
     @property
     def accepted(self) -> bool:
-        """Whether a listener accepted it."""
         return any(event.answered for event in self.events)
 
     @property
@@ -138,7 +138,7 @@ def _probe_outbound(options: Options, families: Sequence[Family]) -> list[ProbeR
     for family in families:
         around = read_surroundings(family)
         own = next((address for name, address in around.addresses if name != LOOPBACK_DEVICE), None)
-        asks = plan_outbound(options, family, format_endpoint(family, own, None) if own is not None else "")
+        asks = [*plan_outbound(options, family, format_endpoint(family, own, None) if own is not None else "")]
         rows += _run(asks, options, around, None)
     return rows
 
@@ -168,7 +168,6 @@ def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer
 def _attempt(
     asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
 ) -> list[ProbeResult]:
-    """Send all probes at once; return their results."""
     ruleset = load_plan(plan_for(options), around.family)
     sockets: list[ProbeSocket | str] = []
     with ExitStack() as stack:
@@ -199,7 +198,6 @@ def _open(ask: Ask) -> ProbeSocket:
 
 
 def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
-    """Return the conntrack events of each probe, and delete its entries."""
     seen = {opened.tuple: _Sighting() for opened in sockets}
     with Watch() as watch:
         try:
@@ -209,9 +207,11 @@ def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dic
             for event in _read_until_quiet(watch, seen, *patience):
                 seen[event.original].events.append(event)
         finally:
-            for sighting in seen.values():
-                if sighting.events and not sighting.events[-1].destroyed:
-                    forget(sighting.events[-1])
+            last = [sighting.events[-1] for sighting in seen.values() if sighting.events]
+            with Netlink(NETLINK_NETFILTER) as link:
+                for event in last:
+                    if not event.destroyed:
+                        delete_entry(link, event)
     return seen
 
 

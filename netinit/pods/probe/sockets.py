@@ -1,8 +1,7 @@
 """Send a connection's first packet as a chosen user, without needing an answer.
 
-For TCP a SYN is sent through a raw socket; rules (the owner match reads the socket's owner), connection tracking and NAT
-treat it like any. If a server answers, the kernel finds no socket and sends a reset, so no program notices. For UDP an
-empty datagram is sent.
+TCP: a SYN through a raw socket, which the owner match, connection tracking and NAT treat like any; the kernel resets an
+answer, so no program notices. UDP: an empty datagram.
 """
 
 from __future__ import annotations

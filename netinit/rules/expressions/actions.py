@@ -1,6 +1,6 @@
-"""Targets written as expressions of nf_tables, beside their readers in `effects`.
+"""Write targets as nf_tables expressions; `effects` reads them.
 
-Each function takes the writer, the target, which of the rules that the target takes it is, and the family.
+Each function takes the builder, the target, the index of the rule (see Target.nft), and the family.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _finish_reject(writer: RuleBuilder, target: targets.Reject, _: int, family: 
 
 
 def _finish_tproxy(writer: RuleBuilder, target: targets.Tproxy, part: int, family: Family) -> None:
-    """The second rule drops what found no transparent socket."""
+    """Write the rule that captures, or (`part` 1) the one that drops without a socket."""
     if part == 1:
         writer.decide(numbers.NF_DROP)
         return
@@ -119,7 +119,7 @@ def _finish_log(writer: RuleBuilder, target: targets.LogTarget, _: int, __: Fami
 
 
 def finish_foreign(writer: RuleBuilder, target: Target) -> bool:
-    """Whether it is a target of foreign rules, which is written then."""
+    """Write a target that only foreign rules have; return whether it is one."""
     from netinit.rules.foreign_targets import DestinationNat, Untrack  # no plan has them
 
     if isinstance(target, Untrack):

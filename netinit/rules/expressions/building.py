@@ -1,7 +1,6 @@
-"""Build nf_tables expressions as bytes, with attributes in the order in which the kernel dumps them.
+"""Build nf_tables expressions as bytes, with attributes in the kernel's order.
 
-The result can be sent to the kernel, and compared byte by byte with the kernel's dump after `settle` has removed what no
-program chooses: counter values and ids of anonymous sets.
+They equal the kernel's dump byte by byte once `settle` has removed what the kernel chooses: counters, ids of anonymous sets.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}  # what an element has
 
 
 def expression(name: bytes, *attributes: tuple[int, bytes]) -> bytes:
-    """An expression as an element of NFTA_RULE_EXPRESSIONS."""
+    """Return an expression as an element of NFTA_RULE_EXPRESSIONS."""
     key = (name, attributes)
     found = _made.get(key)
     if found is None:
@@ -44,19 +43,19 @@ def expression(name: bytes, *attributes: tuple[int, bytes]) -> bytes:
 
 
 def be32(number: int) -> bytes:
-    """A number as nf_tables' attributes have it; negative ones as verdicts are."""
+    """Return a 32-bit number in network byte order."""
     return pack(">I", number & 0xFFFFFFFF)
 
 
 def compare_register(register: bytes, low: bytes, high: bytes) -> bytes:
-    """The expression that compares a register with a value, or with a range."""
+    """Return the comparison of a register with a value, or with a range."""
     if low == high:
         return expression(b"cmp", (1, register), (2, be32(0)), (3, data(low)))
     return expression(b"range", (1, register), (2, be32(0)), (3, data(low)), (4, data(high)))
 
 
 def data(value: bytes) -> bytes:
-    """A value in NFTA_DATA_VALUE."""
+    """Return a value as NFTA_DATA_VALUE."""
     return write_attribute(VALUE, value)
 
 
@@ -64,7 +63,7 @@ END = write_attribute(3, be32(INTERVAL_END))  # NFTA_SET_ELEM_FLAGS
 
 
 class EncodedSet(Record):
-    """An anonymous set; its elements as the kernel dumps them, each an NFTA_LIST_ELEM."""
+    """An anonymous set; each element is an NFTA_LIST_ELEM as the kernel dumps it."""
 
     name: str
     flags: int
@@ -73,7 +72,7 @@ class EncodedSet(Record):
     elements: tuple[bytes, ...]
 
     def held(self, family: int, table: str) -> NftSet:
-        """Return the set as a snapshot holds it."""
+        """Return the set as a snapshot has it."""
         from netinit.base.snapshot import NftElement, NftSet
 
         key = slice(3 * HEADER, 3 * HEADER + self.key_length)
@@ -85,7 +84,7 @@ class EncodedSet(Record):
 
 
 def element(key: bytes, *, ends: bool = False) -> bytes:
-    """An element of a set; `ends`: the interval before it ends here."""
+    """Return an element of a set; `ends`: it is the end of an interval."""
     size = len(key)
     around = _around.get((size, ends))
     if around is None:
@@ -95,9 +94,9 @@ def element(key: bytes, *, ends: bool = False) -> bytes:
 
 
 class RuleBuilder:
-    """The expressions of one rule. Sets that it needs are appended to `sets`, numbered as they come.
+    """Collects the expressions of one rule, and in `sets` the anonymous sets that they look up.
 
-    `splits_ranges`: a range is two comparisons, as nft writes it up to 1.0; one expression, as newer ones and iptables-nft do.
+    `splits_ranges`: write a range as two comparisons (nft up to 1.0), not as one (newer nft, iptables-nft).
     """
 
     def __init__(self, family: int, sets: list[EncodedSet], *, splits_ranges: bool = True) -> None:
@@ -108,54 +107,54 @@ class RuleBuilder:
         self.sets = sets
 
     def block(self) -> bytes:
-        """All of them."""
+        """Return all expressions."""
         return b"".join(self.parts)
 
     def add(self, name: bytes, *attributes: tuple[int, bytes]) -> None:
-        """Appends an expression."""
+        """Append an expression."""
         self.parts.append(expression(name, *attributes))
 
     # ---- what is loaded ----------------------------------------------------------------------------------------------
 
     def load_meta(self, key: int) -> None:
-        """Something about the packet, NFT_META_*."""
+        """Load NFT_META_*, a property of the packet."""
         self.add(b"meta", (2, be32(key)), (1, REGISTER))
 
     def load_ct(self, key: int) -> None:
-        """Something about its connection, NFT_CT_*."""
+        """Load NFT_CT_*, a property of the connection."""
         self.add(b"ct", (1, REGISTER), (2, be32(key)))
 
     def load_payload(self, base: int, offset: int, length: int) -> None:
-        """Bytes of a header."""
+        """Load bytes of a header."""
         self.add(b"payload", (1, REGISTER), (2, be32(base)), (3, be32(offset)), (4, be32(length)))
 
     def load_socket(self, key: int) -> None:
-        """Something about a socket that is open for the packet."""
+        """Load NFT_SOCKET_*, a property of the packet's socket."""
         self.add(b"socket", (1, be32(key)), (2, REGISTER))
 
     def load_fib(self, result: int, flags: int) -> None:
-        """Load the result of a routing lookup for the packet."""
+        """Load the result of a routing lookup."""
         self.add(b"fib", (1, REGISTER), (2, be32(result)), (3, be32(flags)))
 
     def mask(self, mask: bytes, xor: bytes | None = None) -> None:
-        """Clears the bits that are not in the mask, then turns those of `xor`."""
+        """Keep the bits in `mask`, then invert those in `xor`."""
         xor = bytes(len(mask)) if xor is None else xor
         self.add(
             b"bitwise", (1, REGISTER), (2, REGISTER), (3, be32(len(mask))), (6, NO_REGISTER), (4, data(mask)), (5, data(xor))
         )
 
     def swap(self, length: int) -> None:
-        """Into network byte order."""
+        """Convert to network byte order."""
         self.add(b"byteorder", (1, REGISTER), (2, REGISTER), (3, be32(1)), (4, be32(length)), (5, be32(length)))
 
     # ---- what is compared --------------------------------------------------------------------------------------------
 
     def compare(self, operator: str, value: bytes) -> None:
-        """The rule ends here where the register does not compare so."""
+        """Compare the register with a value; if false, the rule ends."""
         self.add(b"cmp", (1, REGISTER), (2, be32(OPERATORS.index(operator))), (3, data(value)))
 
     def compare_ranges(self, ranges: Ranges, negated: bool, key_type: int) -> None:
-        """The register lies in one of the ranges: compared at once where it is one, else looked up in a set."""
+        """Compare the register with a range, or look it up in an anonymous set of several."""
         low, high = ranges[0]
         if len(ranges) > 1:
             self._look_up(ranges, negated, key_type)
@@ -183,15 +182,15 @@ class RuleBuilder:
     # ---- what is done ------------------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """A counter."""
+        """Append a counter."""
         self.add(b"counter", (1, bytes(8)), (2, bytes(8)))
 
     def put(self, value: bytes) -> None:
-        """A constant, into the register."""
+        """Load a constant."""
         self.add(b"immediate", (1, REGISTER), (2, data(value)))
 
     def decide(self, code: int, chain: str = "") -> None:
-        """A verdict; with the chain that it leads to."""
+        """End with a verdict (NF_*, NFT_*); `chain` for jumps."""
         verdict = write_attribute(1, be32(code))
         if code in (NFT_JUMP, NFT_GOTO):
             verdict += write_attribute(2, chain.encode("utf-8", "surrogateescape") + b"\0")
@@ -199,7 +198,7 @@ class RuleBuilder:
 
 
 def intervals(ranges: Ranges) -> list[bytes]:
-    """The elements of a set of intervals: where each begins, and where none goes on; the first of all keys is always there."""
+    """Return the elements of an interval set: where each interval begins, and where it ends."""
     size = len(ranges[0][0])
     elements: list[bytes] = []
     behind = 0
@@ -215,7 +214,7 @@ def intervals(ranges: Ranges) -> list[bytes]:
 
 
 def settle(block: bytes, rename: Callable[[bytes], bytes] | None = None) -> bytes:
-    """The expressions with counters at zero; `rename` gives the names of anonymous sets (numbers of any length) new ones."""
+    """Return the expressions with counters at zero and the names of anonymous sets (`__set0`) replaced by `rename`."""
     parts: list[bytes] = []
     at, copied = 0, 0
     while at + NAME_AT + len(COUNTER) <= len(block):

@@ -1,4 +1,4 @@
-"""What belongs together in a rule: the ends of a range, the statements of one target, the elements of a set of intervals."""
+"""Combine what iptables has as one: comparisons of a range, actions of a target, elements of an interval set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from netinit.rules.targets import SetMark, Target, Tproxy
 
 
 def join(targets: list[Target]) -> Target:
-    """One target of all; TPROXY and the mark and verdict behind it are iptables' one."""
+    """Return one target for all actions; TPROXY includes the mark and verdict after it."""
     if not targets:
         return Observe(text="")
     if isinstance(targets[0], Tproxy) and len(targets) > 1 and isinstance(targets[1], SetMark):
@@ -21,7 +21,7 @@ def join(targets: list[Target]) -> Target:
 
 
 def intersect(last: RegisterTest, now: RegisterTest) -> RegisterTest | None:
-    """Both comparisons of one operand, where each is of one range and not negated."""
+    """Return the intersection of two ranges for one operand; None if they are anything else."""
     if last.operand != now.operand or last.negated or now.negated or len(last.ranges) != 1 or len(now.ranges) != 1:
         return None
     (low, high), (first, end) = last.ranges[0], now.ranges[0]
@@ -31,7 +31,7 @@ def intersect(last: RegisterTest, now: RegisterTest) -> RegisterTest | None:
 
 
 def ranges(held: NftSet) -> list[tuple[bytes, bytes]] | None:
-    """What a set holds, each element as an interval; None where that is not understood."""
+    """Return a set's elements as ranges; None if they are not understood."""
     found = with_ends(held)
     if found is None or any(element.flags & ELEMENT_CATCHALL for element, _ in found):
         return None
@@ -39,7 +39,7 @@ def ranges(held: NftSet) -> list[tuple[bytes, bytes]] | None:
 
 
 def with_ends(held: NftSet) -> list[tuple[NftElement, tuple[bytes, bytes]]] | None:
-    """The elements with their intervals. In a set of intervals an end is an element of its own: the first key behind it."""
+    """Return a set's elements with their ranges. In an interval set the end is an element: the first key after it."""
     if not held.flags & SET_INTERVAL:
         return [(element, (element.key, element.key)) for element in sorted(held.elements, key=_by_key)]
     if any(element.key_end for element in held.elements):

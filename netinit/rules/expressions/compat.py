@@ -1,10 +1,4 @@
-"""A plan's tables as expressions in the form that iptables-nft gives them, with the structs of its extensions where it keeps them.
-
-    encode_plan(plan, family, comments=...)    by table and chain: the expressions of each rule
-
-Equal to what iptables-nft-restore programs, version by version: see `CompatForm`. Foreign rules stand between ours in the same chains,
-so rules are compared one by one, each after `building.settle`.
-"""
+"""Encode a plan as iptables-nft does, with structs of extensions. Foreign rules stand between, so compare rule by rule."""
 
 from __future__ import annotations
 
@@ -13,13 +7,13 @@ from netinit.base.records import Record
 from netinit.rules.expressions.numbers import FIELDS, META_IIFNAME, META_OIFNAME, NETWORK_HEADER
 from netinit.rules.expressions.writing import EQUAL, UNEQUAL, NativeWriter
 from netinit.rules.foreign_targets import AsWritten
-from netinit.rules.iptables.modules import take_module
-from netinit.rules.iptables.write import encode_each
+from netinit.rules.iptables.write import encode_each, take_module
 from netinit.rules.matches.context import Limit, Mark, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, LogTarget, Return
-from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
+from netinit.rules.xtables.matches import encode_comment, encode_match
 from netinit.rules.xtables.names import protocol_number
+from netinit.rules.xtables.targets import encode_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +33,7 @@ ADDRESSES_FIRST = (Source, Destination, InInterface, OutInterface, Protocol)
 
 
 class CompatForm(Record):
-    """What a version of iptables-nft writes as expressions of nf_tables' own, and in which order; else the struct of an extension."""
+    """Which matches a version of iptables-nft writes as native expressions, and their order."""
 
     addresses_first: bool = False  # before the interfaces and the protocol
     reads_protocol: bool = False  # of IPv4 in its header
@@ -58,14 +52,14 @@ FORMS = {
 def encode_plan(
     plan: Plan, family: Family, *, comments: bool = False, form: CompatForm = FORM
 ) -> dict[str, dict[str, tuple[tuple[bytes, Rule], ...]]]:
-    """Return the expressions of a plan's rules of one family, by table and chain, each with its planned rule."""
+    """Return the expressions of a family's rules by table and chain, each with its planned rule."""
     return encode_each(
         plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "", form)
     )
 
 
 def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "", form: CompatForm = FORM) -> bytes:
-    """One rule of iptables. ValueError where iptables has no match or target for it."""
+    """Return the expressions of one iptables rule. Raises ValueError if iptables has no match or target for it."""
     writer = _CompatWriter(family, form)
     rest = list(matches)
     for kind in ADDRESSES_FIRST if form.addresses_first else INTERFACES_FIRST:
@@ -92,7 +86,7 @@ class _CompatWriter(NativeWriter):
         self._form = form
 
     def write(self, condition: object) -> None:
-        """Write a match that iptables rules have built in."""
+        """Write a built-in match of iptables."""
         if isinstance(condition, InInterface | OutInterface):
             self.load_meta(META_IIFNAME if isinstance(condition, InInterface) else META_OIFNAME)
             name = condition.names[0].encode("utf-8", "surrogateescape")
@@ -106,7 +100,7 @@ class _CompatWriter(NativeWriter):
             super().write(condition)  # type: ignore[arg-type] # a condition of nft too
 
     def write_extension(self, matches: list[Match]) -> None:
-        """A module's match."""
+        """Write the matches of one module."""
         asked = [one for one in matches if not isinstance(one, Protocol)]
         if asked and isinstance(asked[0], UnknownMatch):
             super().write(asked[0])
@@ -120,7 +114,7 @@ class _CompatWriter(NativeWriter):
             self.add_struct(b"match", encode_match(asked))
 
     def _is_own(self, matches: list[Match]) -> bool:
-        """Whether this version writes expressions of nf_tables' own for a module."""
+        """Whether this version writes native expressions for a module."""
         if isinstance(matches[0], Limit):
             return True
         if isinstance(matches[0], Mark):
@@ -131,5 +125,5 @@ class _CompatWriter(NativeWriter):
 
 
 def _order(match: Match) -> int:
-    """The flags come first, then the source's ports, then the destination's."""
+    """The order within module tcp: flags, source port, destination port."""
     return 0 if isinstance(match, TcpFlags) else 1 if isinstance(match, Port) and match.source else 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
 from collections.abc import Callable
-from functools import partial
 from sys import byteorder
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family, Network, split_range
@@ -45,18 +45,18 @@ class RegisterTest(Record):
 
     @property
     def single(self) -> bytes | None:
-        """The only value compared with; None if there are several."""
+        """The only value; None if there are several."""
         return self.ranges[0][0] if len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1] else None
 
     def unknown(self) -> list[Match]:
-        """Return the comparison as a match that is not understood."""
+        """Return the comparison as an unknown match."""
         values = ", ".join([low.hex() if low == high else f"{low.hex()}-{high.hex()}" for low, high in self.ranges[:3]])
         mask = f" & {self.operand.mask.hex()}" if self.operand.mask else ""
         return [UnknownMatch(text=f"{self.operand}{mask} {'!=' if self.negated else '=='} {values}")]
 
 
 class Known(Record):
-    """What earlier comparisons of the rule have determined: the remaining families, and the protocol."""
+    """What earlier comparisons of the rule determine: the possible families, and the protocol; and device names by index."""
 
     families: tuple[Family, ...]
     protocol: str = ""
@@ -64,12 +64,12 @@ class Known(Record):
 
     @property
     def family(self) -> Family | None:
-        """The family, if only one remains."""
+        """The only family; None for both."""
         return self.families[0] if len(self.families) == 1 else None
 
 
 def decode_comparison(compared: RegisterTest, known: Known) -> list[Match]:
-    """Return the matches for a comparison."""
+    """Return the matches for a comparison; an unknown one if it is not understood."""
     operand = compared.operand
     reader = _READERS.get((operand.source, operand.key[0]))
     try:
@@ -80,7 +80,7 @@ def decode_comparison(compared: RegisterTest, known: Known) -> list[Match]:
 
 
 def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
-    """Return the families whose packets a comparison accepts; None if it is not about families."""
+    """Return the families that a comparison accepts; None if it is not about families."""
     operand, value = compared.operand, compared.single
     if operand.source != META or operand.mask or value is None:
         return None
@@ -122,7 +122,7 @@ def _network_header(compared: RegisterTest, offset: int, family: Family) -> list
 def _split(
     compared: RegisterTest, offset: int, fields: list[tuple[int, int]], family: Family | None, protocol: str = ""
 ) -> list[Match] | None:
-    """Split fields that were loaded and compared together."""
+    """Decode fields that were loaded and compared together."""
     value = compared.single
     if value is None or compared.negated or len(value) != compared.operand.length:
         return None
@@ -240,7 +240,7 @@ def _owner(compared: RegisterTest, _: Known, *, kind: str) -> list[Match] | None
 
 
 def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
-    """Return the bits of which one must be set, and whether that is negated; None for any other test of bits."""
+    """Return the bits of which one must be set, and whether negated; None for any other test."""
     value = compared.single
     if value is None or compared.operand.swapped or compared.operand.xor.strip(b"\0"):
         return None

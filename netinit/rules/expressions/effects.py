@@ -1,4 +1,4 @@
-"""Convert actions of nf_tables rules to targets."""
+"""Decode the actions of nf_tables rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Reader = Callable[[Found, Registers, "Family | None"], "Target | None"]
 
 
 def decode_verdict(payload: bytes) -> Target | None:
-    """Return the target for NFTA_DATA_VERDICT; None if processing continues."""
+    """Return the target for NFTA_DATA_VERDICT; None if the next rule follows."""
     found = attributes_of(payload)
     code = signed(found[1])
     if code in GOES_ON:
@@ -43,7 +43,7 @@ def decode_verdict(payload: bytes) -> Target | None:
 
 
 def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
-    """Return the target for an expression; None if it has no effect. `family` is None for both. Raises MalformedError."""
+    """Return the target for an expression; `family` None: both. Raises MalformedError."""
     reader = _READERS.get(kind)
     return (reader and reader(found, registers, family)) or UnknownTarget(text=kind)
 
@@ -59,8 +59,15 @@ def _port(registers: Registers, register: bytes | None) -> int | None:
 
 
 def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
-    if number(found.get(1)) == 0:  # NFT_NAT_SNAT
-        return SourceNat(text="snat")
+    is_source = number(found.get(1)) == 0  # NFT_NAT_SNAT
+    target = _read_nat(found, registers)
+    if not is_source:
+        return target
+    return SourceNat(text="snat", address=target.address if target else "")
+
+
+def _read_nat(found: Found, registers: Registers) -> DestinationNat | None:
+    """Return the one address and port of a translation; None for a range."""
     if found.get(4, found.get(3)) != found.get(3) or found.get(6, found.get(5)) != found.get(5) or number(found.get(7)) & ~3:
         return None
     address, port = "", 0
@@ -90,7 +97,7 @@ def _redirect(found: Found, registers: Registers, _: Family | None) -> Target | 
 
 
 def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | None:
-    """Return the target for the socket; the mark is an expression of its own."""
+    """Return the target without its mark, which is another expression."""
     port = _port(registers, found.get(3)) if 3 in found else None  # noqa: PLR2004 - NFTA_TPROXY_REG_PORT
     if not port:
         return None
@@ -136,7 +143,6 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
 
 
 def _set_payload(found: Found, registers: Registers, family: Family | None) -> Target | None:
-    """Return the target for a write into the packet."""
     base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
     header = "network" if base == numbers.NETWORK_HEADER else "transport"
     text = f"write {length} bytes at {offset} of the {header} header"

@@ -1,16 +1,11 @@
-"""Tables of nft as expressions: a plan's, and those of the kernel in the same shape, so that they compare with `==`.
-
-planned = encode_plan(plan)                            by table
-live = arrange(rules, sets, planned[name].chains)
-find_unequal(planned[name], live)                      the chains that are not byte for byte as planned
-"""
+"""Tables of nft as expressions: a plan's, and the kernel's in the same form, so that both compare with `==`."""
 
 from __future__ import annotations
 
 from netinit.base.records import Record
 from netinit.rules.expressions.building import ANONYMOUS, EncodedSet, settle
 from netinit.rules.expressions.writing import NativeWriter
-from netinit.rules.nft import plan_steps
+from netinit.rules.nft import plan_tables
 from netinit.rules.targets import Jump, format_chain
 
 TYPE_CHECKING = False
@@ -25,32 +20,30 @@ INET = 1  # NFPROTO_INET of linux/netfilter.h
 
 
 class EncodedRule(Record):
-    """A rule's expressions, counters at zero, and the planned rule; `rule` is None for one of the kernel's."""
+    """A rule's expressions with counters at zero; `rule` is its planned rule, None for the kernel's."""
 
     expressions: bytes
     rule: Rule | None = None
 
 
 class EncodedTable(Record):
-    """A table: its chains' rules, and the anonymous sets in the order in which the rules name them (`__set0`, `__set1`, ...)."""
+    """A table's chains, and its anonymous sets in order of use (`__set0`, `__set1`, ...)."""
 
     chains: dict[str, tuple[EncodedRule, ...]]
     sets: tuple[EncodedSet, ...]
 
     def held_sets(self, table: str) -> tuple[NftSet, ...]:
-        """The sets as a snapshot has them."""
+        """Return the sets as a snapshot has them."""
         return tuple([one.held(INET, table) for one in self.sets])
 
 
 def encode_plan(plan: Plan, *, splits_ranges: bool = True) -> dict[str, EncodedTable]:
-    """The plan's tables by name, as `nft -f -` programs them; nft 1.1 with `splits_ranges=False`, see RuleBuilder."""
-    return {
-        plan.nft_prefix + table.name: encode_steps(plan_steps(table), splits_ranges=splits_ranges) for table in plan.tables
-    }
+    """Return the plan's tables by name, as nft programs them; see RuleBuilder for `splits_ranges`."""
+    return {name: encode_steps(steps, splits_ranges=splits_ranges) for name, steps in plan_tables(plan).items()}
 
 
 def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
-    """The rules of a table's chains, which are those of `plan_steps`."""
+    """Return the table with these chains."""
     sets: list[EncodedSet] = []
     encoded = {
         chain: tuple([_encode_step(step, sets, splits_ranges=splits_ranges) for step in steps])
@@ -62,9 +55,9 @@ def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
 def arrange(
     rules: Iterable[tuple[str, bytes]], sets: Mapping[bytes, EncodedSet], chains: Iterable[str]
 ) -> EncodedTable:
-    """A table of the kernel: its rules by chain, those of `chains` first and in their order, anonymous sets numbered anew.
+    """Return a table of the kernel in the form of a planned one.
 
-    Equal to the planned table's where its rules are, in every expression; hooks, policies and flags are not compared here.
+    `rules`: chain and expressions of each; `chains`: the planned order. Hooks, policies and flags are not included.
     """
     blocks: dict[str, list[bytes]] = {chain: [] for chain in chains}
     for chain, block in rules:
@@ -84,7 +77,7 @@ def arrange(
 
 
 def find_unequal(planned: EncodedTable, live: EncodedTable) -> list[str]:
-    """The chains whose rules are not byte for byte those of the plan; every chain where the sets differ."""
+    """Return the chains whose rules differ from the plan's; all chains if the sets differ."""
     if [_in_order(one) for one in planned.sets] != [_in_order(one) for one in live.sets]:
         return [*planned.chains]
     pairs = [(name, planned.chains.get(name, ()), live.chains.get(name)) for name in dict.fromkeys((*planned.chains, *live.chains))]

@@ -1,4 +1,4 @@
-"""Numbers and layouts that expressions of nf_tables are made of (linux/netfilter/nf_tables.h), for reading and for writing."""
+"""Numbers and layouts of nf_tables expressions (linux/netfilter/nf_tables.h)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode an nf_tables rule, expression by expression."""
+"""Decode nf_tables rules, expression by expression."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT
 
 
 class DecodedRule(Record):
-    """A decoded rule: `rules` has one element, or for a verdict map one for each of its elements, which do not overlap."""
+    """A decoded rule: one, or one for each element of a verdict map."""
 
     rules: tuple[Rule, ...]
     packets: int | None = None
@@ -57,7 +57,7 @@ class References(Record):
 
 
 class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
-    """The rule expands to several at this place: how many."""
+    """The rule has `count` alternatives at this expression."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -65,7 +65,7 @@ class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
 
 
 def decode_rule(rule: NftRule, around: References) -> DecodedRule:
-    """Decode a rule. A malformed one becomes an unknown match before an unknown target."""
+    """Decode a rule. A malformed one becomes an unknown match with an unknown target."""
     comment = _read_comment(rule.userdata)
     try:
         expressions = _split(rule.expressions)
@@ -93,7 +93,7 @@ def _split(block: bytes) -> list[tuple[str, dict[int, bytes], bytes]]:
 def _decode_variants(
     rule: NftRule, expressions: list[tuple[str, dict[int, bytes], bytes]], around: References
 ) -> tuple[list[Rule], int | None, str]:
-    """Return the rule, or the rules that it expands to; each place with alternatives multiplies them."""
+    """Decode every combination of a rule's alternatives."""
     done: list[Rule] = []
     waiting: list[tuple[int, ...]] = [()]
     packets, comment = None, ""
@@ -118,7 +118,7 @@ def _families(family: int) -> tuple[Family, ...]:
 
 
 class _Walk:
-    """One way through a rule's expressions; `choices` are the alternatives taken where there are several."""
+    """Decodes one combination; `choices` are its alternatives, in order."""
 
     def __init__(self, rule: NftRule, around: References, choices: tuple[int, ...]) -> None:
         self.families = _families(rule.family)
@@ -137,7 +137,7 @@ class _Walk:
         self._removed = b""  # expressions of matches that the current one replaced
 
     def go(self, expressions: list[tuple[str, dict[int, bytes], bytes]]) -> None:
-        """Walk all expressions. Raises MalformedError, KeyError, _SeveralWays."""
+        """Decode the expressions. Raises MalformedError, KeyError, _SeveralWays."""
         for kind, found, body in expressions:
             handler = getattr(self, f"_on_{kind}", None)
             old, targets, self._removed = [*self._matches], len(self._targets), b""
@@ -270,7 +270,7 @@ class _Walk:
         self._compare(RegisterTest(operand=self._registers.load(found[1]), ranges=((ends[0], ends[1]),), negated=negated))
 
     def _compare(self, compared: RegisterTest) -> None:
-        """Add the matches of a comparison; two for one operand, the ends of a range, are merged."""
+        """Add the matches of a comparison; the two ends of a range become one match."""
         constant = compared.operand.data if compared.operand.source == CONSTANT and not compared.negated else None
         if constant is not None and all(low <= constant <= high for low, high in compared.ranges):
             return  # always true
@@ -347,7 +347,7 @@ class _Walk:
             at += -(-operand.length // 4) * 4
 
     def _look_up_verdict(self, found: dict[int, bytes], held: NftSet) -> None:
-        """Expand a verdict map to one rule for each element; other packets continue."""
+        """Take one element of a verdict map; packets that match none continue."""
         fields = self._registers.load_fields(found[2], held.key_length)
         elements = with_ends(held)
         if elements is None or any(element.flags & ELEMENT_CATCHALL for element, _ in elements) or not elements:
@@ -387,7 +387,7 @@ class _Walk:
 
 
 def _read_comment(userdata: bytes) -> str:
-    """Return the comment from nft's userdata: type, length and text each."""
+    """Return the comment in nft's userdata: records of type, length and text."""
     at = 0
     while at + 2 <= len(userdata):
         kind, length = userdata[at], userdata[at + 1]

@@ -1,4 +1,4 @@
-"""The contents of a rule's registers: not values, which only a packet has, but the origin of each."""
+"""What a rule's registers hold: the origin of each value."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ META, PAYLOAD, CT, FIB, SOCKET, CONSTANT, OTHER = "meta", "payload", "ct", "fib"
 
 
 class Operand(Record):
-    """The origin of a value: `source` and its key (for payload base and offset), and what was applied to it.
-
-    `mask` and `xor`: of a bitwise expression, empty for none. `swapped`: converted to network byte order.
-    """
+    """The origin of a value: source, key (payload: base and offset), what `mask` and `xor` did, `swapped` to network order."""
 
     source: str
     key: tuple[int | str, ...]
@@ -29,24 +26,24 @@ class Operand(Record):
 
 
 class Registers:
-    """The registers while a rule is walked."""
+    """The registers at one point of a rule."""
 
     def __init__(self) -> None:
         self._held: dict[int, Operand] = {}  # by the first word
 
     def store(self, register: bytes | None, operand: Operand) -> None:
-        """Store an operand in a register. Raises MalformedError if the register does not exist."""
+        """Store an operand. Raises MalformedError if there is no such register."""
         first = _word_of(register)
         words = range(first, first + max(1, -(-operand.length // WORD)))
         self._held = {at: held for at, held in self._held.items() if at not in words}
         self._held[first] = operand
 
     def load(self, register: bytes | None) -> Operand:
-        """Return a register's content; an unknown operand if nothing was stored."""
+        """Return the operand in a register; an unknown one if it is empty."""
         return self._held.get(_word_of(register)) or Operand(source=OTHER, key=("register",), length=WORD)
 
     def load_fields(self, register: bytes | None, length: int) -> list[Operand]:
-        """Return the fields in `length` bytes of registers, each starting at a word, as in keys of sets."""
+        """Return the operands in `length` bytes of registers, as in keys of several fields."""
         at = _word_of(register)
         end = at + -(-length // WORD)
         fields = []

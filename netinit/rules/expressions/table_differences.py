@@ -1,8 +1,4 @@
-"""Our nft tables in the kernel beside the planned ones: every rule by what it means, decoded from its expressions.
-
-Both sides go through the same decoder, so that releases of nft that program a rule in other expressions make no difference.
-What is not understood is an UnknownMatch or UnknownTarget on both sides, and never equal to something planned that it is not.
-"""
+"""Compare our nft tables in the kernel with the plan; both are decoded, so the notation of nft's releases is irrelevant."""
 
 from __future__ import annotations
 
@@ -14,13 +10,13 @@ from netinit.base.net import FAMILIES
 from netinit.base.records import Record
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, HeldChain, NftRule, Snapshot
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES
-from netinit.rules.expressions.native import encode_plan
+from netinit.rules.expressions.native import encode_steps
 from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
 from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Plan, Rule
-from netinit.rules.nft import DIALECT, TABLE_NAMES, WrittenNftRule, format_rule, render_tables, write_plan
+from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, format_rule, plan_tables, render_tables
 
 LONG_LIST = 10  # elements of a set that are shown
 RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
@@ -29,28 +25,28 @@ PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
 
 
 class LiveRule(Record):
-    """A rule as nft would list it, and what it means."""
+    """A rule in nft syntax, and its meaning."""
 
     text: str
     key: Key
 
 
 class LiveChain(Record):
-    """A chain: where it is hooked in (empty: only jumps lead to it), and its rules."""
+    """A chain: its hook as nft lists it (empty: only jumps lead to it), and its rules."""
 
     hook: str
     rules: tuple[LiveRule, ...]
 
 
 class LiveTable(Record):
-    """A table: its chains, and what else is in it (named sets and maps, objects)."""
+    """A table's chains, and the names of other things in it: sets, maps, objects."""
 
     chains: dict[str, LiveChain]
     others: tuple[str, ...] = ()
 
 
 def decode_tables(snapshot: Snapshot) -> dict[str, LiveTable]:
-    """Our own tables of a snapshot."""
+    """Return our tables in a snapshot."""
     around = References.of(snapshot)
     rules: dict[tuple[str, str], list[LiveRule]] = {}
     for rule in snapshot.rules:
@@ -86,21 +82,21 @@ def _decode(rule: NftRule, around: References) -> LiveRule:
 
 
 def _key(rule: Rule, table: str) -> RuleKey:
-    """What rules that do the same have in common.
-
-    The tables of Istio's node agent leave out the family where it is one alone; that counts for nothing in these.
-    """
+    """Return the meaning of a rule. Istio's node agent omits the family, so ambient tables are compared without it."""
     *matches, target = normalise_rule(rule)
     return frozenset(matches), (target, FAMILIES if table.startswith(NFT_AMBIENT) else rule.families)
 
 
 def render_live(live: dict[str, LiveTable]) -> str:
-    """The tables in nft's words, without what else is in them."""
-    return render_tables({name: table.chains for name, table in live.items()})
+    """Format the tables as nft does, without sets and objects."""
+    return render_tables({
+        name: {chain: (held.hook, [rule.text for rule in held.rules]) for chain, held in table.chains.items()}
+        for name, table in live.items()
+    })  # fmt: skip
 
 
 def format_hook(chain: HeldChain) -> str:
-    """Where a chain is hooked in, as nft lists it; empty where only jumps lead to it."""
+    """Return a chain's hook as nft lists it; empty if only jumps lead to it."""
     if not chain.is_base:
         return ""
     hook = HOOKS_OF_IPTABLES[chain.hook].lower() if chain.hook < len(HOOKS_OF_IPTABLES) else "ingress"
@@ -111,25 +107,23 @@ def format_hook(chain: HeldChain) -> str:
 
 
 def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, ...]:
-    """Every difference, in the order of tables, chains and rules; empty when the kernel is as planned."""
-    written = write_plan(plan)
-    encoded = encode_plan(plan)
+    """Return all differences, in the order of tables, chains and rules."""
+    planned = plan_tables(plan)
     found: list[Difference] = []
-    for name in [*written, *[name for name in live if name not in written]]:
-        if name not in live:
-            found.append(Difference(kind=MISSING, where=DIALECT, table=name, rule="the whole table"))
+    for name in dict.fromkeys((*planned, *live)):
+        if name not in live or name not in planned:
+            kind = EXTRA if name in live else MISSING
+            found.append(Difference(kind=kind, where=DIALECT, table=name, rule="the whole table"))
             continue
-        if name not in written:
-            found.append(Difference(kind=EXTRA, where=DIALECT, table=name, rule="the whole table"))
-            continue
-        around = References(sets={(INET, name, one.name): one for one in encoded[name].held_sets(name)}, devices={})
-        for chain, wanted in written[name].items():
-            blocks = encoded[name].chains[chain]
-            encoded_rules = [NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions) for one in blocks]
-            pairs = [(rule, _decode(one, around)) for rule, one in zip(wanted.rules, encoded_rules, strict=True)]
-            found += _compare_chain(name, chain, wanted.hook, pairs, live[name].chains.get(chain))
+        encoded = encode_steps(planned[name])
+        around = References(sets={(INET, name, one.name): one for one in encoded.held_sets(name)}, devices={})
+        for chain, (hook, steps) in planned[name].items():
+            blocks = [one.expressions for one in encoded.chains[chain]]
+            rules = [NftRule(family=INET, table=name, chain=chain, handle=0, expressions=block) for block in blocks]
+            pairs = [(step, _decode(rule, around)) for step, rule in zip(steps, rules, strict=True)]
+            found += _compare_chain(name, chain, hook, pairs, live[name].chains.get(chain))
         for chain, held in live[name].chains.items():
-            if chain not in written[name]:
+            if chain not in planned[name]:
                 found.append(Difference(kind=EXTRA, where=DIALECT, table=name, chain=chain))
                 found += _compare_rules(name, chain, [], held.rules)
         found += [Difference(kind=EXTRA, where=DIALECT, table=name, rule=other) for other in live[name].others]
@@ -137,7 +131,7 @@ def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, 
 
 
 def _compare_chain(
-    table: str, chain: str, hook: str, wanted: list[tuple[WrittenNftRule, LiveRule]], live: LiveChain | None
+    table: str, chain: str, hook: str, wanted: list[tuple[NftStep, LiveRule]], live: LiveChain | None
 ) -> Iterator[Difference]:
     if live is None:
         yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain)
@@ -148,13 +142,12 @@ def _compare_chain(
 
 
 def _compare_rules(
-    table: str, chain: str, wanted: list[tuple[WrittenNftRule, LiveRule]], live: Sequence[LiveRule]
+    table: str, chain: str, wanted: list[tuple[NftStep, LiveRule]], live: Sequence[LiveRule]
 ) -> Iterator[Difference]:
-    """Aligns both sequences; what is missing at one place and extra at another has moved."""
     keys, listed = [one.key for _, one in wanted], [one.key for one in live]
     if keys == listed or _one_by_one(keys) == _one_by_one(listed):
         return
-    texts = [written.text for written, _ in wanted]
+    texts = [step.text() for step, _ in wanted]
     missing, extra = align(keys, listed)
     lists = {_skeleton(live[place].text): live[place].text for place in extra}
     planned_lists = {_skeleton(texts[index]): texts[index] for index, _ in missing}
@@ -171,10 +164,7 @@ def _compare_rules(
 
 
 def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
-    """The rules with a list as one rule an element, as Istio writes them; those that look at the same and do the same in one order.
-
-    What comes of a packet is the same: neither which of them it meets nor in which order decides, since all do the same.
-    """
+    """Return a rule for each element of a list; consecutive rules with one effect are sorted, since their order is irrelevant."""
     units: list[RuleKey] = []
     run: list[RuleKey] = []
     for matches, effect in [rule for key in keys for rule in key]:
@@ -192,7 +182,7 @@ _LISTS: dict[type[object], str] = {
 
 
 def _elements(match: Any) -> list[object]:
-    """The match for each element of its list; a negated list is one."""
+    """Return a match for each element of its list; a negated list is one match."""
     field = _LISTS.get(type(match))
     if field is None or getattr(match, "negated", False):
         return [match]
@@ -208,13 +198,13 @@ def _by_matches(rule: RuleKey) -> list[str]:
 
 
 def _skeleton(text: str) -> str:
-    """The rule without the elements of its list."""
+    """Return the rule without the elements of its list."""
     head, _, rest = text.partition("{ ")
     return head + rest.partition(" }")[2]
 
 
 def _abridge(text: str, others: dict[str, str]) -> str:
-    """The rule for people: of a long list what the other side's rule of the same form does not have, and how many more."""
+    """Shorten a long list to the elements that the other side's rule lacks."""
     head, _, rest = text.partition("{ ")
     body, _, tail = rest.partition(" }")
     elements = body.split(", ")

@@ -1,4 +1,4 @@
-"""Keeps the expressions of what is not decoded, each with those that loaded its registers: so they can be written as they were."""
+"""Keep the expressions of what is not decoded, with those that loaded its registers, to write them back."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LIST_ELEMENT = 1
 
 
 class RegisterCode:
-    """The expressions behind each register while a rule is walked."""
+    """The expressions that filled each register."""
 
     def __init__(self) -> None:
         self._code: dict[bytes, bytes] = {}  # by register
 
     def code(self, kind: str, found: dict[int, bytes], body: bytes) -> bytes:
-        """An expression with those that it depends on; nothing where it reads a register that none has filled."""
+        """Return an expression with those it depends on; empty if it reads an unfilled register."""
         registers = [found[one] for one in (READS_ALL.get(kind, 0), *READS.get(kind, ())) if one in found]
         if any(register not in self._code for register in registers):
             return b""
@@ -36,11 +36,11 @@ class RegisterCode:
         return b"".join(before) + write_attribute(LIST_ELEMENT, body)
 
     def code_of(self, register: bytes) -> bytes:
-        """The expressions that a register's value comes from."""
+        """Return the expressions that filled a register."""
         return self._code.get(register, b"")
 
     def note(self, kind: str, found: dict[int, bytes], code: bytes) -> None:
-        """Remembers which register an expression fills."""
+        """Record which register an expression fills."""
         register = found.get(FILLS.get(kind, 0), b"")
         if register.strip(b"\0"):
             self._code.pop(register, None)  # the order is that of filling
@@ -49,10 +49,10 @@ class RegisterCode:
 
 
 def keep_match(match: Match, code: bytes) -> Match:
-    """The match; with its expressions where it is unknown and has none yet."""
+    """Return the match; an unknown one with its expressions."""
     return match.replace(kept=code) if isinstance(match, UnknownMatch) and not match.kept else match
 
 
 def keep_target(target: Target, code: bytes) -> Target:
-    """The target; with its expressions where it is kept as written and has none yet."""
+    """Return the target; one kept as written with its expressions."""
     return target.replace(kept=code) if isinstance(target, AsWritten) and not target.kept else target

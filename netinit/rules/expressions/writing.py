@@ -1,8 +1,4 @@
-"""Encode matches and targets as nf_tables expressions in nft's format (1.0.6 to 1.1).
-
-Each writer of a match has its reader in `conditions`, each writer of a target in `effects`; both use the layouts in
-`numbers`.
-"""
+"""Write matches and targets as nf_tables expressions, as nft 1.0.6 to 1.1 does; `conditions` and `effects` read them."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ EQUAL, UNEQUAL = "==", "!="
 
 
 class NativeWriter(RuleBuilder):
-    """Writes matches and targets of a rule. A family or protocol that matches depend on is compared once, before the first."""
+    """Writes a rule's matches and target. A family or protocol is compared once, before the first match that needs it."""
 
     def __init__(self, family: int, sets: list[EncodedSet], *, splits_ranges: bool = True) -> None:
         super().__init__(family, sets, splits_ranges=splits_ranges)
@@ -63,7 +59,7 @@ class NativeWriter(RuleBuilder):
         writer(self, condition)
 
     def finish(self, target: Target, part: int, family: Family) -> None:
-        """Write a target; `part` is the index of its rule. Raises ValueError as `write` does."""
+        """Write a target; `part` is the index of its rule. Raises ValueError if nft has no expression for it."""
         writer = TARGETS.get(type(target))
         if writer is None:
             self._finish_foreign(target, family)
@@ -71,13 +67,12 @@ class NativeWriter(RuleBuilder):
             writer(self, target, part, family)
 
     def _finish_foreign(self, target: Target, family: Family) -> None:
-        """Write a foreign target: several actions, or one kept as listed."""
         from netinit.rules.foreign_targets import AsWritten, Several
 
         if isinstance(target, Several):
             for one in target.targets:
                 if isinstance(one, Tproxy) and one.mark:
-                    from netinit.rules.xtables.encoding import encode_target
+                    from netinit.rules.xtables.targets import encode_target
 
                     self.add_struct(b"target", encode_target(one, family))
                 else:
@@ -91,7 +86,7 @@ class NativeWriter(RuleBuilder):
             raise ValueError(f"{type(target).__name__}: nft has no expression for it")
 
     def write_kept(self, kind: bytes, kept: bytes | tuple[str, int, bytes], text: str) -> None:
-        """Write the kept data of something that was not decoded. Raises ValueError if there is none."""
+        """Write what was kept of something not decoded. Raises ValueError if nothing was."""
         if not kept:
             raise ValueError(f"{text}: not understood, and not kept")
         if isinstance(kept, bytes):
@@ -108,14 +103,14 @@ class NativeWriter(RuleBuilder):
         self.add(kind, (1, name.encode("utf-8", "surrogateescape") + b"\0"), (2, be32(revision)), (3, info))
 
     def limit_family(self, family: Family) -> None:
-        """Match packets of this family only."""
+        """Match only this family."""
         if self._only is not family:
             self._only, self.is_mixed = family, False
             self.load_meta(numbers.META_NFPROTO)
             self.compare(EQUAL, bytes((family.number,)))
 
     def limit_protocol(self, name: str) -> None:
-        """Match packets of this protocol only."""
+        """Match only this protocol."""
         if self._protocol != name:
             self._protocol = name
             self.load_meta(numbers.META_L4PROTO)
@@ -158,7 +153,7 @@ def _write_interface(writer: NativeWriter, match: InInterface | OutInterface) ->
 
 
 def _name_range(name: str) -> tuple[bytes, bytes]:
-    """Return the first and last name of the range; `eth+` means all names with this prefix. Raises ValueError for `+`."""
+    """Return the first and last name that match. Raises ValueError for `+`."""
     packed = name.encode("utf-8", "surrogateescape")
     if packed == b"+":
         raise ValueError("any interface: nft has no expression for it")
@@ -211,7 +206,6 @@ def _write_mark(writer: NativeWriter, match: Mark) -> None:
 
 
 def _write_state(writer: NativeWriter, match: ConnectionState) -> None:
-    """Write a test of states, or of translations. Raises ValueError for both: nft has no single expression."""
     asked = [
         (key, sum([bit for name, bit in known if name in match.states]))
         for key, known in ((numbers.CT_STATE, numbers.STATES), (numbers.CT_STATUS, numbers.STATUSES))

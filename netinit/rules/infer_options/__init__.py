@@ -1,9 +1,6 @@
-"""Infers options from the rules they produced, for live rules whose options are unknown.
+"""Infer options from live rules: the inverse of `netinit.rules.layouts`.
 
-The inverse of `netinit.rules.layouts`. Options that the rules do not show are reported. Options that produce no rule
-(`--dual-stack`, exceptions from traffic that is not captured) keep their defaults, which lead to the same plan.
-
-Completeness of the rules is not checked: callers compare the plan of the inferred options with the rules.
+Options that produce no rule keep their defaults, which lead to the same plan. Callers compare that plan with the rules.
 """
 
 from __future__ import annotations
@@ -44,30 +41,31 @@ from netinit.rules.model import (
     Plan,
     Rule,
 )
-from netinit.rules.rule_patterns import layout_forms
+from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Jump, Return
 
-Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical form
+Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical pattern
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
 @dataclass(frozen=True, slots=True)
 class InferredOptions:
-    """The inferred options: None if no rule is ours or the result is invalid. `unread` describes what is unknown."""
+    """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown."""
 
     options: Interception | None
     unread: tuple[str, ...] = ()
 
 
 def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
-    """Infer options from our rules as iptables-save lists them, without counters; `contents` are those of address sets.
+    """Infer options from our rules in listings without counters.
 
-    `routing` maps each mark of a policy rule to its routing table. Raises ParseError for an invalid rule.
+    `routing` maps marks of policy rules to routing tables; `contents` are those of address sets. Raises ParseError for an
+    invalid rule.
     """
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, listings.values(), layout_forms)
+        owned = owned_rules(listing, {}, listings.values(), layout_patterns)
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():
@@ -84,7 +82,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
 
 
 def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
-    """Interfaces that rules before ours exclude inbound: a virtual machine's, or foreign ones."""
+    """Return interfaces that rules before ours exclude inbound: a VM's, or foreign ones."""
     texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
     found = [parse_rule(text, family) for text in texts[: min(owned, default=len(texts))]]
     alone = [rule.matches[0] for rule in found if isinstance(rule.target, Return) and len(rule.matches) == 1]
@@ -92,12 +90,12 @@ def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
 
 
 def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
-    """Infer options from the rules in our own nft tables."""
+    """Infer options from the rules in our nft tables."""
     return _infer(rules, routing, _planned_chains)
 
 
 def _infer(rules: Mapping[Family, Chains], routing: Routing, keys_of: Callable[[Plan, Family], Keys]) -> InferredOptions:
-    """Infer options from all rules, or from all but one; `keys_of` gives the keys of a plan's rules in the dialect."""
+    """Infer options from all rules, or from all but one; `keys_of` gives the keys of a plan's rules."""
     found = _infer_all(rules, routing)
     if found.options is None and found.unread:
         return _infer_without_one(rules, routing, keys_of) or found
@@ -119,15 +117,14 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
 
 
 def _is_ambient(rules: Mapping[Family, Chains]) -> bool:
-    """Whether a chain exists that only the ambient layout has."""
+    """Whether a chain of the ambient layout exists."""
     return any(chain == ISTIO_PRERT for chains in rules.values() for _, chain in chains)
 
 
 def _is_classic(rules: Mapping[Family, Chains]) -> bool:
     """Whether the rules have the classic layout: its jump to ISTIO_OUTPUT matches TCP only.
 
-    Without the jump, the layout counts as classic if no rule of the current layout exists: the tunnel's, or the one
-    that makes the proxy's connections to its own pod inbound again.
+    Without the jump, whether no rule of the current layout exists: the tunnel's, or that for the proxy's own pod.
     """
     for chains in rules.values():
         jumps = [rule for rule in chains.get((NAT, OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
@@ -140,7 +137,6 @@ def _is_classic(rules: Mapping[Family, Chains]) -> bool:
 
 
 def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
-    """A plan's rules by family and non-empty chain."""
     return {
         family: {
             (table.name, chain.name): rules
@@ -153,7 +149,7 @@ def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
 
 
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
-    """Whether any rule exists that `--istio-exact` omits."""
+    """Whether a rule exists that `--istio-exact` omits."""
     guarding = [(FILTER, name) for name in (*untranslated.CHAINS, ISTIO_DROP)]
     diverting = [rule for chains in rules.values() for rule in chains.get((MANGLE, ISTIO_INBOUND), ())]
     return any(chains.get(place) for chains in rules.values() for place in guarding) or any(
@@ -164,10 +160,7 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
 def _infer_without_one(
     rules: Mapping[Family, Chains], routing: Routing, keys_of: Callable[[Plan, Family], Keys]
 ) -> InferredOptions | None:
-    """Infer options ignoring one foreign rule in our chains; None if no single rule is the obstacle.
-
-    The remaining rules must be exactly those of the options, as `keys_of` gives them for the dialect.
-    """
+    """Infer options without one foreign rule in our chains; the others must be exactly the options'. None if they never are."""
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MAX_CANDIDATES:
         return None
@@ -195,12 +188,12 @@ def _keys(chains: Chains) -> Keys:
 
 
 def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
-    """Canonical form: the order of matches is irrelevant, and nft lists the interface first."""
+    """Return the rule's key without the order of its matches."""
     return frozenset(rule[:-1]), rule[-1]
 
 
 def _written_chains(plan_made: Plan, family: Family) -> Keys:
-    """A plan's rules in our chains, as in iptables."""
+    """Return the keys of a plan's rules in our chains, as in iptables."""
     return {
         (table, name): [_key(normalise(text, family)) for text in chain.texts]
         for table, of_table in write_plan(plan_made, family).items()
@@ -210,28 +203,25 @@ def _written_chains(plan_made: Plan, family: Family) -> Keys:
 
 
 def _planned_chains(plan_made: Plan, family: Family) -> Keys:
-    """A plan's rules in our chains, as in nft, where a list is one rule."""
+    """Return the keys of a plan's rules in our chains, as in nft: a list is one rule."""
     return _keys(_rules_of(plan_made).get(family, {}))
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
-    """Options whose inferred value differs from the wanted one: (flag, wanted, live).
-
-    Ignores options that produce no rule, and the order of lists.
-    """
+    """Return options that differ, as (flag, wanted, live); ignores those that produce no rule, and the order of lists."""
     seen = _through_rules(wanted)
     values = [(flag, getattr(seen, flag.field), getattr(live, flag.field)) for flag in Interception.flags]
     return tuple([(flag, one, other) for flag, one, other in values if _comparable(one) != _comparable(other)])
 
 
 def _through_rules(options: Interception) -> Interception:
-    """The options inferred from their own rules."""
+    """Return the options inferred from their own rules."""
     plan_made = plan(options)
     return from_chains(_rules_of(plan_made), {rule.mark: rule.table for rule in plan_made.ip_rules}).options or options
 
 
 def _comparable(value: Any) -> Any:
-    """The value without irrelevant differences: order of a list, adjacent networks or ports."""
+    """Return the value without the order of its list, adjacent networks and ports joined."""
     if not isinstance(value, tuple) or isinstance(value, Network):
         return value
     if any(isinstance(item, PortsOfUsers) for item in value):

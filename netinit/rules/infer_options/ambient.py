@@ -1,4 +1,4 @@
-"""Infers options from rules of the ambient layout."""
+"""Infer options from rules of the ambient layout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ambient(Layout):
         return found
 
     def ipv6_unless_refused(self) -> str:
-        """On if a rule names IPv6 addresses: all other rules of Istio's nft tables apply to both families."""
+        """On if a rule names IPv6 addresses: all other rules apply to both families."""
         captured = self.find(NAT, ISTIO_OUTPUT, Redirect, Destination, Mark, Protocol, family=IPV6)
         return ON if captured or self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=IPV6) else OFF
 
@@ -46,7 +46,7 @@ class Ambient(Layout):
         return found | ({"tunnel_port": tunnel[0]} if tunnel else {})
 
     def _probes(self) -> tuple[str, ...]:
-        """The probes' addresses; a disabled family keeps its default, because no rule shows it."""
+        """Return the probes' addresses; a family that is off keeps its default."""
         found: list[str] = []
         for family in FAMILIES:
             rules = self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=family)

@@ -1,4 +1,4 @@
-"""Infers options from rules of the classic layout."""
+"""Infer options from rules of the classic layout."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ class Classic(Layout):
         return found
 
     def _ends_with_return(self) -> bool:
-        """Whether the last rule excludes everything else, which exists only if networks are captured."""
+        """Whether the last rule excludes everything else: only then are networks captured."""
         lasts = [rules[-1] for chains in self.rules.values() if (rules := chains.get((NAT, ISTIO_OUTPUT)))]
         return any(isinstance(rule.target, Return) and not rule.matches for rule in lasts)

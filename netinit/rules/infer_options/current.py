@@ -1,4 +1,4 @@
-"""Infers options from rules of the current layout."""
+"""Infer options from rules of the current layout."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Current(Layout):
         return found | self._groups(len(found.get("proxy_gids", ())))
 
     def _groups(self, of_the_proxy: int) -> dict[str, Any]:
-        """The captured owner groups; the proxy's groups precede the excluded ones."""
+        """Return the captured and excluded groups; the proxy's precede the excluded ones."""
         excluded = [find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)]
         groups = [owner.number for owner in excluded if owner.kind == "gid" and not owner.negated]
         found: dict[str, Any] = {"exclude_owner_groups": tuple(groups[of_the_proxy:])}
@@ -90,14 +90,11 @@ class Current(Layout):
         return [rule for chains in self.rules.values() for rule in chains.get((NAT, ISTIO_OUTPUT), ())]
 
     def _own_services(self, ports: type[Port | Protocol]) -> list[Rule]:
-        """Rules that make the proxy's connections to its own pod inbound again: except for some ports, or for all."""
+        """Return the rules that make the proxy's connections to its own pod inbound: except for some ports, or all."""
         return self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_IN_REDIRECT), Destination, OutInterface, ports, Owner)
 
     def _tunnel(self) -> int | None:
-        """The tunnel's port, 0 for none: the proxy's connections to it stay outbound.
-
-        DNS may be excluded in the same rule.
-        """
+        """Return the tunnel's port, 0 for none; the same rule may exclude DNS."""
         if self._own_services(Protocol):
             return 0
         for rule in reversed(self._own_services(Port)):  # groups come last, and their rules do not mention DNS
@@ -147,7 +144,7 @@ class Current(Layout):
         return found
 
     def _to_itself(self) -> bool:
-        """Whether the application's traffic to itself is excluded, which is not so if loopback networks are captured."""
+        """Whether the application's traffic to itself is excluded; not if loopback networks are captured."""
         return any(
             isinstance(rule.target, Return)
             and any(isinstance(match, OutInterface) for match in rule.matches)
@@ -156,7 +153,7 @@ class Current(Layout):
         )
 
     def dns(self) -> dict[str, Any]:
-        """The options about DNS capture."""
+        """Return the options for DNS capture."""
         if not self.has_chain(ISTIO_OUTPUT_DNS, RAW, NAT):
             return {"redirect_dns": False}
         if self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Port):
@@ -202,7 +199,7 @@ class Current(Layout):
 
 
 def _take_metadata(excluded: dict[Family, list[Network]], families: tuple[Family, ...]) -> bool:
-    """Remove the clouds' metadata networks from the end of each family's exclusions; whether they were there."""
+    """Remove the metadata networks from the end of each family's exclusions; return whether all had them."""
     wanted = {family: {network for network in CLOUD_METADATA if network.family is family} for family in families}
     found = all(set(excluded[family][-len(networks) :]) == networks for family, networks in wanted.items())
     if found:
@@ -214,11 +211,7 @@ def _take_metadata(excluded: dict[Family, list[Network]], families: tuple[Family
 def _join(
     networks: Mapping[Family, list[Network]], families: tuple[Family, ...], excludes_itself: bool
 ) -> tuple[Network, ...]:
-    """The networks of both families.
-
-    A loopback network may be hidden, because IPv6 is off or a listing merges neighbours; the missing rule for the
-    application's traffic to itself reveals it.
-    """
+    """Return the networks of both families; a hidden loopback network shows in the lack of the rule for own traffic."""
     listed = [network for family in FAMILIES for network in networks[family]]
     if not excludes_itself and not any(covers(own, network) for network in listed for own in LOOPBACKS):
         joined = [own for own in LOOPBACKS if any(covers(network, own) for network in listed)]

@@ -1,4 +1,4 @@
-"""Common parts of inferring options from any layout: finding rules by target and matches."""
+"""Find rules by target and matches, and infer the options that all layouts have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
 
 
 class Layout:
-    """Common parts of the layouts' readers."""
+    """The base of the layouts' readers."""
 
     layout: str
 
@@ -48,7 +48,7 @@ class Layout:
         self.unread: list[str] = []
 
     def fields(self) -> dict[str, Any]:
-        """The option fields that the rules show."""
+        """Return the option fields that the rules show."""
         found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()}
         found |= self.redirect_port("outbound_port", "--envoy-port", ISTIO_REDIRECT, Protocol)
         found |= self.redirect_port("inbound_port", "--inbound-capture-port", ISTIO_IN_REDIRECT, Protocol)
@@ -56,20 +56,20 @@ class Layout:
         return found | self.inbound() | self.outbound() | self.proxy()
 
     def ipv6(self) -> str:
-        """Whether IPv6 is captured or rejected."""
+        """Return the value of --ipv6."""
         refused = {(FILTER, ISTIO_REFUSE_IN), (FILTER, ISTIO_REFUSE_OUT)} & self.rules.get(IPV6, {}).keys()
         return REJECT if refused else self.ipv6_unless_refused()
 
     def ipv6_unless_refused(self) -> str:
-        """Whether IPv6 is captured, if no rule rejects it as a whole."""
+        """Return the value of --ipv6 if no rule rejects IPv6 as a whole."""
         raise NotImplementedError
 
     def proxy(self) -> dict[str, Any]:
-        """The proxy's users and groups."""
+        """Return the proxy's users and groups."""
         raise NotImplementedError
 
     def users_and_groups(self, owners: Iterable[Owner]) -> dict[str, Any]:
-        """The proxy's users and groups among these owners."""
+        """Return the proxy's users and groups among these owners."""
         found: dict[str, Any] = {}
         known = [owner for owner in owners if not owner.negated]
         for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
@@ -80,11 +80,11 @@ class Layout:
         return found
 
     def inbound(self) -> dict[str, Any]:
-        """The options about inbound capture."""
+        """Return the options for inbound capture."""
         raise NotImplementedError
 
     def outbound(self) -> dict[str, Any]:
-        """The options about outbound capture."""
+        """Return the options for outbound capture."""
         raise NotImplementedError
 
     # ---- looking -------------------------------------------------------------------------------------------------------
@@ -92,10 +92,7 @@ class Layout:
     def find(
         self, table: str, chain: str, target: type[Target] | Target, *kinds: type[Match], family: Family | None = None
     ) -> list[Rule]:
-        """The rules of a chain with this target (or type) and exactly one match of each kind.
-
-        Without `family`, those of the first family that has any: families differ only in addresses.
-        """
+        """Return a chain's rules with this target and one match of each kind, in `family` or the first that has any."""
         for one in (family,) if family else FAMILIES:
             rules = self.rules.get(one, {}).get((table, chain), ())
             found = [rule for rule in rules if has_target(rule, target) and holds_exactly(rule, kinds)]
@@ -104,7 +101,7 @@ class Layout:
         return []
 
     def rules_of(self, table: str, chain: str) -> Sequence[Rule]:
-        """The rules of a chain in the first family that has any."""
+        """Return the rules of a chain in the first family that has any."""
         return next((found for chains in self.rules.values() if (found := chains.get((table, chain)))), ())
 
     def has_chain(self, chain: str, *tables: str) -> bool:
@@ -112,41 +109,41 @@ class Layout:
         return any((table, chain) in chains for chains in self.rules.values() for table in tables)
 
     def redirect_port(self, field: str, flag: str, chain: str, *kinds: type[Match]) -> dict[str, Any]:
-        """The field with the port that a nat chain redirects to, by a rule with these kinds of matches."""
+        """Return the field with the port that a nat chain redirects to, by a rule with these kinds of matches."""
         rules = self.find(NAT, chain, Redirect, *kinds)
         if not rules:
             self.unread.append(f"{flag}: the rule that redirects to it is missing")
         return {field: rules[0].target.captures_at} if rules else {}
 
     def names(self, chain: str, kind: type[InInterface | OutInterface]) -> list[str]:
-        """Interfaces that the built-in nat chain excludes, in order."""
+        """Return the interfaces that a built-in nat chain excludes."""
         found = [find_match(rule, kind) for rule in self.find(NAT, chain, Return, kind)]
         return [name for match in found if not match.negated for name in match.names]
 
     def excluded_interfaces(self) -> tuple[str, ...]:
-        """Interfaces excluded in both directions."""
+        """Return the interfaces excluded in both directions."""
         return tuple(self.names(OUTPUT, OutInterface))
 
     def virtual_interfaces(self) -> tuple[str, ...]:
-        """Interfaces excluded inbound only; they come first, in reverse order of the option."""
+        """Return the interfaces excluded inbound only; they come first, in reverse order."""
         inbound, both = self.names(PREROUTING, InInterface), self.excluded_interfaces()
         return tuple(reversed(inbound[: len(inbound) - len(both)] if len(both) <= len(inbound) else []))
 
     def inbound_ports(self, table: str, to: str) -> Ports | str:
-        """The ports that ISTIO_INBOUND sends to a chain."""
+        """Return the ports that ISTIO_INBOUND sends to a chain."""
         if self.find(table, ISTIO_INBOUND, Jump(chain=to), Protocol):
             return ALL
         return listed_ports(self.find(table, ISTIO_INBOUND, Jump(chain=to), Port))
 
     def mark(self) -> int | None:
-        """TPROXY's mark."""
+        """Return TPROXY's mark."""
         for rule in self.find(MANGLE, ISTIO_DIVERT, SetMark):
             return rule.target.value if isinstance(rule.target, SetMark) else None
         saved = [find_match(rule, Mark) for rule in self.find(MANGLE, PREROUTING, SaveMark, Protocol, Mark)]
         return saved[0].value if saved else None
 
     def transparent(self, port: int) -> dict[str, Any]:
-        """The fields of TPROXY to this port."""
+        """Return the options of TPROXY."""
         found: dict[str, Any] = {"inbound_mode": TPROXY}
         mark = self.mark()
         if mark is None:
@@ -161,7 +158,7 @@ class Layout:
         return found
 
     def networks(self, target: type[Target] | Target) -> dict[Family, list[Network]]:
-        """Destinations that ISTIO_OUTPUT treats with this target by address alone, in order."""
+        """Return the destinations that ISTIO_OUTPUT treats with this target by address alone."""
         found: dict[Family, list[Network]] = {}
         for family in FAMILIES:
             if self.refuses(family):  # the rules that reject, or exclude from that; all match TCP
@@ -183,11 +180,11 @@ class Layout:
         return found
 
     def on(self) -> tuple[Family, ...]:
-        """Families in which rules capture traffic."""
+        """Return the families that are captured."""
         return (IPV4,) if self.ipv6() in (OFF, INET) else FAMILIES
 
     def refuses(self, family: Family) -> bool:
-        """Whether the family is rejected instead of captured."""
+        """Whether the family is rejected."""
         return family is IPV6 and self.ipv6() == REJECT
 
 
@@ -204,19 +201,19 @@ def holds_exactly(rule: Rule, kinds: tuple[type[Match], ...]) -> bool:
 
 
 def find_match(rule: Rule, kind: type[Kind]) -> Kind:
-    """The rule's match of this kind, which must exist."""
+    """Return the rule's match of this kind, which must exist."""
     return next(match for match in rule.matches if isinstance(match, kind))
 
 
 def asks_set(rule: Rule) -> bool:
-    """Whether the only match uses an address set with unknown content."""
+    """Whether the only match is an address set with unknown content."""
     return (
         len(rule.matches) == 1 and isinstance(rule.matches[0], UnknownMatch) and "--match-set" in rule.matches[0].text
     )
 
 
 def listed_ports(rules: list[Rule], *, protocol: str = "", unique: bool = True) -> Ports:
-    """The ports and ranges that rules name, in order."""
+    """Return the ports and ranges that rules name."""
     found: list[int | PortRange] = []
     for rule in rules:
         match = find_match(rule, Port)

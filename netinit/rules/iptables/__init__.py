@@ -1,1 +1,1 @@
-"""The dialect of iptables: plans written, listings read and compared, and the transition from one to the other. Pure."""
+"""The iptables dialect, pure: write plans, read and compare listings, write the change between them."""

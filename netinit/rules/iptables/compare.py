@@ -1,4 +1,4 @@
-"""Compare planned with listed rules, in order."""
+"""Compare planned with listed rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HARMLESS_TARGETS = frozenset(
 
 
 def compare_listing(written: Written, listing: Listing, owned: Owned, family: Family) -> tuple[Difference, ...]:
-    """Return every difference of one family, in the order of tables, chains and rules; empty if the kernel matches the plan."""
+    """Return the differences of one family, in the order of tables, chains and rules."""
     found: list[Difference] = []
     for name in table_names(written, listing):
         if not same_table(name, written, listing, owned, family):
@@ -28,7 +28,7 @@ def compare_listing(written: Written, listing: Listing, owned: Owned, family: Fa
 
 
 def same_table(name: str, written: Written, listing: Listing, owned: Owned, family: Family) -> bool:
-    """Whether our rules in a table are exactly the planned ones, in order."""
+    """Whether our rules in a table equal the planned ones, in order."""
     live = live_chains(name, listing.get(name), owned)
     planned = written.get(name, {})
     if set(live) != set(planned):
@@ -37,7 +37,7 @@ def same_table(name: str, written: Written, listing: Listing, owned: Owned, fami
 
 
 def live_chains(name: str, table: ListedTable | None, owned: Owned) -> dict[str, list[str]]:
-    """Return our rules of a listed table by chain: all rules in our chains, and ours in built-in chains."""
+    """Return our rules of a listed table by chain."""
     if table is None:
         return {}
     return {
@@ -48,12 +48,12 @@ def live_chains(name: str, table: ListedTable | None, owned: Owned) -> dict[str,
 
 
 def table_names(written: Written, listing: Listing) -> list[str]:
-    """Return the plan's tables in order, then the listing's others."""
+    """Return the plan's tables, then the listing's others."""
     return [*written, *[name for name in listing if name not in written]]
 
 
 def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Difference]:
-    """Yield foreign rules before ours in a built-in chain that may decide about a packet first."""
+    """Yield foreign rules before ours that may decide about a packet first."""
     for (name, chain), indexes in owned.items():
         texts = listing[name].rules[chain]
         for index in range(indexes[-1]):
@@ -66,7 +66,7 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
 
 
 def find_foreign_jumps(listing: Listing) -> Iterator[tuple[str, str, str]]:
-    """Yield rules in foreign chains that jump to ours, as (table, chain, rule); they prevent deleting our chains."""
+    """Yield rules in foreign chains that jump to ours (table, chain, rule), so that ours cannot be deleted."""
     for name, table in listing.items():
         for chain, texts in table.rules.items():
             if chain not in OWNED_CHAINS and chain not in BUILTIN_CHAINS:
@@ -133,8 +133,8 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
 def align(planned: Sequence[object], live: Sequence[object]) -> tuple[list[tuple[int, int | None]], list[int]]:
     """Compare two sequences of hashable keys.
 
-    Returns the planned positions without a counterpart, each with the live position that it has moved from (None: it is
-    missing), and the live positions that are extra.
+    Returns the planned positions without a counterpart, each with the live position that it moved from (None: missing),
+    and the extra live positions.
     """
     from difflib import SequenceMatcher
 

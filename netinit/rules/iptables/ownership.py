@@ -1,11 +1,8 @@
 """Decide which rules in built-in chains are ours, whatever options created them.
 
-Rules in our own chains are ours. In built-in chains, which contain foreign rules too, a rule is ours if it jumps to one
-of our chains, if the plan has it and our chains exist, or if it has a layout's pattern and its values (interface, mark)
-are confirmed by other rules of ours. All other rules are foreign and stay.
-
-The patterns are derived from the layouts' rendered rules (netinit.rules.rule_patterns), on demand: only for a rule that
-neither jumps to our chains nor is in the plan.
+A rule there is ours if it jumps to a chain of ours, if the plan has it and our chains exist, or if it has a layout's
+pattern and other rules of ours confirm its values (interface, mark). All others are foreign and stay. The patterns
+(netinit.rules.rule_patterns) are computed on demand.
 """
 
 from __future__ import annotations
@@ -21,17 +18,17 @@ if TYPE_CHECKING:
 EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # kinds of placeholders
 
 
-class Form(Record):
-    """The pattern of a rule of ours in a built-in chain: its text around placeholders, and the kind of value in each."""
+class RulePattern(Record):
+    """The pattern of a rule of ours in a built-in chain: its text around placeholders, and each placeholder's kind."""
 
     table: str
     chain: str
     parts: tuple[str, ...]
-    holes: tuple[str, ...]
+    placeholders: tuple[str, ...]
     inserted: bool = False  # before foreign rules; False: after them
 
     def read(self, text: str) -> tuple[str, ...] | None:
-        """Return the values of the placeholders, one word each; None if the text does not match."""
+        """Return the placeholders' values, one word each; None if the text does not match."""
         if not text.startswith(self.parts[0]):
             return None
         values = []
@@ -48,64 +45,60 @@ class Form(Record):
         return value.join(self.parts)
 
 
-class Sign(Record):
-    """Where a rule that is certainly ours names a value: after this option, in rules with this target."""
+class ValuePlace(Record):
+    """Where a rule that is certainly ours has a value: after this option, in rules with this target."""
 
     table: str
     chain: str
     target: str
     option: str
-    hole: str
+    placeholder: str
 
 
 class Anchor(Record):
-    """A built-in chain in which the rules for excluded interfaces always come right before a jump to one of our chains."""
+    """A built-in chain where rules for excluded interfaces always precede a jump to a chain of ours."""
 
     table: str
     chain: str
     chains: frozenset[str]  # the possible targets of the jump
 
 
-class Forms(Record):
-    """The patterns of all rules in built-in chains that do not jump to a chain of ours (see netinit.rules.rule_patterns).
+class LayoutPatterns(Record):
+    """The patterns of all rules in built-in chains that do not jump to a chain of ours.
 
-    `runs`: complete sequences of rules in a table without a chain of ours, which nothing else confirms. `signs` and
-    `anchors` say which values are confirmed.
+    `runs`: sequences of rules in tables without a chain of ours. `value_places` and `anchors`: which values are confirmed.
     """
 
-    rules: tuple[Form, ...]
+    rules: tuple[RulePattern, ...]
     runs: tuple[tuple[str, str, tuple[str, ...]], ...]  # table, chain, rules
-    signs: tuple[Sign, ...]
+    value_places: tuple[ValuePlace, ...]
     anchors: tuple[Anchor, ...]
 
-    def excluding(self, table: str, chain: str) -> list[Form]:
+    def excluding(self, table: str, chain: str) -> list[RulePattern]:
         """Return a chain's patterns for excluded interfaces."""
-        return [one for one in self.rules if (one.table, one.chain) == (table, chain) and EXCLUDED in one.holes]
+        return [one for one in self.rules if (one.table, one.chain) == (table, chain) and EXCLUDED in one.placeholders]
 
 
 Evidence = dict[str, set[str]]  # kind of placeholder -> values that our rules in both families confirm
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
 
 
-def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
-    """Collect the values that the listings of all families confirm; empty values (a sign without its option) never match."""
+def find_confirmed(listings: Collection[Listing], patterns: LayoutPatterns) -> Evidence:
+    """Return the values that the listings of all families confirm."""
     found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
     for listing in listings:  # each table separately: a killed run may have changed only one of them
-        for sign in forms.signs:
-            if sign.table in listing:
-                texts = _plain_rules(listing[sign.table], sign.chain)
-                found[sign.hole] |= {_word_after(text, sign.option) for text in texts if target_of(text) == sign.target}
-        for anchor in forms.anchors:
+        for place in patterns.value_places:
+            if place.table in listing:
+                texts = _plain_rules(listing[place.table], place.chain)
+                found[place.placeholder] |= {_word_after(text, place.option) for text in texts if target_of(text) == place.target}
+        for anchor in patterns.anchors:
             if anchor.table in listing:
-                found[EXCLUDED] |= _excluded(listing[anchor.table], anchor, forms)
+                found[EXCLUDED] |= _excluded(listing[anchor.table], anchor, patterns)
     return found
 
 
-def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], forms: Callable[[], Forms]) -> Owned:
-    """Return the positions of our rules in the built-in chains of one family; `listings` are those of all families.
-
-    `forms` is called only if a rule neither jumps to our chains nor is in the plan.
-    """
+def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], patterns: Callable[[], LayoutPatterns]) -> Owned:
+    """Return the positions of our rules in one family's built-in chains; `listings`: all families; `patterns`: on demand."""
     owned: Owned = {}
     evidence: Evidence = {}
     for name, table in listing.items():
@@ -118,12 +111,12 @@ def owned_rules(listing: Listing, written: Written, listings: Collection[Listing
             if present:
                 wanted = _wanted(texts, written, name, chain, found)
                 if len(found | wanted) < len(texts):
-                    evidence = evidence or gather(listings, forms())
-                    found |= _of_our_forms(name, chain, texts, evidence, forms())
+                    evidence = evidence or find_confirmed(listings, patterns())
+                    found |= _match_patterns(name, chain, texts, evidence, patterns())
                     wanted = _wanted(texts, written, name, chain, found)
                 found |= wanted
             if name == FILTER and len(found) < len(texts):  # the only table in which a layout has rules but no chain
-                for _, _, run in [one for one in forms().runs if one[:2] == (name, chain)]:
+                for _, _, run in [one for one in patterns().runs if one[:2] == (name, chain)]:
                     found |= _find_run(texts, run)
             if found:
                 owned[name, chain] = sorted(found)
@@ -131,7 +124,7 @@ def owned_rules(listing: Listing, written: Written, listings: Collection[Listing
 
 
 def keep_foreign_rules(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
-    """Remove from `owned` rules that were foreign before: as many foreign rules equal to ours remain as there were."""
+    """Return `owned` without rules that were foreign before: as many foreign rules remain as there were."""
     left: Owned = {}
     for place, indexes in owned.items():
         name, chain = place
@@ -181,7 +174,7 @@ def _plain_rules(table: ListedTable, chain: str) -> list[str]:
 
 
 def without_comment(text: str) -> str:
-    """Return the rule without its comment, which has no effect."""
+    """Return the rule without its comment."""
     before, found, rest = text.partition("-m comment --comment ")
     if not found:
         return text
@@ -193,49 +186,44 @@ def without_comment(text: str) -> str:
     return before + rest.partition(" ")[2]
 
 
-def _excluded(table: ListedTable, anchor: Anchor, forms: Forms) -> set[str]:
+def _excluded(table: ListedTable, anchor: Anchor, patterns: LayoutPatterns) -> set[str]:
     """Return interfaces excluded right before such a jump, and also in another chain."""
     found: set[str] = set()
     texts = _plain_rules(table, anchor.chain)
-    ours = forms.excluding(anchor.table, anchor.chain)
+    ours = patterns.excluding(anchor.table, anchor.chain)
     elsewhere = [
-        (form, frozenset(_plain_rules(table, form.chain)))
-        for form in forms.rules
-        if form.table == anchor.table and form.chain != anchor.chain and EXCLUDED in form.holes
+        (pattern, frozenset(_plain_rules(table, pattern.chain)))
+        for pattern in patterns.rules
+        if pattern.table == anchor.table and pattern.chain != anchor.chain and EXCLUDED in pattern.placeholders
     ]
     for index, text in enumerate(texts):
         if target_of(text) not in anchor.chains:
             continue
         for before in reversed(texts[:index]):
-            name = next((value for form in ours for value in form.read(before) or ()), "")
-            if not name or not any(form.format(name) in confirming for form, confirming in elsewhere):
+            name = next((value for pattern in ours for value in pattern.read(before) or ()), "")
+            if not name or not any(pattern.format(name) in confirming for pattern, confirming in elsewhere):
                 break
             found.add(name)
     return found
 
 
-def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, forms: Forms) -> set[int]:
-    """Return the rules that match our patterns with confirmed values.
-
-    Of identical rules for an interface only one counts: the first if the layout inserts it, else the last. Of other
-    rules, all.
-    """
+def _match_patterns(table: str, chain: str, texts: list[str], evidence: Evidence, patterns: LayoutPatterns) -> set[int]:
+    """Return the rules with a pattern and confirmed values; of equal ones for an interface, the first inserted or last appended."""
     found: set[int] = set()
     last = {text: index for index, text in enumerate(texts)}
-    for form in [one for one in forms.rules if (one.table, one.chain) == (table, chain)]:
+    for pattern in [one for one in patterns.rules if (one.table, one.chain) == (table, chain)]:
         for index, text in enumerate(texts):
-            values = form.read(text)
-            if values and all(hole == OTHER or value in evidence[hole] for hole, value in zip(form.holes, values, strict=True)):
-                once = not {VIRTUAL, EXCLUDED}.isdisjoint(form.holes)
-                found.add(index if not once else texts.index(text) if form.inserted else last[text])
+            values = pattern.read(text)
+            if values and all(
+                kind == OTHER or value in evidence[kind] for kind, value in zip(pattern.placeholders, values, strict=True)
+            ):
+                once = not {VIRTUAL, EXCLUDED}.isdisjoint(pattern.placeholders)
+                found.add(index if not once else texts.index(text) if pattern.inserted else last[text])
     return found
 
 
 def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
-    """Return rules that the plan has at this place: the first ones that it inserts, the last that it appends.
-
-    A plan without a chain in this table does not confirm single rules: the existing chains are from another plan.
-    """
+    """Return the rules that the plan has here: the first ones that it inserts, the last that it appends."""
     planned = written.get(table, {})
     wanted = planned.get(chain)
     more: set[int] = set()

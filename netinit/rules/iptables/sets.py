@@ -1,8 +1,7 @@
-"""Long lists of networks as address sets of the kernel (ipset(8)), for the iptables backends.
+"""Address sets of the kernel (ipset(8)) for long lists of networks, which iptables would compare rule by rule.
 
-In iptables a list of networks takes a rule for each, and every new connection walks them all; a set takes one rule and a
-few hash lookups. A set belongs to one backend, use and family, and its name is fixed. Its content is replaced by swapping
-it with a filled set, so it is never incomplete while rules use it.
+A set belongs to one backend, use and family, and its name is fixed. A filled set is swapped in, so that it is never
+incomplete while rules use it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset li
 
 
 class AddressSet(Record):
-    """A set that a plan needs: name, family, elements as ipset lists them, and the rule that uses it."""
+    """A set that a plan needs: its elements as ipset lists them, and the rule that uses it."""
 
     name: str
     family: Family
@@ -45,16 +44,16 @@ class SetDestination(Destination):
     name: str
 
     def xt(self) -> XtMatch:
-        """Return the match in iptables syntax: one, however many networks there are."""
+        """Return the one match of all networks."""
         return XtMatch(place=EXTENSION, alternatives=(_format_question(self.name),))
 
     def describe(self) -> str:
-        """Describe the match; the set's name stands for its networks, which may be thousands."""
+        """Describe the match by the set's name."""
         return f"it goes to one of the {len(self.networks)} networks in the set {self.name}"
 
 
 def resolve(rule: Rule, contents: Contents) -> Rule:
-    """Return the listed rule with its sets replaced by their networks, so that its matches can be tested."""
+    """Return the listed rule with its sets replaced by their networks."""
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
@@ -72,10 +71,7 @@ def _format_question(name: str) -> str:
 
 
 def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[AddressSet, ...]]:
-    """Replace lists of more than `threshold` networks by sets with the prefix `owner`; return the plan and the sets.
-
-    Only for options that name networks: only they are long, and their rules are not expanded in step with others.
-    """
+    """Replace lists of more than `threshold` networks by sets with the prefix `owner`; return the plan and the sets."""
     found: dict[str, AddressSet] = {}
     tables = tuple([
         table.replace(chains=tuple([
@@ -105,10 +101,7 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
 
 
 def format_element(network: Network) -> tuple[str, ...]:
-    """Return the network as ipset lists it: an address without a length, a family's whole address space as two halves.
-
-    hash:net does not accept a prefix length of zero.
-    """
+    """Return the network as ipset lists it; /0, which hash:net does not accept, as two halves."""
     if not network.length:
         half = 1 << network.family.bits - 1
         return tuple([Network((network[0], first, 1)).text for first in (0, half)])
@@ -117,11 +110,10 @@ def format_element(network: Network) -> tuple[str, ...]:
 
 
 def parse_save(text: str, name: str, size: int) -> frozenset[str]:
-    """Parse the elements of a set of ours in the output of `ipset save NAME`, which is in hash order.
+    """Parse the elements of a set of ours in the output of `ipset save NAME`.
 
-    A set with another type, with other options (comments, which ipset prints unescaped, timeouts, counters), or with a
-    number of elements other than the kernel's count (`size`), is not ours. It then gets an element that no plan has, so
-    that it is replaced.
+    A set with other options, or with another number of elements than the kernel's count (`size`), gets an element that no
+    plan has, so that it is replaced.
     """
     first, *lines = text.split("\n")
     words = first.split(" ")
@@ -139,30 +131,24 @@ def _is_unread(elements: frozenset[str]) -> bool:
 
 
 def unread(why: str) -> frozenset[str]:
-    """Return the content of an unreadable set: one element that no plan has."""
+    """Return the content of an unreadable set: an element that no plan has."""
     return frozenset((f"{UNREAD}{why}",))
 
 
 def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force: bool = False) -> str:
-    """Return input for `ipset restore` that creates or fills every set of the plan; other sets stay.
-
-    All sets are filled before the first is swapped.
-    """
+    """Return input for `ipset restore` that creates or fills the plan's sets; all are filled before the first swap."""
     changed = {made.name: made.elements for made in wanted if force or live.get(made.name) != made.elements}
     return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else held for name, held in live.items()})
 
 
 def render_return(before: Contents, now: Contents) -> str:
-    """Return input for `ipset restore` that restores the previous sets; sets that could not be read stay.
-
-    Sets created since then stay, because rules may still use them.
-    """
+    """Return input for `ipset restore` that restores the previous sets; newer ones stay, because rules may use them."""
     changed = {name: elements for name, elements in before.items() if now.get(name) != elements and not _is_unread(elements)}
     return _render_changes(changed, now)
 
 
 def _render_changes(changed: Contents, live: Contents) -> str:
-    """Create or replace the sets; one with the suffix `NEW` that has the content already is swapped in as it is."""
+    """Create or replace sets; a set with the suffix `NEW` and the right content is swapped in."""
     fills, swaps = [], []
     for name, elements in changed.items():
         new = name + NEW if name in live else name
@@ -180,7 +166,7 @@ def surplus(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[str, ...]:
 
 
 def compare_sets(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[Difference, ...]:
-    """Return every missing or extra element, and missing or extra sets; empty if all match."""
+    """Return missing and extra elements and sets."""
     found: list[Difference] = []
     for made in wanted:
         elements = live.get(made.name)

@@ -1,8 +1,6 @@
-"""Write the change from listed rules to a target as input for iptables-restore --noflush, one commit for each table.
+"""Write the change from listed rules to a target as input for iptables-restore --noflush, one commit per table.
 
-One commit flushes our chains, deletes our jumps from built-in chains and inserts the new ones, so there is no moment
-without rules and no dropped traffic. Foreign rules are never named, and foreign additions to our rules are not written
-back: a rule is one line, but a comment may contain several.
+A commit replaces our chains and jumps at once, so there is no moment without rules. Foreign rules are never named.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _REFUSES = tuple([f"-j {chain}" for chain in (ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO
 
 
 def target_from_plan(written: Written) -> Target:
-    """Return the plan's rules as a target: inserted ones at the top of built-in chains, all others at the end."""
+    """Return the plan's rules as a target: inserted ones at the top of built-in chains, others at the end."""
     return {
         name: {
             chain: [(number if number <= planned.inserted else 0, text) for number, text in enumerate(planned.texts, 1)]
@@ -43,11 +41,7 @@ def target_from_plan(written: Written) -> Target:
 
 
 def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[str, ...]]:
-    """Return our rules of a listing as a target to roll back to, each at its place among the foreign ones.
-
-    Also returns the places (table, chain, number) of rules that cannot be written: iptables has no syntax for them, or
-    more than a comment is not printable.
-    """
+    """Return our rules of a listing as a target to roll back to, and the places of rules that cannot be written."""
     target: Target = {}
     lost: list[str] = []
     for name, table in listing.items():
@@ -71,12 +65,10 @@ def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[s
 def write_transition(
     target: Target, listing: Listing, owned: Owned, *, skip: Sequence[str] = (), by_number: bool = False
 ) -> str:
-    """Return the input that changes our rules from the listed state to the target; tables in `skip` match already.
+    """Return the input that changes our rules to the target; tables in `skip` match already.
 
-    `by_number`: delete rules by position only, because the kernel may hold other rules than listed.
-
-    A table that stops capturing comes last, so that traffic is captured by one or the other at any time. Rules that
-    reject connections that nat has not redirected are deleted first: from its commit on, nat may redirect fewer.
+    `by_number`: delete by position, because the kernel may hold other rules than listed. A table that stops capturing comes
+    last, so that one table captures at any time; rules that reject what nat did not redirect are deleted first.
     """
     names = [name for name in (*target, *[n for n in listing if n not in target]) if name not in skip]
     names.sort(key=lambda name: _stops_capturing(target.get(name, {}), listing.get(name)))
@@ -96,7 +88,7 @@ def unchanged_tables(written: Written, listing: Listing, owned: Owned, family: F
 
 
 def is_interrupted(written: Written, listing: Listing, owned: Owned, family: Family) -> bool:
-    """Whether this is the state after a killed first run: the plan's first tables complete, and nothing else of ours."""
+    """Whether a first run was killed: the plan's first tables are complete, and there is nothing else of ours."""
     finished = True
     for name in table_names(written, listing):
         live = live_chains(name, listing.get(name), owned)
@@ -113,7 +105,7 @@ def _stops_capturing(target: dict[str, Placed], table: ListedTable | None) -> bo
 
 
 def _stop_refusing(listing: Listing, owned: Owned, *, by_number: bool) -> tuple[list[str], Listing, Owned]:
-    """Return a commit that accepts what nat does not redirect, and the listing and our rules after it."""
+    """Return a commit that deletes the jumps to rejecting rules, and the listing and our rules after it."""
     table = listing[FILTER]
     rules, left, lines = dict(table.rules), dict(owned), []
     for chain in BUILTIN_CHAINS:
@@ -144,7 +136,7 @@ def _write_table(
 
 
 def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int], *, by_number: bool) -> list[str]:
-    """Delete by text; by number, from the end, if an identical foreign rule comes first or the text is not one line."""
+    """Delete by text; by number, from the end, if an equal foreign rule precedes or the text is not one line."""
     numbered = [
         index
         for index in indexes

@@ -1,8 +1,4 @@
-"""Rules in iptables syntax: a plan written as iptables-save lists it, and listings.
-
-iptables-nft and iptables-legacy list rules identically, so a plan in this format can be compared with a listing line by
-line. No text comes from a user: only addresses, ports, ids and validated names.
-"""
+"""Write rules as iptables-save lists them. Texts contain only addresses, ports, ids and validated names."""
 
 from __future__ import annotations
 
@@ -11,7 +7,8 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
-from netinit.rules.matches.packet import Protocol
+from netinit.rules.matches.context import TcpFlags
+from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
 
@@ -29,14 +26,14 @@ MAX_SHOWN = 80  # characters of foreign text in an error
 
 
 class WrittenRule(Record):
-    """A rule as iptables-save lists it, without `-A CHAIN`, and its rule in the plan."""
+    """A rule as iptables-save lists it, without `-A CHAIN`, and its planned rule."""
 
     text: str
     rule: Rule
 
 
 class WrittenChain(Record):
-    """A chain's rules in the kernel's order. In built-in chains the first `inserted` come before foreign ones."""
+    """A chain's rules in order. In built-in chains the first `inserted` come before foreign ones."""
 
     rules: tuple[WrittenRule, ...]
     inserted: int = 0
@@ -51,7 +48,7 @@ Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 
 
 class HeldRule(str):
-    """A rule in the kernel, in iptables syntax, and its decoded meaning, which the text may not show completely."""
+    """A rule in the kernel: its text, and its decoded meaning, which the text may not show completely."""
 
     __slots__ = ("packets", "rule")
     rule: Rule
@@ -65,14 +62,14 @@ class HeldRule(str):
 
 
 class ListedTable(Record):
-    """A table of a listing: chains in listing order, built-in ones with their policy (others: `-`)."""
+    """A table of a listing: chains in order, built-in ones with their policy (others: `-`)."""
 
     policies: dict[str, str]
     rules: dict[str, list[str]]
 
     @property
     def holds_rules(self) -> bool:
-        """Whether it has a rule, or a policy other than accept."""
+        """Whether it has a rule, or a policy other than ACCEPT."""
         return any(self.rules.values()) or not {"ACCEPT", "-"}.issuperset(self.policies.values())
 
 
@@ -80,7 +77,7 @@ Listing = dict[str, ListedTable]  # table name -> table
 
 
 def write_plan(plan: Plan, family: Family, *, comments: bool = False) -> Written:
-    """Write the plan's rules of one family, table by table, as iptables-save lists them once programmed."""
+    """Write a family's rules by table and chain, as iptables-save lists them."""
     written: Written = {}
     for table in plan.tables:
         chains: dict[str, WrittenChain] = {}
@@ -102,7 +99,7 @@ def _write_rules(rules: Iterable[Rule], family: Family, comments: bool) -> Itera
 
 
 def _expand(rules: Iterable[Rule], family: Family, each: Callable[[Rule], list[One]]) -> Iterator[tuple[One, Rule]]:
-    """Yield what a rule is for `each` combination of its lists' elements, in listing order; paired rules take turns."""
+    """Yield `each` rule's results in listing order; paired rules take turns."""
     waiting: list[tuple[Rule, list[One]]] = []  # paired rules, until the one that closes the pair
     for rule in rules:
         if family not in rule.families:
@@ -117,7 +114,7 @@ def _expand(rules: Iterable[Rule], family: Family, each: Callable[[Rule], list[O
 
 
 def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[str]:
-    """Write a rule as iptables-save lists it, one text for every combination of its lists' elements."""
+    """Write a rule: one text for each combination of its lists' elements."""
     words = [match.xt() for match in rule.matches]
     protocols = {word.protocol for word in words if word.protocol}
     if protocols and not any(word.place == PROTOCOL for word in words):
@@ -141,10 +138,7 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
 def encode_each(
     plan: Plan, family: Family, encode: Callable[[tuple[Match, ...], Rule], One]
 ) -> dict[str, dict[str, tuple[tuple[One, Rule], ...]]]:
-    """Call `encode` with the matches of each iptables rule of a family and its planned rule.
-
-    Returns the results by table and chain, in listing order, each with its planned rule: one for each text of `write_rule`.
-    """
+    """Return, by table and chain, what `encode` makes of each iptables rule's matches and planned rule, with the latter."""
     return {
         table.name: {
             chain.name: tuple([
@@ -167,15 +161,29 @@ def _unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
     return found
 
 
+def take_module(rest: list[Match]) -> list[Match]:
+    """Remove and return the next match, with those after it that belong to the same module tcp."""
+    taken = [rest.pop(0)]
+    while rest and _is_tcp(taken[-1]) and _is_tcp(rest[0]):
+        taken.append(rest.pop(0))
+    return taken
+
+
+def _is_tcp(match: Match) -> bool:
+    if isinstance(match, Protocol):
+        return match.module and match.name == "tcp"
+    return isinstance(match, TcpFlags) or (isinstance(match, Port) and len(match.ports) == 1 and match.protocol == "tcp")
+
+
 def _append(text: str, alternative: str) -> str:
-    """Append a match to a rule's text; options of one module follow one `-m`, as the kernel lists them."""
+    """Append a match; options of one module follow one `-m`."""
     if alternative.startswith("-m tcp ") and text.rpartition("-m ")[2].startswith("tcp "):
         alternative = alternative.removeprefix("-m tcp ")
     return f"{text}{alternative} " if alternative else text
 
 
 def end_of_quoted(line: str, at: int) -> int:
-    """Return the position after the quote that closes the text at `at`; -1 if there is none."""
+    """Return the position after the quote that closes the text at `at`; -1 if none does."""
     while True:
         end = line.find('"', at)
         slash = line.find("\\", at, end if end >= 0 else None)
@@ -187,7 +195,7 @@ def end_of_quoted(line: str, at: int) -> int:
 
 
 def unquoted(text: str) -> str:
-    """Return a line of a listing without the text between its quotes."""
+    """Return a line without the text in quotes."""
     kept, at = [], 0
     while (start := text.find(' "', at)) >= 0:
         kept.append(text[at : start + 2])
@@ -196,17 +204,17 @@ def unquoted(text: str) -> str:
 
 
 def unsafe(what: str, text: str) -> ParseError:
-    """Return the error for a text that is not a listing, or is ambiguous."""
+    """Return the error for a text that is no listing, or is ambiguous."""
     return ParseError(f"{UNSAFE}{what}: {cut(text)}")
 
 
 def cut(text: str) -> str:
-    """Shorten foreign text for an error: one line, ASCII."""
+    """Shorten foreign text to one line of ASCII."""
     return text[:MAX_SHOWN].encode("unicode_escape").decode() + ("..." if len(text) > MAX_SHOWN else "")
 
 
 def render_restore(written: Written) -> str:
-    """Return input for iptables-restore --noflush that programs the rules in a namespace without any of ours."""
+    """Return input for iptables-restore --noflush, for a namespace without rules of ours."""
     return _render(written, _commands)
 
 
@@ -220,7 +228,7 @@ def _render(written: Written, commands: Callable[[dict[str, WrittenChain]], Iter
 
 
 def miss_all(written: Written, family: Family) -> Iterator[Difference]:
-    """Yield the differences of a namespace without rules, in the order of tables, chains and rules."""
+    """Yield the differences of a namespace without rules."""
     for table, chains in written.items():
         for chain, planned in chains.items():
             yield from miss_chain(table, chain, planned, family)
@@ -238,12 +246,12 @@ def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) ->
 
 
 def render_listing(written: Written) -> str:
-    """Return the rules as iptables-save lists them, without the built-in chains' policies."""
+    """Return the rules as iptables-save lists them, without policies of built-in chains."""
     return _render(written, lambda chains: [(f"-A {name}", text) for name, chain in chains.items() for text in chain.texts])
 
 
 def show_listing(listing: Listing) -> str:
-    """Format a listing for people, one line for each rule, even if a quoted text contains line breaks."""
+    """Format a listing for people, one line for each rule."""
     lines = []
     for name, table in listing.items():
         lines.append(f"*{name}")
@@ -254,7 +262,7 @@ def show_listing(listing: Listing) -> str:
 
 
 def render_commands(written: Written, family: Family) -> list[str]:
-    """Return the rules as shell commands, to read and to copy."""
+    """Return the rules as shell commands."""
     lines = []
     for table, chains in written.items():
         lines += [f"{family.program} -t {table} -N {chain}" for chain in chains if chain not in BUILTIN_CHAINS]

@@ -1,4 +1,4 @@
-"""Layouts: Options -> Plan. `current` is today's Istio for sidecars, `classic` that of 1.0 and 1.1, `ambient` has no sidecar."""
+"""Layouts turn options into a plan: `current` is today's Istio for sidecars, `classic` 1.0 and 1.1, `ambient` without a sidecar."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from netinit.rules.model import Plan
 def plan(options: Interception) -> Plan:
     """Return the plan for `options`; pure and deterministic.
 
-    `--ipv6 auto` counts as on, and missing `--dns-servers` as none. In a pod, call `Options.settle` first: it decides
-    both from the pod's addresses and /etc/resolv.conf.
+    `--ipv6 auto` counts as on, and missing `--dns-servers` as none. In a pod, call `Options.settle` first, which decides both.
     """
     if options.layout == CLASSIC:
         from netinit.rules.layouts import classic

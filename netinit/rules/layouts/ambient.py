@@ -1,8 +1,7 @@
-"""The ambient layout: the rules of Istio's node agent in a pod without a sidecar, in the order Istio emits them.
+"""The ambient layout: the rules of Istio's node agent in a pod without a sidecar, in Istio's order.
 
-A proxy on the node (ztunnel) opens its sockets inside the pod's namespace and marks its packets. Its connections to the
-application are marked too, so that the application's answers are routed back to its sockets, which have the peer's
-address instead of the pod's.
+The node's proxy (ztunnel) opens its sockets in the pod's namespace and marks its packets. Its connections to the
+application have the peer's address; their mark routes the answers back to its sockets.
 """
 
 from __future__ import annotations
@@ -92,17 +91,14 @@ def _mark_connections(builder: Builder) -> None:
 
 
 def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
-    """Treat traffic from a VM behind the pod as outbound; two rules for each interface, as in Istio."""
     for name in options.virtual_interfaces:
         coming = InInterface(names=(name,))
         builder.append(
             NAT, ISTIO_PRERT, coming, TCP, to=Redirect(port=options.outbound_port),
             why="what a VM behind the pod sends is outbound traffic", origin="virtual_interfaces",
         )  # fmt: skip
-        builder.append(
-            NAT, ISTIO_PRERT, coming, TCP, to=Return(),
-            why="what a VM behind the pod sends is not inbound traffic", origin="virtual_interfaces",
-        )  # fmt: skip
+        why = "what a VM behind the pod sends is not inbound traffic"
+        builder.append(NAT, ISTIO_PRERT, coming, TCP, to=Return(), why=why, origin="virtual_interfaces")
 
 
 def _capture_inbound(builder: Builder, options: Interception) -> None:
@@ -146,10 +142,8 @@ def _capture_dns(builder: Builder) -> None:
 
 
 def _capture_outbound(builder: Builder, options: Interception) -> None:
-    builder.append(
-        NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(),
-        why="answers to the node's proxy are no connections of the application",
-    )  # fmt: skip
+    why = "answers to the node's proxy are no connections of the application"
+    builder.append(NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(), why=why)
     for family in FAMILIES:
         builder.append(
             NAT, ISTIO_OUTPUT, OutInterface(names=("lo",)), _not_to_loopback(family), to=Accept(),
@@ -163,7 +157,7 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
 
 
 def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
-    """Return the IPv6 traffic that is not captured, inbound and outbound, which `refuse` leaves alone too."""
+    """Return the IPv6 traffic that is not captured, inbound and outbound."""
     proxy = Exclusion(matches=(OF_PROXY,), origin="", why="the node's proxy's own traffic")
     inbound, outbound = [proxy], [proxy]
     for family, probe in _probes_by_family(options):

@@ -1,4 +1,4 @@
-"""Collects rules chain by chain, in the order in which a layout emits them."""
+"""Collect rules by chain, in the order in which a layout emits them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Exclusion(Record):
-    """Packets of some families that are not captured, with the option's field (empty: none) and the reason."""
+    """Packets that are not captured, with the option's field (empty: none) and the reason."""
 
     matches: tuple[Match, ...]
     origin: str
@@ -27,8 +27,8 @@ class Exclusion(Record):
 class Builder:
     """Collects the rules of a plan.
 
-    `origin` is the field of the option that a rule follows from; empty for rules of every plan. With `names_ipv6` False,
-    rules that name an IPv6 address are left out; all others still apply to IPv6.
+    `origin` is the field of the option that a rule follows from, empty for rules of every plan. Without `names_ipv6`, rules
+    that name an IPv6 address are left out; all others apply to IPv6.
     """
 
     def __init__(self, families: tuple[Family, ...], *, names_ipv6: bool = True) -> None:
@@ -50,10 +50,7 @@ class Builder:
         paired: bool = False,
         inserted: bool = False,
     ) -> None:
-        """Add a rule at the end of a chain; `inserted`: before all others, after earlier inserted ones.
-
-        Families that are off are left out, and so is a rule without any.
-        """
+        """Add a rule at the end of a chain, or after earlier `inserted` ones before all others; not for families that are off."""
         wanted = tuple([family for family in families if family in self._families])
         if not self._names_ipv6 and wanted == (IPV6,) and any(isinstance(one, AddressMatch) for one in matches):
             return
@@ -63,12 +60,12 @@ class Builder:
             (self._inserted if inserted else self._appended).setdefault((table, chain), []).append(rule)
 
     def exclude(self, table: str, chain: str, exclusions: Iterable[Exclusion]) -> None:
-        """Add a rule that returns from the chain for each exclusion."""
+        """Add a rule for each exclusion that returns from the chain."""
         for one in exclusions:
             self.append(table, chain, *one.matches, to=Return(), why=one.why, origin=one.origin, families=one.families)
 
     def within(self, families: tuple[Family, ...]) -> Builder:
-        """Return a builder of the same ruleset limited to these families."""
+        """Return a builder of the same rules, limited to these families."""
         other = Builder(families, names_ipv6=self._names_ipv6)
         other._appended, other._inserted = self._appended, self._inserted
         return other
@@ -78,11 +75,11 @@ class Builder:
         return made
 
     def rules_of(self, table: str, chain: str) -> tuple[Rule, ...]:
-        """Return the rules of a chain so far: inserted, then appended."""
+        """Return the rules of a chain so far."""
         return (*self._inserted.get((table, chain), ()), *self._appended.get((table, chain), ()))
 
     def tables(self) -> tuple[Table, ...]:
-        """Return the tables in the order of programming; a chain exists if it has a rule or a rule jumps to it."""
+        """Return the tables in the order of programming. A chain exists if it has a rule, or a rule jumps to it."""
         places = dict.fromkeys((*self._appended, *self._inserted))
         for collected in (self._appended, self._inserted):
             for (table, _), rules in collected.items():

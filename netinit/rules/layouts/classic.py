@@ -1,4 +1,4 @@
-"""The classic layout: what the istio-iptables script of Istio 1.0 and 1.1 programmed."""
+"""The classic layout: the rules of the istio-iptables script of Istio 1.0 and 1.1."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ TCP = inbound.TCP
 def plan(options: Interception) -> Plan:
     """Return the plan of the classic layout.
 
-    With IPv6 off, non-loopback IPv6 is rejected rather than bypassing the proxy. TPROXY applies to IPv4 only: inbound
-    IPv6 is redirected, as in the script.
+    With IPv6 off, IPv6 is rejected rather than bypassing the proxy. TPROXY applies to IPv4 only, as in the script.
     """
     builder = Builder(FAMILIES if options.captures_ipv6 else (IPV4,))
     inbound.define_redirects(builder, options)
@@ -92,14 +91,12 @@ def _exclude_outbound(builder: Builder, options: Interception) -> None:
 def _capture_outbound(builder: Builder, options: Interception) -> None:
     outbound.capture(builder, options)
     if options.outbound_cidrs not in (ALL, ()):
-        builder.append(
-            NAT, ISTIO_OUTPUT, to=Return(),
-            why="all other networks are not captured", origin="outbound_cidrs",
-        )  # fmt: skip
+        why = "all other networks are not captured"
+        builder.append(NAT, ISTIO_OUTPUT, to=Return(), why=why, origin="outbound_cidrs")
 
 
 def _refuse_ipv6(builder: Builder, options: Interception) -> None:
-    """Add the script's rules that reject IPv6, after one that stops new connections on old conntrack entries."""
+    """Add the script's rules that reject IPv6, after one for new connections on old conntrack entries."""
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     if not options.istio_exact:

@@ -1,4 +1,4 @@
-"""The current layout: the rules of today's istio-iptables, in the order it emits them."""
+"""The current layout: the rules of today's istio-iptables, in its order."""
 
 from __future__ import annotations
 

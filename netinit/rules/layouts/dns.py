@@ -1,7 +1,7 @@
 """DNS capture: the application's queries go to the proxy's resolver, in separate conntrack zones.
 
-The zones separate two connections with the same addresses and ports: the application's query, and the query of the
-proxy's resolver to the same server (istio/istio#33469).
+The zones separate the application's query from the proxy's to the same server, which may have the same addresses and
+ports (istio/istio#33469).
 """
 
 from __future__ import annotations
@@ -28,18 +28,14 @@ def wanted(options: Interception, warnings: list[str]) -> bool:
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Redirect queries to the proxy's listener and separate the zones."""
+    """Redirect queries to the proxy's resolver, and separate the zones."""
     scopes = _scopes(options)
     everywhere = options.capture_all_dns or options.ipv6 == INET  # Istio's nft tables jump for both families
     served = FAMILIES if everywhere else tuple([families[0] for families, _, _ in scopes])
-    builder.append(
-        RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
-        why="DNS queries get zones of their own", origin=ORIGIN,
-    )  # fmt: skip
-    builder.append(
-        NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
-        why="DNS queries are looked at", origin=ORIGIN, families=served,
-    )  # fmt: skip
+    why = "DNS queries get zones of their own"
+    builder.append(RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why=why, origin=ORIGIN)
+    why = "DNS queries are looked at"
+    builder.append(NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why=why, origin=ORIGIN, families=served)
     if DOCKER_RESOLVER in options.dns_servers and not options.capture_all_dns:
         _come_before_docker(builder, options)
     for families, to_server, _ in scopes:
@@ -49,10 +45,8 @@ def capture(builder: Builder, options: Interception) -> None:
                 why="DNS queries go to the proxy's resolver", origin=ORIGIN, families=families,
             )  # fmt: skip
     _separate_proxy(builder, options)
-    builder.append(
-        RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND),
-        why="DNS answers are looked at", origin=ORIGIN, families=served,
-    )  # fmt: skip
+    why = "DNS answers are looked at"
+    builder.append(RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND), why=why, origin=ORIGIN, families=served)
     for families, to_server, from_server in scopes:
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, *to_server, Port(protocol="udp", ports=(DNS_PORT,)), to=TrackZone(zone=APPLICATION_ZONE),
@@ -65,10 +59,10 @@ def capture(builder: Builder, options: Interception) -> None:
 
 
 def _come_before_docker(builder: Builder, options: Interception) -> None:
-    """Insert the jump for queries to Docker's resolver before Docker's own rule, which redirects to the resolver's real port.
+    """Insert a jump for queries to Docker's resolver before Docker's rule, which redirects to the resolver's real port.
 
-    The proxy's own queries return from the chain and reach Docker's rule next. They stay in the default zone with the
-    resolver's answers: those come from its real port, and only their connection shows which port to expect.
+    The proxy's own queries return and reach Docker's rule. They stay in the default zone, where the connection shows from
+    which port the answer comes.
     """
     resolver = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),))
     for protocol in ("tcp", "udp"):
@@ -93,7 +87,7 @@ def queries(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
 
 
 def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match, ...], tuple[Match, ...]]]:
-    """Return the scope of capture by family: all servers, or to (and from) the family's name servers."""
+    """Return the families, and the matches to and from the name servers; none for all servers."""
     if options.capture_all_dns:
         return [(FAMILIES, (), ())]
     servers = [(family, _servers(options, family)) for family in FAMILIES]
@@ -103,7 +97,7 @@ def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
 
 
 def _separate_proxy(builder: Builder, options: Interception) -> None:
-    """Put the proxy's own queries, and its answers to the application, into separate zones by user and group."""
+    """Put the proxy's queries, and its answers to the application, into separate zones."""
     for owner, _ in proxy_owners(options):
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_PORT,)), owner, to=TrackZone(zone=PROXY_ZONE),

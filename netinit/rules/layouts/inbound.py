@@ -1,4 +1,4 @@
-"""Inbound traffic: which connections to the pod are redirected to the proxy, by REDIRECT or TPROXY."""
+"""Inbound traffic: which connections to the pod go to the proxy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TCP = Protocol(name="tcp")
 
 
 def loopback(options: Interception, family: Family) -> Network:
-    """Return the family's loopback network according to the options."""
+    """Return the family's loopback network."""
     return options.loopback_cidr if family is IPV4 else Network.parse(family.loopback)
 
 
@@ -31,7 +31,7 @@ def not_to_loopback(options: Interception, family: Family) -> Destination:
 
 
 def define_redirects(builder: Builder, options: Interception) -> None:
-    """Add the two chains that redirect connections to the proxy, one for each direction."""
+    """Add the chains that redirect connections to the proxy, one for each direction."""
     outwards, inwards = Redirect(port=options.outbound_port), Redirect(port=options.inbound_port)
     builder.append(NAT, ISTIO_REDIRECT, TCP, to=outwards, why="outbound connections go to the proxy", origin="outbound_port")
     builder.append(NAT, ISTIO_IN_REDIRECT, TCP, to=inwards, why="inbound connections go to the proxy", origin="inbound_port")
@@ -44,7 +44,7 @@ def capture(builder: Builder, options: Interception) -> None:
 
 
 def enter(builder: Builder, options: Interception, table: str) -> None:
-    """Add the jump to the inbound chain, and what is excluded there."""
+    """Add the jump to the inbound chain, and its exclusions."""
     jump = Jump(chain=ISTIO_INBOUND)
     builder.append(table, PREROUTING, TCP, to=jump, why="inbound connections are looked at", origin="inbound_ports")
     builder.exclude(table, ISTIO_INBOUND, [*excluded_sources(options), *excluded_ports(options)])
@@ -66,13 +66,13 @@ def chosen(options: Interception) -> Match:
 
 
 def excluded_tunnel(options: Interception) -> list[Exclusion]:
-    """Return the exclusion of the proxy's tunnel port; none without a tunnel (port 0)."""
+    """Return the exclusion of the proxy's tunnel port, if there is a tunnel."""
     port, why = Port(protocol="tcp", ports=(options.tunnel_port,)), "tunnelled connections reach the proxy as they are"
     return [Exclusion(matches=(port,), origin="tunnel_port", why=why)] if options.tunnel_port else []
 
 
 def excluded_ports(options: Interception, always: tuple[int, ...] = ()) -> list[Exclusion]:
-    """Return the exclusions from "all ports": those of the layout (`always`), and the option's."""
+    """Return the exclusions from "all ports": the layout's (`always`), and the option's."""
     return [
         Exclusion(matches=(Port(protocol="tcp", ports=ports),), origin=origin, why="these inbound ports are not captured")
         for ports, origin in ((always, ""), (options.exclude_inbound_ports, "exclude_inbound_ports"))

@@ -1,4 +1,4 @@
-"""Log rules for --log-rules: report the verdict on new connections. Each verdict has a prefix and a rate limit of its own."""
+"""Log rules for --log-rules: report the verdict on new connections, with a prefix and a rate limit for each verdict."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ ORIGIN = "log_rules"
 
 
 def report(builder: Builder, options: Interception, capture_dns: bool, refusing: tuple[Family, ...]) -> None:
-    """Add a log rule before each rule that decides, and for packets without a decision.
-
-    `refusing`: families in which QUIC is rejected.
-    """
+    """Add a log rule before each rule that decides, and for the rest; QUIC is rejected in the families `refusing`."""
     add_report(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
     add_report(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
     for families, matches in queries(options) if capture_dns else ():
@@ -58,10 +55,8 @@ def report(builder: Builder, options: Interception, capture_dns: bool, refusing:
 
 
 def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: tuple[Family, ...] = FAMILIES) -> None:
-    builder.append(
-        table, chain, *matches, to=Jump(chain=ISTIO_LOG),
-        why="what comes back from the rules is not captured", origin=ORIGIN, families=families,
-    )  # fmt: skip
+    why = "what comes back from the rules is not captured"
+    builder.append(table, chain, *matches, to=Jump(chain=ISTIO_LOG), why=why, origin=ORIGIN, families=families)
 
 
 def add_report(

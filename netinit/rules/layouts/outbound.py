@@ -26,7 +26,7 @@ ON_LOOPBACK = OutInterface(names=("lo",))
 
 
 def excluded_interfaces(options: Interception, kind: type[InInterface | OutInterface]) -> list[Exclusion]:
-    """Return the exclusion of interfaces in one direction."""
+    """Return the exclusion of interfaces, inbound or outbound."""
     if not options.exclude_interfaces:
         return []
     why = "traffic of these interfaces is not captured"
@@ -34,17 +34,14 @@ def excluded_interfaces(options: Interception, kind: type[InInterface | OutInter
 
 
 def exclude_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
-    """Exclude these interfaces from capture, in every table that captures."""
+    """Exclude interfaces in every table that captures."""
     for table in (NAT, MANGLE) if transparent else (NAT,):
         builder.exclude(table, PREROUTING, excluded_interfaces(options, InInterface))
         builder.exclude(table, OUTPUT, excluded_interfaces(options, OutInterface))
 
 
 def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
-    """Treat traffic of a VM behind the pod as outbound, or exclude it; it is never inbound traffic of the pod.
-
-    Istio inserts each rule at the top, so the last one emitted comes first.
-    """
+    """Capture traffic of a VM behind the pod, or exclude it. As in Istio, the last rule comes first."""
     if not options.virtual_interfaces:
         return
     coming, origin = InInterface(names=tuple(reversed(options.virtual_interfaces))), "virtual_interfaces"
@@ -57,10 +54,8 @@ def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
             NAT, PREROUTING, *matches, to=Jump(chain=ISTIO_REDIRECT), inserted=True,
             why="what a VM behind the pod sends is outbound traffic", origin=origin, families=families,
         )  # fmt: skip
-    builder.append(
-        NAT, PREROUTING, coming, to=Return(), inserted=True,
-        why="what a VM behind the pod sends is not inbound traffic", origin=origin,
-    )  # fmt: skip
+    why = "what a VM behind the pod sends is not inbound traffic"
+    builder.append(NAT, PREROUTING, coming, to=Return(), inserted=True, why=why, origin=origin)
 
 
 def excluded_ports(options: Interception, protocol: str) -> list[Exclusion]:
@@ -72,7 +67,7 @@ def excluded_ports(options: Interception, protocol: str) -> list[Exclusion]:
 
 
 def enter(builder: Builder, options: Interception) -> None:
-    """Add the jump to the outbound chain for everything that sockets of the pod send, and the excluded ports."""
+    """Add the jump to the outbound chain, and the excluded ports."""
     builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at")
     for protocol in ("tcp", "udp"):
         for one in excluded_ports(options, protocol):
@@ -82,7 +77,7 @@ def enter(builder: Builder, options: Interception) -> None:
 
 
 def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) -> None:
-    """Let the proxy's own traffic leave; only what it sends to its own pod counts as inbound again."""
+    """Let the proxy's own traffic leave; what it sends to its own pod is inbound again."""
     for family in FAMILIES:
         builder.append(
             NAT, ISTIO_OUTPUT, Source(networks=(Network.parse(family.passthrough),)), ON_LOOPBACK, to=Return(),
@@ -96,14 +91,14 @@ def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) ->
 
 
 def _is_loopback(network: Network) -> bool:
-    """Whether Go's net.IP.IsLoopback is true for the network's address: 127.0.0.0/8 and ::1."""
+    """Whether Go's net.IP.IsLoopback is true for the network's address."""
     return network.first >> 24 == 127 if network.family is IPV4 else network.first == 1  # noqa: PLR2004
 
 
 def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
     builder: Builder, options: Interception, owner: Owner, origin: str, capture_dns: bool, captures_loopback: bool
 ) -> None:
-    """Add the three rules for one user or group of the proxy."""
+    """Add the three rules for a user or group of the proxy."""
     # Istio exempts DNS over TCP for uids only: its own resolver runs under the proxy's uid.
     excluded: tuple[int, ...] = (DNS_PORT,) if capture_dns and owner.kind == "uid" else ()
     excluded += (options.tunnel_port,) if options.tunnel_port else ()
@@ -133,7 +128,7 @@ def excluded_groups(options: Interception) -> list[Exclusion]:
 
 
 def exclude_networks(builder: Builder, options: Interception) -> None:
-    """Let traffic to the loopback and to excluded networks bypass the proxy."""
+    """Exclude the loopback and the excluded networks."""
     for family in FAMILIES:
         own = Destination(networks=(loopback(options, family),))
         builder.append(NAT, ISTIO_OUTPUT, own, to=Return(), why="loopback traffic stays in the pod", families=(family,))
@@ -155,7 +150,7 @@ def excluded_networks(options: Interception) -> list[Exclusion]:
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Redirect the remaining traffic to the proxy, by port or by network."""
+    """Send the remaining traffic to the proxy, by port or by network."""
     to_proxy = Jump(chain=ISTIO_REDIRECT)
     if options.outbound_ports:
         builder.append(

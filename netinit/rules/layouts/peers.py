@@ -1,4 +1,4 @@
-"""Features of other meshes that Istio lacks: exclusions by user and port, and rejecting QUIC. Loaded only if an option needs it."""
+"""Reject QUIC, as other meshes do."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from netinit.rules.targets import Jump, Reject
 
 
 def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
-    """Reject HTTP over UDP wherever HTTP over TCP would be captured, so that clients fall back to TCP.
-
-    Returns the families with such a rule.
-    """
+    """Reject HTTP over UDP where HTTP over TCP is captured, so that clients fall back; return the families with a rule."""
     chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
     if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
         captured = by_family(options.outbound_cidrs)
@@ -42,8 +39,6 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
         for family, matches in chosen:
             add_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,), inserted=False)
     for family, matches in chosen:  # the message of each family is another
-        builder.append(
-            FILTER, ISTIO_QUIC, *matches, to=Reject(),
-            why="clients that are refused QUIC use TCP, which is captured", origin=origin, families=(family,),
-        )  # fmt: skip
+        why = "clients that are refused QUIC use TCP, which is captured"
+        builder.append(FILTER, ISTIO_QUIC, *matches, to=Reject(), why=why, origin=origin, families=(family,))
     return both

@@ -1,8 +1,7 @@
-"""Reject IPv6: TCP that `--ipv6 on` would capture is answered with a reset, in both directions.
+"""Reject IPv6: answer TCP that `--ipv6 on` would capture with a reset, in both directions.
 
-Loaded only if requested. Only the first packet of a connection is rejected (SYN without ACK), whatever its conntrack
-state: an entry of an earlier connection must not let a new one pass. All other TCP passes, so that accepted and older
-connections continue. A fragment, whose flags cannot be read, counts as a first packet.
+Rejects only the first packet of a connection (SYN without ACK), whatever its conntrack state, because an old entry must
+not let a new connection pass. A fragment, whose flags cannot be read, counts as a first packet.
 """
 
 from __future__ import annotations
@@ -34,34 +33,31 @@ def refuse_ipv6(
     builder: Builder, options: Interception, *, capture_dns: bool = False,
     excluded: tuple[list[Exclusion], list[Exclusion]] | None = None,
 ) -> None:
-    """Add the chains for both directions in which something is captured.
-
-    `excluded`: what the ambient layout does not capture, inbound and outbound; it captures everything else.
-    """
-    own = builder.within((IPV6,))
-    not_in, not_out = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
-    outwards, inwards = _outbound_captured(options), _inbound_captured(options)
-    vms = InInterface(names=options.virtual_interfaces)
-    behind = [(vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
-    if inwards or behind:
-        _enter(own, ISTIO_REFUSE_IN, INPUT, FORWARD)
-        own.exclude(FILTER, ISTIO_REFUSE_IN, [_ITSELF_IN])
-        _refuse(own, options, ISTIO_REFUSE_IN, behind)
+    """Add the rejecting chains; `excluded`: what the ambient layout does not capture, inbound and outbound."""
+    ipv6 = builder.within((IPV6,))
+    excluded_inbound, excluded_outbound = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
+    captured_outbound, captured_inbound = _outbound_captured(options), _inbound_captured(options)
+    from_vms = InInterface(names=options.virtual_interfaces)
+    captured_from_vms = [(from_vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
+    if captured_inbound or captured_from_vms:
+        _enter(ipv6, ISTIO_REFUSE_IN, INPUT, FORWARD)
+        ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [_ITSELF_IN])
+        _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_from_vms)
         if options.virtual_interfaces and not (options.inbound_mode == TPROXY and options.layout != CLASSIC):  # already handled
             why = "what a VM behind the pod sends is not inbound traffic"
-            own.exclude(FILTER, ISTIO_REFUSE_IN, [Exclusion(matches=(vms,), origin="virtual_interfaces", why=why)])
-        if inwards:
-            own.exclude(FILTER, ISTIO_REFUSE_IN, not_in)
-            _refuse(own, options, ISTIO_REFUSE_IN, inwards)
+            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [Exclusion(matches=(from_vms,), origin="virtual_interfaces", why=why)])
+        if captured_inbound:
+            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, excluded_inbound)
+            _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_inbound)
     queries = _queries(options) if capture_dns else []
-    if outwards or queries:
-        _enter(own, ISTIO_REFUSE_OUT, OUTPUT)
-        own.exclude(FILTER, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
-        of_networks = [one for one in not_out if any(isinstance(match, Destination) for match in one.matches)]
-        own.exclude(FILTER, ISTIO_REFUSE_OUT, [one for one in not_out if one not in of_networks])
-        _refuse(own, options, ISTIO_REFUSE_OUT, queries)  # captured for every destination
-        own.exclude(FILTER, ISTIO_REFUSE_OUT, of_networks)
-        _refuse(own, options, ISTIO_REFUSE_OUT, outwards)
+    if captured_outbound or queries:
+        _enter(ipv6, ISTIO_REFUSE_OUT, OUTPUT)
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
+        of_networks = [one for one in excluded_outbound if any(isinstance(match, Destination) for match in one.matches)]
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, [one for one in excluded_outbound if one not in of_networks])
+        _refuse(ipv6, options, ISTIO_REFUSE_OUT, queries)  # captured for every destination
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, of_networks)
+        _refuse(ipv6, options, ISTIO_REFUSE_OUT, captured_outbound)
 
 
 _ITSELF_IN = Exclusion(matches=(InInterface(names=("lo",)),), origin="", why="what the pod sends to itself is not captured")
@@ -71,10 +67,8 @@ _ITSELF_OUT = _ITSELF_IN.replace(matches=(OutInterface(names=("lo",)),))
 def _enter(builder: Builder, chain: str, *hooks: str) -> None:
     for hook in hooks:
         builder.append(FILTER, hook, TCP, to=Jump(chain=chain), why="TCP over IPv6 is looked at", origin=ORIGIN)
-    builder.append(
-        FILTER, chain, BARE_SYN.replace(negated=True), to=Return(),
-        why="only what begins a connection is refused", origin=ORIGIN,
-    )  # fmt: skip
+    why = "only what begins a connection is refused"
+    builder.append(FILTER, chain, BARE_SYN.replace(negated=True), to=Return(), why=why, origin=ORIGIN)
 
 
 def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tuple[Match, ...]]) -> None:
@@ -88,7 +82,7 @@ def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tu
 
 
 def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]:
-    """Return the outbound TCP that is not captured; with `port`, only exclusions other than by port, limited to this port."""
+    """Return the outbound TCP that is not captured; with `port`, to this port, without exclusions by port."""
     why = "the proxy's own traffic goes out: no loops"
     return [
         *([] if port else excluded_interfaces(options, OutInterface) + excluded_ports(options, "tcp")),
@@ -100,7 +94,7 @@ def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]
 
 
 def excluded_users(options: Interception, protocols: tuple[str, ...], port: int = 0) -> Iterator[Exclusion]:
-    """Yield the exclusions by user or group and port; with `port`, those that include it, without their ports.
+    """Yield the exclusions by user or group and port; with `port`, those that include it.
 
     The proxy's own rules come first, so a range that includes its user does not affect traffic to its own pod.
     """
@@ -118,7 +112,7 @@ def excluded_users(options: Interception, protocols: tuple[str, ...], port: int 
 
 
 def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
-    """Return the captured outbound TCP, as one tuple of matches for each part."""
+    """Return the captured outbound TCP: matches for each part."""
     ports: list[tuple[Match, ...]] = []
     if options.outbound_ports:
         ports.append((Port(protocol="tcp", ports=options.outbound_ports),))
@@ -133,7 +127,7 @@ def _to_networks(options: Interception) -> list[tuple[Match, ...]]:
 
 
 def _queries(options: Interception) -> list[tuple[Match, ...]]:
-    """Return matches for DNS over TCP, to all servers or to the named ones."""
+    """Return matches for the captured DNS over TCP."""
     port = Port(protocol="tcp", ports=(DNS_PORT,))
     if options.capture_all_dns:
         return [(port,)]

@@ -1,4 +1,4 @@
-"""TPROXY mode: marks that route local packets of the proxy and the application back to the right socket."""
+"""TPROXY mode: marks route packets to the proxy's socket."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NOT_OPENING = BARE_SYN.replace(negated=True)
 def divert(builder: Builder, options: Interception, captured: Match, known: Match, *, paired: bool) -> None:
     """Let packets of connections that the proxy has accepted skip TPROXY.
 
-    Applies only to replies to what the pod sends: in the original direction TPROXY itself finds the proxy's socket.
-    Otherwise a packet could reach a socket of the application: a SYN on the conntrack entry of a finished connection, or
-    for a socket bound to the pod's address, or an ACK that completes a handshake with a SYN cookie.
+    Only replies to what the pod sends: in the original direction TPROXY finds the proxy's socket. Otherwise a packet could
+    reach a socket of the application: a SYN on an old conntrack entry or for a socket bound to the pod's address, or an ACK
+    with a SYN cookie.
     """
     allowed: tuple[tuple[Match, ...], ...] = ((captured, known),)
     if not options.istio_exact:
@@ -63,17 +63,13 @@ def capture(builder: Builder, options: Interception) -> None:
 
 
 def mark_connections(builder: Builder, options: Interception) -> None:
-    """Add Istio's rules for packets on the loopback interface in TPROXY mode, and for replies."""
+    """Add Istio's rules for packets on the loopback interface, and for replies."""
     marked = Mark(value=options.tproxy_mark)
     out, back = OutInterface(names=("lo",)), InInterface(names=("lo",))
-    builder.append(
-        MANGLE, PREROUTING, TCP, marked, to=SaveMark(),
-        why="answers find the proxy by the connection's mark", origin=ORIGIN,
-    )  # fmt: skip
-    builder.append(
-        MANGLE, OUTPUT, out, TCP, marked, to=Return(),
-        why="the proxy passes on a captured connection", origin=ORIGIN,
-    )  # fmt: skip
+    why = "answers find the proxy by the connection's mark"
+    builder.append(MANGLE, PREROUTING, TCP, marked, to=SaveMark(), why=why, origin=ORIGIN)
+    why = "the proxy passes on a captured connection"
+    builder.append(MANGLE, OUTPUT, out, TCP, marked, to=Return(), why=why, origin=ORIGIN)
     for owner, flag in proxy_owners(options):
         for family in FAMILIES:
             builder.append(
@@ -81,10 +77,8 @@ def mark_connections(builder: Builder, options: Interception) -> None:
                 why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
             )  # fmt: skip
     known = Mark(value=options.tproxy_mark, connection=True)
-    builder.append(
-        MANGLE, OUTPUT, TCP, known, to=RestoreMark(),
-        why="the application's answers go back to the proxy", origin=ORIGIN,
-    )  # fmt: skip
+    why = "the application's answers go back to the proxy"
+    builder.append(MANGLE, OUTPUT, TCP, known, to=RestoreMark(), why=why, origin=ORIGIN)
     builder.append(MANGLE, ISTIO_INBOUND, TCP, marked, inserted=True, to=Return(), why="captured already", origin=ORIGIN)
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))

@@ -1,12 +1,11 @@
 """Reject TCP connections that nat should have redirected but did not.
 
-The kernel consults nat once per conntrack entry, and a connection may start on an existing entry without a translation:
-one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer), or one
-created by a packet on another interface. A SYN on it has the state NEW, ESTABLISHED or INVALID (nf_conntrack_proto_tcp.c)
-and would bypass the proxy. So would INVALID segments without an entry: they open a connection if the proxy did not answer
-the SYN, and inject data into a connection of the proxy. Segments that close a connection are not rejected.
+The kernel consults nat once per conntrack entry. A connection on an existing entry without a translation bypasses the
+proxy: on one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT), or that a packet on
+another interface created. Its SYN has the state NEW, ESTABLISHED or INVALID (nf_conntrack_proto_tcp.c). INVALID segments
+without an entry could open a connection, or inject data into one of the proxy. Segments that close are not rejected.
 
-The chains in the filter table are derived from those of nat, so exactly what nat would redirect is rejected.
+The rules are derived from those of nat, so exactly what nat would redirect is rejected.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
 _LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
-WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # unlike iptables' state, nft's conntrack status is not set for these
+NO_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # unlike iptables' state, nft's conntrack status is not set for these
 # Connections that a conntrack helper expects are translated like their parent, without consulting nat (nf_nat_follow_master).
-UNASKED = ConnectionState(states=("RELATED", "UNTRACKED"))
+EXPECTED_OR_UNTRACKED = ConnectionState(states=("RELATED", "UNTRACKED"))
 INVALID = ConnectionState(states=("INVALID",))
 # A FIN without an entry is INVALID too. Both ends of an excluded connection, and the proxy, must still see it, and no match
 # distinguishes these from a captured one.
@@ -65,7 +64,7 @@ _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {PREROUTING: (INPUT, (NOT_LO,
 
 
 def guard(builder: Builder, options: Interception) -> None:
-    """Add the filter rules for gaps that nat and TPROXY leave; call it after nat's rules are complete."""
+    """Add the filter rules for gaps of nat and TPROXY; call it after nat's rules are complete."""
     if options.istio_exact:
         return
     if options.layout == CURRENT:
@@ -79,10 +78,8 @@ def guard(builder: Builder, options: Interception) -> None:
         _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
-        builder.append(
-            FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Jump(chain=ISTIO_DROP),
-            why="what a VM sends is forwarded as nat redirects it, or not at all", origin=origin,
-        )  # fmt: skip
+        why = "what a VM sends is forwarded as nat redirects it, or not at all"
+        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
         builder.append(
             FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
             why="connections that nat has not redirected are looked at again", origin=origin,
@@ -94,11 +91,7 @@ def guard(builder: Builder, options: Interception) -> None:
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
-    """On lo, let the application reach only itself.
-
-    A SYN with another destination, for IPv6 also another source, would create an entry that matches replies of an outside
-    server.
-    """
+    """On lo, let the application reach only itself: other addresses would open the way for outside servers' replies."""
     if options.layout == AMBIENT:
         proxy: tuple[Match, ...] = (Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK, negated=True),)
     else:
@@ -112,31 +105,29 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
 
 
 def refuse(builder: Builder) -> None:
-    """Add the filter rules that reject what the nat rules collected so far would redirect."""
-    for hook, (at, beside) in _HOOKS.items():
+    """Add the filter rules that reject what the nat rules so far redirect."""
+    for hook, (at, limits) in _HOOKS.items():
         decisions = list(_decisions(builder, hook))
         redirecting = [index for index, (_, rule) in enumerate(decisions) if _redirects(rule)]
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
-        others = beside
-        unasked = [(*beside, NOT_CLOSING, INVALID)]
+        opening = limits
+        invalid = [(*limits, NOT_CLOSING, INVALID)]
         if hook == PREROUTING:
-            unasked.append((*beside, SYN_AND_FIN, INVALID))
+            invalid.append((*limits, SYN_AND_FIN, INVALID))
             ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
-            others = (*beside, Port(protocol="tcp", ports=ports, negated=True))
+            opening = (*limits, Port(protocol="tcp", ports=ports, negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
-        looked_at: list[tuple[Match, ...]] = [
-            (*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, UNASKED), *unasked,
+        checked: list[tuple[Match, ...]] = [
+            (*opening, BARE_SYN, NOT_TRANSLATED), (*opening, BARE_SYN, EXPECTED_OR_UNTRACKED), *invalid,
         ]  # fmt: skip
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
-            looked_at.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
-        for matches in looked_at:
-            builder.append(
-                FILTER, at, *matches, to=Jump(chain=chain), families=families,
-                why="connections that nat has not redirected are looked at again", origin="istio_exact",
-            )  # fmt: skip
+            checked.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
+        for matches in checked:
+            why = "connections that nat has not redirected are looked at again"
+            builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=why, origin="istio_exact")
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
         for family in families if hook == OUTPUT else ():
@@ -153,24 +144,24 @@ def _repeat(
     """Repeat a decision of nat in a filter chain: reject what nat redirects, accept what it accepts."""
     why = "nat would redirect it" if refused else rule.comment
     origin = rule.origin.option if rule.origin else ""
-    own = tuple([one for one in rule.families if one in families])
+    applying = tuple([one for one in rule.families if one in families])
     if refused and DNS_QUERY in matches:
-        for family in own:  # reject messages differ by family
+        for family in applying:  # reject messages differ by family
             builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,))
         return
     tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # nat redirects only TCP
     if refused:  # an outsider may forge a segment that only claims to belong to a connection: a reset would end it
         at = next((number for number, one in enumerate(matches, 1) if isinstance(one, Port)), len(matches))  # one `-m tcp` for both
-        builder.append(FILTER, chain, *matches[:at], NOT_OPENING, *matches[at:], to=Drop(), why=why, origin=origin, families=own)
-    builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=own)
+        builder.append(FILTER, chain, *matches[:at], NOT_OPENING, *matches[at:], to=Drop(), why=why, origin=origin, families=applying)
+    builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=applying)
 
 
 def _decisions(
     builder: Builder, hook: str, chain: str = "", above: tuple[Match, ...] = ()
 ) -> Iterator[tuple[tuple[Match, ...], Rule]]:
-    """Yield nat's decisions about TCP and DNS at a hook, in order: all matches that lead to a decision, and its rule.
+    """Yield nat's decisions at a hook, in order: all matches that lead to a decision, and its rule.
 
-    At OUTPUT only the proxy's own connections go to its inbound port: the rules after them accept these.
+    At OUTPUT only the proxy's own connections go to its inbound port; the rules after them accept these.
     """
     rules = builder.rules_of(NAT, chain or hook)
     for number, rule in enumerate(rules):
@@ -188,15 +179,12 @@ def _decisions(
 
 
 def _port(builder: Builder, rule: Rule) -> int:
-    """Return the proxy's port that a rule redirects to.
-
-    Connections to that port belong to the proxy: nat translates them to the same address and sets no status.
-    """
+    """Return the proxy's port that a rule redirects to: nat sets no status for connections to that port."""
     return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
 
 
 def _protocol(match: Match) -> str:
-    """Return the one transport protocol that a match implies; tcp if it implies none."""
+    """Return the protocol that a match implies; tcp if none."""
     if isinstance(match, Port):
         return match.protocol
     return match.name if isinstance(match, Protocol) else "tcp"

@@ -1,7 +1,7 @@
-"""The base class of matches, the conditions of rules; `packet`, `context` and `foreign` have one class for each.
+"""The base class of matches (conditions of rules); `packet`, `context` and `foreign` have one class for each.
 
-Sections refer to iptables(8) and iptables-extensions(8). A match with several values (networks, ports, interfaces) means
-"any of them"; where iptables takes one value per rule, the match has one alternative for each.
+Sections refer to iptables(8) and iptables-extensions(8). A match with several values means "any of them"; where iptables
+takes one value per rule, there is one alternative for each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
 
 
 class XtMatch(Record):
-    """A match in iptables-save syntax: one text for each alternative, `-m module` included."""
+    """A match in iptables-save syntax: a text for each alternative."""
 
     place: int = EXTENSION
     alternatives: tuple[str, ...]
@@ -40,7 +40,7 @@ class Match(Record):
         """Return the match in iptables syntax."""
 
     def each(self) -> tuple[Match | None, ...]:
-        """Return the match for each alternative of `xt`; None for one that iptables lists as no match."""
+        """Return the match for each alternative of `xt`; None if iptables lists none."""
         return (self,)
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Match(Record):
         """Return the match as one nft expression, with sets for lists. Raises ValueError if nft has none."""
 
     def nft_unless(self) -> tuple[str, ...]:
-        """Return expressions for packets to exclude: `nft` is true for them, the match is not."""
+        """Return expressions to exclude packets for which `nft` is true but the match is not."""
         return ()
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Match(Record):
 
     @abstractmethod
     def choose(self, packets: PacketSet) -> Chosen:
-        """Return the packets of a set that match: `test` for all of them at once."""
+        """Return the packets of a set that match."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -65,18 +65,18 @@ class Match(Record):
 
 
 def format_extension(module: str, option: str, values: str, negated: bool = False, protocol: str = "") -> XtMatch:
-    """Return the iptables syntax of a module's option."""
+    """Return the syntax of a module's option."""
     return XtMatch(alternatives=(f"-m {module} {'! ' if negated else ''}{option} {values}",), protocol=protocol)
 
 
 def format_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
-    """Return one alternative for each value, the option before it."""
+    """Return one alternative for each value."""
     prefix = f"! {option}" if negated else option
     return tuple([f"{prefix} {value}" for value in values])
 
 
 def format_one_of(expression: str, texts: Sequence[str], negated: bool) -> str:
-    """Return an nft comparison with one value, or with an anonymous set of several."""
+    """Return an nft comparison with a value, or with an anonymous set."""
     value = texts[0] if len(texts) == 1 else f"{{ {', '.join(texts)} }}"
     return f"{expression} {'!= ' if negated else ''}{value}"
 
@@ -87,7 +87,7 @@ def format_ranges(ranges: Iterable[tuple[int, int]], between: str) -> list[str]:
 
 
 def format_not(negated: bool) -> str:
-    """Return `not ` if the match is negated, else an empty string."""
+    """Return `not ` if negated, else an empty string."""
     return "not " if negated else ""
 
 
@@ -97,7 +97,7 @@ def format_list(words: Iterable[object]) -> str:
 
 
 def truth_of(result: bool | None, negated: bool) -> bool | None:
-    """Negate the result if the match is negated; None stays None."""
+    """Negate the result if `negated`; None stays None."""
     return None if result is None else result is not negated
 
 
@@ -107,11 +107,11 @@ def any_of(results: Sequence[bool | None]) -> bool | None:
 
 
 class Unless(Record):
-    """An expression that excludes packets from a match, see Match.nft_unless."""
+    """An expression of Match.nft_unless."""
 
     match: Match
     part: int
 
     def nft(self) -> str:
-        """The expression."""
+        """Return the expression."""
         return self.match.nft_unless()[self.part]

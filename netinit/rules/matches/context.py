@@ -1,4 +1,4 @@
-"""Matches beyond a plain sidecar: marks, connection states, sockets, TCP flags; and unknown matches."""
+"""Matches beyond a plain sidecar's: marks, connection states, sockets, TCP flags; and unknown matches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the
 
 
 class Mark(Match):
-    """Matches the firewall mark of the packet or its connection, or its bits in `mask` (sections mark, connmark)."""
+    """Matches the mark of the packet or its connection, under `mask` (sections mark, connmark)."""
 
     value: int
     mask: int = FULL_MASK
@@ -65,7 +65,7 @@ class Mark(Match):
 
 
 class ConnectionState(Match):
-    """Matches the state of the packet's connection, in the kernel's listing order (section conntrack; classic: state)."""
+    """Matches the connection's state or translation, in listing order (section conntrack; classic: state)."""
 
     tracks = True
     states: tuple[str, ...]
@@ -77,7 +77,7 @@ class ConnectionState(Match):
         return format_extension(self.module, option, ",".join(self.states), self.negated)
 
     def nft(self) -> str:
-        """Return the nft expression. Raises ValueError for a mix of states and translations, which needs several."""
+        """Return the expression. Raises ValueError for states and translations: nft needs several."""
         states = [state for state in NFT_STATES if state.upper() in self.states]
         translated = [word.lower() for word in ("SNAT", "DNAT") if word in self.states]
         no = "! " if self.negated else ""  # `!=` would compare all bits
@@ -99,7 +99,7 @@ class ConnectionState(Match):
 
     @property
     def _asks_translation(self) -> bool:
-        """Without a connection, `ct status` ends the rule, while xt_conntrack lets the negation match."""
+        """Without a connection, `ct status` ends the rule, while a negated xt_conntrack matches."""
         return not {"SNAT", "DNAT"}.isdisjoint(self.states)
 
     def choose(self, packets: PacketSet) -> Chosen:
@@ -186,7 +186,7 @@ class Socket(Match):
         return "socket transparent <= 1"  # true for every socket that is found; see nft_unless
 
     def nft_unless(self) -> tuple[str, ...]:
-        """Return the expression for sockets bound to all addresses, for which `nft` is true but the match is not."""
+        """Return the expression for sockets bound to all addresses."""
         return ("socket wildcard 1",)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
@@ -203,7 +203,7 @@ FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order of their bits
 
 
 class TcpFlags(Match):
-    """Matches if of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
+    """Matches if exactly `flags` of the TCP flags in `mask` are set (section tcp)."""
 
     protocol = "tcp"
     mask: tuple[str, ...]
@@ -212,13 +212,13 @@ class TcpFlags(Match):
 
     @classmethod
     def from_bits(cls, mask: int, flags: int, *, negated: bool) -> TcpFlags:
-        """Return the match for the flags' bits in the TCP header."""
+        """Return the match for bits of the TCP header."""
         names = [tuple([name for bit, name in enumerate(FLAGS) if bits >> bit & 1]) for bits in (mask, flags)]
         return cls(mask=names[0], flags=names[1], negated=negated)
 
     @property
     def bits(self) -> tuple[int, int]:
-        """The bits of `mask` and of `flags` in the TCP header."""
+        """The bits of `mask` and `flags` in the TCP header."""
         mask, flags = (sum([1 << FLAGS.index(name) for name in names]) for names in (self.mask, self.flags))
         return mask, flags
 
@@ -274,10 +274,7 @@ class Limit(Match):
 
 
 class UnknownMatch(Match):
-    """A match unknown to netinit, kept as listed; whether it matches is always unknown.
-
-    `kept` is the kernel's data: expressions, or name, revision and struct of an extension; ignored in comparisons.
-    """
+    """An unknown match, as listed; its result is unknown. `kept`: the kernel's expressions or struct, not compared."""
 
     tracks = True  # nothing is assumed
     text: str

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AddressRange(Match):
-    """The source or destination address is in the range from `first` to `last`, both included (section iprange)."""
+    """The source or destination address is in the range from `first` to `last` (section iprange)."""
 
     family: Family
     first: int
@@ -54,7 +54,7 @@ class AddressRange(Match):
 
 
 class EitherPort(Match):
-    """The source or the destination port is one of `ports` (section multiport, `--ports`), of the rule's own protocol."""
+    """The source or the destination port is one of `ports` (section multiport, `--ports`)."""
 
     protocol: str
     ports: tuple[int | tuple[int, int], ...]

@@ -1,4 +1,4 @@
-"""Matches of every sidecar's rules: addresses, interfaces, protocol, ports, and the sending user."""
+"""Matches of every sidecar's rules: addresses, interfaces, protocol, ports, sending user."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Destination(AddressMatch):
 
 
 class InterfaceMatch(Match):
-    """Base of matches on an interface with one of the names; `+` at the end of a name: any ending."""
+    """Base of matches on an interface with one of the names; `+` at the end: a prefix."""
 
     inbound = True  # False: the interface that the packet leaves through
     names: tuple[str, ...]
@@ -119,7 +119,7 @@ class OutInterface(InterfaceMatch):
 
 
 class Protocol(Match):
-    """Matches the transport protocol (iptables(8), `-p`). `module` also loads the protocol's module, which has no effect."""
+    """Matches the transport protocol (iptables(8), `-p`). `module` loads the protocol's module, without effect."""
 
     name: str
     negated: bool = False
@@ -143,10 +143,10 @@ class Protocol(Match):
 
 
 class Port(Match):
-    """Matches a destination (or source) port in `ports`; implies the protocol (sections tcp, udp, multiport).
+    """Matches a destination (or source) port, and its protocol (sections tcp, udp, multiport).
 
-    An element is a port, or a pair of the first and last port of a range. Several single ports are one alternative each,
-    as in Istio; a negated list is one multiport match, a list with ranges as few as possible.
+    A pair in `ports` is a range. Several single ports are one alternative each, as in Istio; a negated list is one multiport
+    match, a list with ranges as few as possible.
     """
 
     protocol: str
@@ -167,7 +167,7 @@ class Port(Match):
         return tuple([self.replace(ports=tuple(group)) for group in self._groups()])
 
     def _groups(self) -> Sequence[Sequence[int | tuple[int, int]]]:
-        """The ports by iptables match."""
+        """Return the ports of each iptables match."""
         if self.negated:
             return [self.ports]
         return _fill_multiports(self.ports) if self.has_ranges else [(port,) for port in self.ports]
@@ -179,7 +179,7 @@ class Port(Match):
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The elements of nft's set, in order: adjacent ports are joined if there is a range."""
+        """The elements of nft's set, in order; joined if there is a range."""
         ranges = sorted({bounds_of(port) for port in self.ports})
         return join_ranges(ranges) if self.has_ranges else ranges
 
@@ -206,10 +206,7 @@ class Port(Match):
 
 
 class Owner(Match):
-    """Matches packets of sockets of this user or group (section owner; only for packets sent from this namespace).
-
-    With `last`, of a range of users or groups, both ends included.
-    """
+    """Matches packets of sockets of this user or group, or range up to `last` (section owner; only at OUTPUT)."""
 
     kind: str  # uid or gid
     number: int
@@ -248,13 +245,13 @@ class Owner(Match):
 
 
 def drop_implied_protocols(matches: Sequence[Match]) -> tuple[Match, ...]:
-    """Return the matches without those on a protocol that another one implies."""
+    """Return the matches without protocols that others imply."""
     implied = {match.protocol for match in matches if hasattr(match, "protocol")}
     return tuple([one for one in matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)])
 
 
 def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | tuple[int, int]]]:
-    """Split ports and ranges into lists that multiport accepts: 15 ports, a range counts as two."""
+    """Split ports into lists that multiport accepts: 15 ports, a range counts as two."""
     lists: list[list[int | tuple[int, int]]] = []
     left = 0
     for port in ports:
@@ -269,7 +266,7 @@ def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | 
 
 
 def _format_interface(name: str) -> str:
-    """Return the name in nft syntax: `*` for any ending, with a backslash before a literal one. Raises ValueError for "any name"."""
+    """Return the name in nft syntax, where `*` marks a prefix. Raises ValueError for any name."""
     if name == "+":
         raise ValueError("any interface: nft has no expression for it")
     if name.endswith("+"):
@@ -278,10 +275,10 @@ def _format_interface(name: str) -> str:
 
 
 def _as_number(name: str) -> int:
-    """Return the name as the number that the kernel compares in a set; little-endian, as on nearly all machines."""
+    """Return the number that the kernel sorts by in a set, as on little-endian machines."""
     return int.from_bytes(name.encode("utf-8", "surrogateescape"), "little")
 
 
 def is_named(interface: str, names: tuple[str, ...]) -> bool:
-    """Whether the interface has one of the names (`+` at the end: a prefix); False without an interface."""
+    """Whether the interface has one of the names (`+` at the end: a prefix)."""
     return any(interface.startswith(name[:-1]) if name.endswith("+") else interface == name for name in names)

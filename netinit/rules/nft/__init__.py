@@ -1,20 +1,16 @@
-"""Write a plan in nft syntax: own tables that are replaced as a whole, one rule for each list, both families at once.
+"""Write a plan in nft syntax: own tables, replaced as a whole; one rule for each list; both families at once.
 
-The text is what `nft --stateless list table` prints for the rules (nft 1.0.6), so the input and the expected listing are
-the same, and a second run compares two texts. Tables and chains have Istio's names in native mode.
+The text is what `nft --stateless list table` prints (nft 1.0.6). Tables and chains have Istio's names in native mode.
 
-Where nft differs from iptables, the rules say more than Istio's:
+Where nft differs from iptables, there is more than in Istio's rules:
 
-- An `inet` chain sees both families. A rule for one family that names no address has `meta nfproto`, unless only that family can
-  reach its chain.
-- TPROXY drops a packet for which no transparent socket is open; nft's tproxy continues. A drop rule follows, otherwise connections
-  would bypass a proxy that is not listening.
-- `-m socket` matches every socket except one bound to all addresses. nft's `socket wildcard` does not match sockets that are not
-  fully open or fully closed, so the match takes a chain of two rules.
+- A rule for one family that names no address has `meta nfproto`, unless only that family can reach its chain.
+- TPROXY drops a packet without a transparent socket; nft's tproxy continues. A drop rule follows.
+- `-m socket` matches every socket except one bound to all addresses; nft's `socket wildcard` misses half-open ones. The match
+takes a chain of two rules.
 
-One difference remains: packets without a socket that has a file (sent by the kernel itself, or for a socket that its
-process closed) match `! --uid-owner` in iptables, but never `skuid !=` in nft. The nat table sees only the first packet
-of a connection, which has its socket unless the connection is older than the rules.
+One difference remains: packets of no socket with a file (from the kernel, or a closed socket) match `! --uid-owner` in
+iptables, but never `skuid !=` in nft. Only connections older than the rules are affected.
 """
 
 from __future__ import annotations
@@ -47,28 +43,10 @@ from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Protocol, TypeAlias
+    from collections.abc import Iterable
+    from typing import TypeAlias
 
     Condition: TypeAlias = "Match | Family | Unless"
-
-    class RuleText(Protocol):
-        """A rule with its nft text."""
-
-        @property
-        def text(self) -> str:
-            """The rule as nft lists it."""
-
-    class ChainText(Protocol):
-        """A chain: its hook (empty: only jumps lead to it), and its rules."""
-
-        @property
-        def hook(self) -> str:
-            """Type, hook, priority and policy, as nft lists them."""
-
-        @property
-        def rules(self) -> Sequence[RuleText]:
-            """The rules, in order."""
 
 DIALECT = "nft"
 PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
@@ -89,7 +67,7 @@ HOOKS = {
 
 
 def format_rule(rule: Rule, *, counter: bool = True) -> str:
-    """Format a rule read from the kernel as nft would list it, as one rule even if nft writes several."""
+    """Format a rule of the kernel as nft lists it, as one rule even if nft writes several."""
     conditions = [one.nft() for one in rule.matches if isinstance(one, InterfaceMatch)]
     if len(rule.families) == 1 and not any(isinstance(one, AddressMatch) for one in rule.matches):
         conditions.append(f"meta nfproto {rule.families[0].name.lower()}")
@@ -98,7 +76,7 @@ def format_rule(rule: Rule, *, counter: bool = True) -> str:
 
 
 class NftStep(Record):
-    """One nft rule: its conditions in order (a family: only its packets), then its action. `rule` is the plan's."""
+    """One nft rule: its conditions (a family: only its packets), its action, and the planned rule."""
 
     conditions: tuple[Condition, ...]
     target: Target
@@ -112,44 +90,30 @@ class NftStep(Record):
         return f"{''.join(words)}counter {self.target.nft(self.rule.families[0])[self.part]}{comment}"
 
 
-class WrittenNftRule(Record):
-    """A rule as nft lists it, without counter values, and its rule in the plan."""
-
-    text: str
-    rule: Rule
-
-
-class WrittenNftChain(Record):
-    """A chain: its hook (empty: only jumps lead to it) and its rules."""
-
-    hook: str
-    rules: tuple[WrittenNftRule, ...]
-
-
-Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
-Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook, and its rules
+Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook (empty: only jumps lead to it), and its rules
+Written = dict[str, dict[str, tuple[str, list[str]]]]  # table -> chain -> its hook, and its rules as nft lists them
 
 
 def write_plan(plan: Plan, *, comments: bool = False) -> Written:
-    """Write the plan, table by table, as nft lists it once programmed; these tables contain no other rules."""
-    return write_steps({plan.nft_prefix + table.name: plan_steps(table) for table in plan.tables}, comments=comments)
+    """Write the plan by table, as nft lists it."""
+    return write_steps(plan_tables(plan), comments=comments)
 
 
 def write_steps(tables: dict[str, Steps], *, comments: bool = False) -> Written:
-    """Write the steps of each table as nft lists them."""
+    """Write each table's steps, as nft lists them."""
     return {
-        name: {
-            chain: WrittenNftChain(
-                hook=hook, rules=tuple([WrittenNftRule(text=one.text(comments=comments), rule=one.rule) for one in steps])
-            )
-            for chain, (hook, steps) in chains.items()
-        }
+        name: {chain: (hook, [step.text(comments=comments) for step in steps]) for chain, (hook, steps) in chains.items()}
         for name, chains in tables.items()
     }
 
 
+def plan_tables(plan: Plan) -> dict[str, Steps]:
+    """Return a plan's tables by their names in nft."""
+    return {plan.nft_prefix + table.name: plan_steps(table) for table in plan.tables}
+
+
 def plan_steps(table: Table) -> Steps:
-    """Return the chains of a table as nft has them: hook and rules of each."""
+    """Return hook and rules of each chain of a table."""
     entering = _families_entering(table)
     chains: Steps = {}
     for chain in table.chains:
@@ -169,7 +133,7 @@ def plan_steps(table: Table) -> Steps:
 
 
 def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition, ...]:
-    """Return the rule's conditions without one tested in a separate chain; the interface first, as in Istio."""
+    """Return the rule's conditions, the interface first as in Istio, without one tested in a separate chain."""
     interfaces = [match for match in rule.matches if isinstance(match, InterfaceMatch)]
     others: list[Condition] = [match for match in rule.matches if not (isinstance(match, InterfaceMatch) or match.nft_chain)]
     limited = rule.target.nft_spells_family or not entering <= set(rule.families)
@@ -179,7 +143,7 @@ def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition
 
 
 def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
-    """Return name and rules of the separate chain in which the rule's `last` match is tested."""
+    """Return name and rules of the chain that tests `last`."""
     (target,) = rule.target.nft(rule.families[0])
     exceptions = [Unless(match=last, part=part) for part in range(len(last.nft_unless()))]
     steps = [NftStep(conditions=(unless,), target=Return(), rule=rule) for unless in exceptions]
@@ -188,7 +152,7 @@ def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
-    """Return the families whose packets can reach each chain: both at a hook, elsewhere those of the jumps to it."""
+    """Return the families whose packets can reach each chain."""
     entering = {chain.name: frozenset(FAMILIES if chain.builtin else ()) for chain in table.chains}
     jumps = [
         (chain.name, rule.target.chain, frozenset(rule.families))
@@ -217,38 +181,25 @@ def model_name(chain: str) -> str:
     return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
 
 
-def render_table(name: str, chains: Mapping[str, ChainText]) -> str:
-    """Format a table in nft's format: the input that adds it, and the output of `nft --stateless list table`."""
-    blocks = []
-    for chain, written in chains.items():
-        lines = [f"\tchain {chain} {{"]
-        if written.hook:
-            lines.append(f"\t\t{written.hook}")
-        lines += [f"\t\t{rule.text}" for rule in written.rules]
-        blocks.append("\n".join(lines) + "\n\t}\n")
-    return f"table inet {name} {{\n" + "\n".join(blocks) + "}\n"
-
-
-def render_tables(written: Mapping[str, Mapping[str, ChainText]]) -> str:
-    """Format all tables."""
-    return "".join([render_table(name, chains) for name, chains in written.items()])
-
-
-def render_replacement(tables: str, names: Iterable[str]) -> str:
-    """Return one transaction that replaces our tables `names`, those that exist, by `tables`.
-
-    Each table is added before it is deleted, so that the deletion succeeds in either case; the kernel commits all or
-    nothing.
-    """
-    return "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names]) + tables
+def render_tables(written: Written) -> str:
+    """Format tables as nft does: input that adds them, and the output of `nft --stateless list table`."""
+    tables = []
+    for name, chains in written.items():
+        blocks = []
+        for chain, (hook, rules) in chains.items():
+            lines = [hook, *rules] if hook else rules
+            blocks.append(f"\tchain {chain} {{\n" + "".join([f"\t\t{line}\n" for line in lines]) + "\t}\n")
+        tables.append(f"table inet {name} {{\n" + "\n".join(blocks) + "}\n")
+    return "".join(tables)
 
 
 def render_script(plan: Plan, *, comments: bool = False) -> str:
-    """Return the plan as input for `nft -f -`; it deletes every existing table with the plan's prefix."""
+    """Return input for `nft -f -`: one transaction that replaces, or adds, the tables with the plan's prefix."""
     names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
-    return render_replacement(render_tables(write_plan(plan, comments=comments)), names)
+    deletions = "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names])
+    return deletions + render_tables(write_plan(plan, comments=comments))
 
 
 def miss_all(tables: Iterable[str]) -> tuple[Difference, ...]:
-    """Return the differences of a namespace in which none of the tables exists."""
+    """Return the differences of a namespace without these tables."""
     return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in tables])

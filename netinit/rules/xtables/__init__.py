@@ -1,7 +1,5 @@
-"""The blobs of iptables' extensions (linux/netfilter/xt_*.h), decoded into matches and targets.
+"""The structs of iptables' extensions (linux/netfilter/xt_*.h), in legacy tables and in nf_tables' expressions `match` and `target`.
 
-The older interface holds them in its tables, nf_tables in the expressions `match` and `target` that iptables-nft writes.
-Both are the kernel's structs in the machine's byte order; addresses and ports are in network byte order where the struct says so.
-
-A struct that is shorter than its extension's, or has bits that are not understood, becomes UnknownMatch or UnknownTarget.
+They are in the machine's byte order, addresses and ports in network byte order. A struct that is too short, or has unknown
+bits, becomes UnknownMatch or UnknownTarget.
 """

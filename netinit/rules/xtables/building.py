@@ -1,28 +1,24 @@
-"""Entries of the older interface as bytes: rules as iptables-legacy programs them, and a table's blob split into its chains.
+"""Entries of legacy tables as bytes: of planned rules, and of the kernel's, so that both compare with `==`.
 
-    encode_plan(plan, family, comments=...)    by table and chain: the entry of each rule
-    split_table(table)                         the same of the kernel's table, so that both compare with `==`
-
-What the kernel or a place in the table chooses (counters, the hooks that lead to an entry, offsets of jumps) is not in a TableEntry.
+What the kernel or the place decides (counters, hooks, offsets of jumps) is not in a TableEntry.
 """
 
 from __future__ import annotations
 
-from _struct import pack, pack_into, unpack_from
-from struct import error as struct_error
+from struct import error, pack, pack_into, unpack_from
 
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
-from netinit.rules.iptables.modules import take_module
-from netinit.rules.iptables.write import encode_each
+from netinit.rules.iptables.write import encode_each, take_module
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.targets import Accept, Drop, Jump, Return, Target
 from netinit.rules.xtables import structs
-from netinit.rules.xtables.encoding import encode_comment, encode_match, encode_target
+from netinit.rules.xtables.matches import encode_comment, encode_match
 from netinit.rules.xtables.names import protocol_number
 from netinit.rules.xtables.structs import EntryForm
+from netinit.rules.xtables.targets import encode_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,14 +33,14 @@ NEXT = "\0next"  # where a rule without a target goes: no chain is called so
 
 
 class TableEntry(Record):
-    """A rule of a chain: its bytes, with zeros for what it does not decide, and the chain that it jumps to."""
+    """A rule's bytes, with zeros for what it does not decide, and the chain that it jumps to."""
 
     data: bytes
     chain: str = ""
 
 
 class EntryChain(Record):
-    """A chain's entries, policy or end included; `hook` is a built-in chain's, -1 for others."""
+    """A chain's entries, with its policy or end; `hook`: -1 if user-defined."""
 
     name: str
     hook: int
@@ -52,14 +48,14 @@ class EntryChain(Record):
 
 
 def encode_plan(plan: Plan, family: Family, *, comments: bool = False) -> dict[str, dict[str, tuple[tuple[TableEntry, Rule], ...]]]:
-    """Return the entries of a plan's rules of one family, by table and chain, each with its planned rule."""
+    """Return the entries of a family's rules by table and chain, each with its planned rule."""
     return encode_each(
         plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "")
     )
 
 
 def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "") -> TableEntry:
-    """One rule of iptables. ValueError where it has no match or target for it."""
+    """Return the entry of one rule. Raises ValueError if iptables has no match or target for it."""
     form = structs.ENTRY_FORMS[family.version]
     rest = list(matches)
     head = _write_head(rest, target, form)
@@ -88,12 +84,12 @@ def make_entry(form: EntryForm, head: bytes, extensions: bytes, end: bytes) -> b
 
 
 def extension(name: str, revision: int, info: bytes) -> bytes:
-    """Return struct xt_entry_match or xt_entry_target with the extension's own struct."""
+    """Return struct xt_entry_match or xt_entry_target."""
     return pack("=H29sB", structs.EXTENSION_HEADER + len(info), name.encode(), revision) + info
 
 
 def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
-    """What every entry has room for: addresses, interfaces and the protocol, each with what is inverted."""
+    """Return struct ipt_ip: addresses, interfaces, protocol, and which are inverted."""
     size = form.address
     head = bytearray(form.packet)
     names = 4 * size
@@ -128,10 +124,7 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
 
 
 def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], dict[int, str]]:
-    """Return each chain's name, hook (-1: none) and offsets of entries; and the chains' names by the offset that jumps enter at.
-
-    Raises IndexError or struct.error if the entries are not those of a table.
-    """
+    """Return each chain's name, hook (-1: none) and offsets; and names by jump offset. Raises IndexError, struct.error."""
     form, entries = structs.ENTRY_FORMS[table.version], table.entries
     hooks = {table.hook_entries[hook]: hook for hook in range(len(BUILTIN_CHAINS)) if table.valid_hooks >> hook & 1}
     found: list[tuple[str, int, list[int]]] = []
@@ -155,7 +148,7 @@ def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], d
 
 
 def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
-    """Return the kernel's table as chains of entries. Raises ValueError if the blob is malformed."""
+    """Return the chains of a kernel's table. Raises ValueError if the blob is malformed."""
     form = structs.ENTRY_FORMS[table.version]
     try:
         found, starts = find_chains(table)
@@ -163,12 +156,12 @@ def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
             EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
             for chain, hook, places in found
         ])  # fmt: skip
-    except (struct_error, IndexError) as error:
-        raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+    except (error, IndexError) as problem:
+        raise ValueError(f"legacy table {table.name}: its entries are not understood: {problem!r}") from None
 
 
 def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -> TableEntry:
-    """The entry at an offset, without what it does not decide. ValueError for a jump to where no chain begins."""
+    """Return the entry at an offset. Raises ValueError for a jump to where no chain begins."""
     offset, size = unpack_from("=HH", entries, at + form.packet + 4)
     data = bytearray(entries[at : at + size])
     data[form.packet : form.packet + 4] = bytes(4)  # the cache, and the hooks and counters behind the sizes
@@ -185,5 +178,5 @@ def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -
 
 
 def name_at(entries: bytes, at: int) -> str:
-    """Return the name of the extension at an offset."""
+    """Return the extension's name at an offset."""
     return entries[at : at + structs.EXTENSION_HEADER][structs.NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")

@@ -1,12 +1,10 @@
-"""Matches of iptables' extensions, read from their structs."""
+"""Read and write matches as structs of iptables' extensions."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from struct import unpack_from
+from struct import error, pack, unpack_from
 
-from netinit.base.net import FULL_MASK, MAX_PORT, Family
+from netinit.base.net import FULL_MASK, IPV4, MAX_PORT, Family, bounds_of
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
     AddressType,
@@ -19,16 +17,19 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.foreign import AddressRange, EitherPort
-from netinit.rules.matches.packet import MAX_MULTIPORTS, Owner, Port
+from netinit.rules.matches.packet import MAX_MULTIPORTS, Owner, Port, Protocol
 from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import ADDRESS_TYPES
 
-Ports = tuple[int, int]
-Reader = Callable[[bytes, str], "list[Match] | None"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Reader = Callable[[bytes, str], list[Match] | None]
 
 
 def decode_match(name: str, revision: int, info: bytes, protocol: str, family: Family | None) -> tuple[list[Match], str]:
-    """The matches of an extension's struct, and what it says as a comment; `protocol` and `family` are the rule's."""
+    """Return the matches of a struct, and its comment; `protocol` and `family` are the rule's."""
     if name == "comment":
         return [], info.partition(b"\0")[0].decode("utf-8", "surrogateescape")
     reader = _READERS.get((name, revision))
@@ -37,25 +38,27 @@ def decode_match(name: str, revision: int, info: bytes, protocol: str, family: F
             found = _read_address_range(info, family)
         else:
             found = reader(info, protocol) if reader else None
-    except struct.error:  # shorter than the struct
+    except error:  # shorter than the struct
         found = None
     return ([UnknownMatch(text=f"-m {name}", kept=(name, revision, info))] if found is None else found), ""
 
 
-def _ports(protocol: str, ends: Ports, *, source: bool, negated: bool) -> list[Match]:
-    """A match on a range of ports; none where all ports are in it. An inverted one of all ports never holds."""
-    low, high = ends
-    if (low, high) == (0, MAX_PORT) and not negated:
-        return []
-    return [Port(protocol=protocol, ports=(low if low == high else (low, high),), source=source, negated=negated)]
+def _read_ports(protocol: str, ranges: tuple[tuple[int, int], tuple[int, int]], inverted: int) -> list[Match]:
+    """Return the matches on ports; none for all ports, unless inverted: that never matches."""
+    return [
+        Port(protocol=protocol, ports=(low if low == high else (low, high),), source=source, negated=bool(inverted & bit))
+        for (low, high), source, bit in zip(
+            ranges, (True, False), (structs.SOURCE_INVERTED, structs.DESTINATION_INVERTED), strict=True
+        )
+        if (low, high) != (0, MAX_PORT) or inverted & bit
+    ]
 
 
 def _read_tcp(info: bytes, _: str) -> list[Match] | None:
     first, last, low, high, option, mask, flags, inverted = unpack_from(structs.TCP, info)
     if inverted & ~7 or option or flags & ~mask or mask & ~0x3F or first > last or low > high:
         return None
-    found = _ports("tcp", (first, last), source=True, negated=bool(inverted & structs.SOURCE_INVERTED))
-    found += _ports("tcp", (low, high), source=False, negated=bool(inverted & structs.DESTINATION_INVERTED))
+    found = _read_ports("tcp", ((first, last), (low, high)), inverted)
     if mask or inverted & structs.FLAGS_INVERTED:
         if not mask:
             return None
@@ -67,10 +70,7 @@ def _read_udp(info: bytes, _: str) -> list[Match] | None:
     first, last, low, high, inverted = unpack_from(structs.UDP, info)
     if inverted & ~3 or first > last or low > high:
         return None
-    return [
-        *_ports("udp", (first, last), source=True, negated=bool(inverted & structs.SOURCE_INVERTED)),
-        *_ports("udp", (low, high), source=False, negated=bool(inverted & structs.DESTINATION_INVERTED)),
-    ]
+    return _read_ports("udp", ((first, last), (low, high)), inverted)
 
 
 def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
@@ -96,7 +96,7 @@ def _read_multiport(info: bytes, protocol: str) -> list[Match] | None:
 
 
 def _read_address_range(info: bytes, family: Family | None) -> list[Match] | None:
-    """Struct xt_iprange_mtinfo: its addresses are as long as the family's."""
+    """Read struct xt_iprange_mtinfo."""
     *ends, flags = unpack_from(structs.ADDRESS_RANGE, info)
     known = sum([bit | bit << structs.RANGE_INVERTED for _, bit in structs.SIDES])
     if family is None or flags & ~known or flags >> structs.RANGE_INVERTED & ~flags:
@@ -133,7 +133,7 @@ def _read_mark(info: bytes, *, connection: bool) -> list[Match]:
 
 
 def _read_conntrack(info: bytes, _: str) -> list[Match] | None:
-    """Struct xt_conntrack_mtinfo2 and 3 where nothing but the state or the direction is asked."""
+    """Read struct xt_conntrack_mtinfo2 and 3 with only a state or a direction."""
     asked, inverted, bits = unpack_from(structs.CONNTRACK, info, structs.CONNTRACK_AT)
     if asked == structs.DIRECTION and not inverted & ~structs.DIRECTION:
         return [ConnectionDirection(direction="REPLY" if inverted else "ORIGINAL")]
@@ -150,7 +150,7 @@ def _read_state(info: bytes, _: str) -> list[Match] | None:
 
 
 def _states(bits: int, known: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    """The names of the bits, in iptables' order; none where one of them is not known."""
+    """Return the names of the bits; none if one is unknown."""
     return () if bits & ~sum([bit for _, bit in known]) else tuple([name for name, bit in known if bits & bit])
 
 
@@ -173,7 +173,7 @@ def _read_address_type(info: bytes, _: str) -> list[Match] | None:
 
 
 def _read_limit(info: bytes, _: str) -> list[Match] | None:
-    """A limit that iptables lists by the second."""
+    """Read a limit that iptables lists per second."""
     period, burst = unpack_from(structs.LIMIT, info)
     for seconds in (3600, 60, 1):
         scale = structs.LIMIT_SCALE * seconds
@@ -199,3 +199,109 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("addrtype", 1): _read_address_type,
     ("limit", 0): _read_limit,
 }
+
+
+def encode_match(matches: Sequence[Match], family: Family = IPV4) -> structs.Struct:
+    """Return the struct of a match, or of several of module tcp. Raises ValueError if iptables has none."""
+    if isinstance(matches[0], UnknownMatch) and isinstance(matches[0].kept, tuple):
+        return matches[0].kept
+    writer = _MATCHES.get(type(matches[0]))
+    if writer is None:
+        raise ValueError(f"{type(matches[0]).__name__}: iptables has no module for it")
+    return structs.pad(*writer(*matches), family)
+
+
+def encode_comment(text: str) -> structs.Struct:
+    """Return a comment as the match that iptables has for it."""
+    return structs.pad("comment", 0, text.encode("utf-8", "surrogateescape"))
+
+
+def _write_protocol(match: Protocol) -> structs.Struct:
+    return _write_tcp() if match.name == "tcp" else _write_udp()
+
+
+def _write_port(match: Port, *more: Match) -> structs.Struct:
+    if len(match.ports) == 1:
+        return _write_tcp(match, *more) if match.protocol == "tcp" else _write_udp(match)
+    return _write_multiport(match, structs.MULTIPORT_SIDES.index(match.source))
+
+
+def _write_multiport(match: Port | EitherPort, side: int) -> structs.Struct:
+    numbers, ranges = [], []
+    for low, high in map(bounds_of, match.ports):
+        numbers += [low, high] if low < high else [low]
+        ranges += [1, 0] if low < high else [0]
+    rest = 15 - len(numbers)
+    packed = pack("=2B15H15BB", side, len(numbers), *numbers, *[0] * rest, *ranges, *[0] * rest, match.negated)
+    return "multiport", 1, packed
+
+
+def _write_address_range(match: AddressRange) -> structs.Struct:
+    ends = [end.to_bytes(match.family.bits // 8, "big") for end in (match.first, match.last)]
+    bit = dict(structs.SIDES)["source" if match.source else "destination"]
+    flags = bit | (bit << structs.RANGE_INVERTED if match.negated else 0)
+    nothing = [b"", b""]
+    return "iprange", 1, pack(structs.ADDRESS_RANGE, *(ends + nothing if match.source else nothing + ends), flags)
+
+
+def _write_tcp(*matches: Match) -> structs.Struct:
+    ends, mask, flags, inverted = [0, MAX_PORT, 0, MAX_PORT], 0, 0, 0
+    for match in matches:
+        if isinstance(match, Port):
+            at = 0 if match.source else 2
+            ends[at : at + 2] = bounds_of(match.ports[0])
+            bit = structs.SOURCE_INVERTED if match.source else structs.DESTINATION_INVERTED
+            inverted |= bit if match.negated else 0
+        elif isinstance(match, TcpFlags):
+            mask, flags = match.bits
+            inverted |= structs.FLAGS_INVERTED if match.negated else 0
+    return "tcp", 0, pack(structs.TCP, *ends, 0, mask, flags, inverted)
+
+
+def _write_udp(*matches: Port) -> structs.Struct:
+    _, __, info = _write_tcp(*matches)
+    return "udp", 0, info[:8] + info[-1:]
+
+
+def _write_owner(match: Owner) -> structs.Struct:
+    ends = match.bounds
+    bit = structs.OWNER_BITS[match.kind]
+    numbers = [*ends, 0, 0] if match.kind == "uid" else [0, 0, *ends]
+    return "owner", 1, pack(structs.OWNER, *numbers, bit, bit if match.negated else 0)
+
+
+def _write_mark(match: Mark) -> structs.Struct:
+    return "connmark" if match.connection else "mark", 1, pack(structs.MARK, match.value, match.mask, match.negated)
+
+
+def _write_state(match: ConnectionState) -> structs.Struct:
+    bits = sum([bit for name, bit in structs.CONNTRACK_BITS if name in match.states])
+    asked = structs.STATE | (structs.STATE_ALIAS if match.module == "state" else 0)
+    return _conntrack(asked, structs.STATE if match.negated else 0, bits)
+
+
+def _write_direction(match: ConnectionDirection) -> structs.Struct:
+    return _conntrack(structs.DIRECTION, structs.DIRECTION if match.direction == "REPLY" else 0, 0)
+
+
+def _conntrack(asked: int, inverted: int, bits: int) -> structs.Struct:
+    return "conntrack", 3, bytes(structs.CONNTRACK_AT) + pack(structs.CONNTRACK, asked, inverted, bits)
+
+
+def _write_address_type(match: AddressType) -> structs.Struct:
+    types = sum([1 << ADDRESS_TYPES.index(name) for name in match.types])
+    bit = dict(structs.SIDES)[match.side]
+    sides = (types, 0) if match.side == "source" else (0, types)
+    return "addrtype", 1, pack(structs.ADDRESS_TYPE, *sides, bit if match.negated else 0)
+
+
+def _write_limit(match: Limit) -> structs.Struct:
+    return "limit", 0, pack(structs.LIMIT, structs.LIMIT_SCALE // match.rate, match.burst)
+
+
+_MATCHES: dict[type, Callable[..., structs.Struct]] = {
+    Protocol: _write_protocol, Port: _write_port, TcpFlags: _write_tcp, Owner: _write_owner, Mark: _write_mark,
+    ConnectionState: _write_state, ConnectionDirection: _write_direction, Socket: lambda _: ("socket", 3, b""),
+    AddressType: _write_address_type, Limit: _write_limit, AddressRange: _write_address_range,
+    EitherPort: lambda match: _write_multiport(match, structs.MULTIPORT_EITHER),
+}  # fmt: skip

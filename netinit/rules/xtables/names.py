@@ -1,4 +1,4 @@
-"""Names and numbers that both interfaces of netfilter share: protocols as iptables lists them (/etc/protocols), and bits."""
+"""Names and numbers of netfilter: protocols (/etc/protocols), ICMP codes, address types."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NAMES = {
 
 
 def protocol_name(number: int) -> str:
-    """The name of a protocol, or its number where it has none here."""
+    """Return a protocol's name, or its number as text."""
     return _NAMES.get(number, str(number))
 
 
 def protocol_number(name: str) -> int:
-    """The number of a protocol that `protocol_name` names. ValueError."""
+    """Return the number of a name from `protocol_name`. Raises ValueError."""
     for number, known in _NAMES.items():
         if known == name:
             return number

@@ -1,12 +1,11 @@
-"""Layouts of the extensions' structs (linux/netfilter/xt_*.h), for reading and for writing: formats, offsets and bits.
-
-A struct may be longer than what is read of it; its whole size, as the kernel aligns it, is in `SIZES`.
-"""
+"""Layouts of extensions' structs (linux/netfilter/xt_*.h): formats, offsets, bits, and whole sizes."""
 
 from __future__ import annotations
 
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
+
+Struct = tuple[str, int, bytes]  # an extension's name, its revision, its struct
 
 # Entries of a table
 NAME = slice(2, 31)
@@ -16,14 +15,14 @@ INVERTED_IN, INVERTED_OUT, INVERTED_SOURCE, INVERTED_DESTINATION, INVERTED_PROTO
 
 
 class EntryForm(Record):
-    """Where things are in a family's entry."""
+    """The layout of a family's entry."""
 
     family: Family
     address: int  # bytes of an address
     packet: int  # size of struct ipt_ip, ip6t_ip6
     header: int  # size of struct ipt_entry, ip6t_entry
     counters: int
-    flags: int  # offset of the flags; what is inverted stands behind them
+    flags: int  # offset of the flags; the inversion flags follow
     goto: int  # the flag of -g
     allowed: int  # flags that are understood
 
@@ -89,5 +88,10 @@ SIZES = {
 
 
 def size_of(name: str, revision: int, family: Family) -> int:
-    """The bytes of an extension's struct. KeyError for one that is not known."""
+    """Return the size of an extension's struct. Raises KeyError for an unknown one."""
     return 24 if name == "REDIRECT" and family is IPV4 else SIZES[name, revision]  # the older struct of NAT
+
+
+def pad(name: str, revision: int, info: bytes, family: Family = IPV4) -> Struct:
+    """Return an extension's struct at its whole size. Raises KeyError for an unknown one."""
+    return name, revision, info.ljust(size_of(name, revision, family), b"\0")

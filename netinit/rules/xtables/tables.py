@@ -1,7 +1,7 @@
-"""A table of the older interface: its entries, decoded into chains of rules (linux/netfilter_ipv4/ip_tables.h, ipv6 alike).
+"""Decode legacy tables (linux/netfilter_ipv4/ip_tables.h) into chains of rules.
 
-Each chain begins with an entry: a built-in one where its hook says so, others with a target ERROR that holds the chain's
-name. Each ends with an entry that is no rule: the policy, or the return of a chain of others.
+A user-defined chain begins with an entry whose target ERROR holds its name. Each chain ends with an entry that is no rule:
+its policy, or a return.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from netinit.rules.xtables.names import protocol_name
 from netinit.rules.xtables.structs import EntryForm
 from netinit.rules.xtables.targets import decode_target
 
+COUNTERS_SIZE = 16  # struct xt_counters
 VERDICTS: dict[int, Target] = {structs.ACCEPTING: Accept(), structs.DROPPING: Drop(), structs.RETURNING: Return()}
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
 
 
 class EntryRule(Record):
-    """A rule of a legacy chain, and how many packets it has met."""
+    """A rule, and its packet counter."""
 
     rule: Rule
     packets: int
 
 
 class LegacyChain(Record):
-    """A chain; `policy` is a built-in one's, empty for others."""
+    """A chain; `policy` is empty if user-defined."""
 
     name: str
     rules: tuple[EntryRule, ...]
@@ -57,6 +58,18 @@ def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
         return _TableReader(table).read()
     except (struct.error, IndexError, KeyError) as error:
         raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+
+
+def clear_counters(table: LegacyTable) -> LegacyTable:
+    """Return the table with the counters of its entries at zero."""
+    form = structs.ENTRY_FORMS[table.version]
+    entries = bytearray(table.entries)
+    at, following = 0, form.header
+    while following >= form.header and at + form.header <= len(entries):
+        entries[at + form.counters : at + form.counters + COUNTERS_SIZE] = bytes(COUNTERS_SIZE)
+        following = unpack_from("=H", entries, at + form.packet + 6)[0]
+        at += following
+    return table.replace(entries=bytes(entries))
 
 
 class _TableReader:
@@ -115,7 +128,7 @@ class _TableReader:
 
 
 def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
-    """The matches that every entry has room for, the protocol, and the flags."""
+    """Return the matches of struct ipt_ip, the protocol, and the flags."""
     size = form.address
     words = [head[at : at + size] for at in range(0, 4 * size, size)]
     names = 4 * size
@@ -148,7 +161,7 @@ def _read_network(
 
 
 def _read_device(kind: type[InInterface | OutInterface], name: bytes, mask: bytes, *, negated: bool) -> list[Match]:
-    """An interface, by the bytes of its name that count: all and the byte behind them, or the beginning of `NAME+`."""
+    """Read an interface by the bytes of its name that count: with the zero after it, or a prefix."""
     if not mask.strip(b"\0"):
         return [kind(names=("+",), negated=True)] if negated else []
     counted = len(mask.rstrip(b"\0"))

@@ -1,29 +1,38 @@
-"""Targets of iptables' extensions, read from their structs."""
+"""Read and write targets as structs of iptables' extensions."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from functools import partial
-from struct import unpack_from
+from struct import error, pack, unpack_from
 
-from netinit.base.net import FULL_MASK, IPV4, Family, text_of
-from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
-from netinit.rules.iptables.parse.targets import OBSERVING
+from netinit.base.net import FULL_MASK, IPV4, Family, number_of, text_of
+from netinit.rules.foreign_targets import (
+    OBSERVING,
+    AsWritten,
+    DestinationNat,
+    Observe,
+    SourceNat,
+    UnknownTarget,
+    Untrack,
+)
 from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
 from netinit.rules.xtables import structs
 from netinit.rules.xtables.names import UNREACHABLE, WARNING
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reader = Callable[[bytes, Family], Target | None]
+
 NOTRACK = 1  # XT_CT_NOTRACK
-Reader = Callable[[bytes, Family], "Target | None"]
 
 
 def decode_target(name: str, revision: int, info: bytes, family: Family) -> Target:
-    """The target of an extension's struct."""
+    """Return the target of a struct."""
     reader = _READERS.get((name, revision))
     try:
         found = reader(info, family) if reader else None
-    except struct.error:  # shorter than the struct
+    except error:  # shorter than the struct
         found = None
     if found is not None:
         return found
@@ -34,7 +43,7 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
 
 
 def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
-    """The one address and the one port of a range of addresses; None for a wider one, or for more that is asked."""
+    """Return the one address and port of a NAT range; None for more."""
     if family is IPV4 and not revision:  # struct nf_nat_ipv4_multi_range_compat
         count, flags, first, last = unpack_from(structs.MULTI_RANGE, info)
         low, high = unpack_from(structs.PORTS, info, structs.MULTI_RANGE_PORTS)
@@ -58,9 +67,14 @@ def _read_redirect(info: bytes, family: Family) -> Target | None:
     return Redirect(port=found[1]) if found and not found[0] and found[1] else None
 
 
-def _read_dnat(info: bytes, family: Family, *, revision: int) -> Target | None:
+def _read_dnat(info: bytes, family: Family, revision: int) -> Target | None:
     found = _nat_range(info, family, revision)
     return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
+
+
+def _read_snat(info: bytes, family: Family, revision: int) -> Target | None:
+    found = _nat_range(info, family, revision)
+    return SourceNat(text="SNAT", kept=("SNAT", revision, info), address=found[0]) if found else None
 
 
 def _read_mark(info: bytes, _: Family) -> Target | None:
@@ -69,7 +83,7 @@ def _read_mark(info: bytes, _: Family) -> Target | None:
 
 
 def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
-    """Struct xt_connmark_tginfo2, which may shift the mark."""
+    """Read struct xt_connmark_tginfo2, which may shift the mark."""
     value, mask, mark_mask, _, shift, mode = unpack_from(structs.CONNMARK_SHIFTED, info)
     return None if shift else _change_connmark(value, mask, mark_mask, mode)
 
@@ -83,7 +97,7 @@ def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target
 
 
 def _read_ct(info: bytes, _: Family) -> Target | None:
-    """A zone or none at all; helpers, events and timeouts do not decide where packets go, but are not understood here."""
+    """Read a zone, or NOTRACK; None for helpers, events and timeouts."""
     flags, zone, events, expectations = unpack_from(structs.CT, info)
     if flags & NOTRACK:
         return Untrack()
@@ -93,7 +107,7 @@ def _read_ct(info: bytes, _: Family) -> Target | None:
 
 
 def _read_tproxy(info: bytes, family: Family) -> Target | None:
-    """Struct xt_tproxy_target_info with an address of IPv4, or _v1 with one of either family."""
+    """Read struct xt_tproxy_target_info, or _v1 with an address of either family."""
     mask, mark = unpack_from(structs.TPROXY, info)
     size = 16 if len(info) >= 26 else 4  # noqa: PLR2004 - of struct xt_tproxy_target_info_v1
     address, port = info[8 : 8 + size][: family.bits // 8], unpack_from(">H", info, 8 + size)[0]
@@ -128,9 +142,12 @@ def _text(value: bytes) -> str:
 
 _READERS: dict[tuple[str, int], Reader] = {
     ("REDIRECT", 0): _read_redirect,
-    ("DNAT", 0): partial(_read_dnat, revision=0),
-    ("DNAT", 1): partial(_read_dnat, revision=1),
-    ("DNAT", 2): partial(_read_dnat, revision=2),
+    ("DNAT", 0): lambda info, family: _read_dnat(info, family, 0),
+    ("DNAT", 1): lambda info, family: _read_dnat(info, family, 1),
+    ("DNAT", 2): lambda info, family: _read_dnat(info, family, 2),
+    ("SNAT", 0): lambda info, family: _read_snat(info, family, 0),
+    ("SNAT", 1): lambda info, family: _read_snat(info, family, 1),
+    ("SNAT", 2): lambda info, family: _read_snat(info, family, 2),
     ("MARK", 2): _read_mark,
     ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
     ("CONNMARK", 2): _read_connmark_shifted,
@@ -144,3 +161,65 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("LOG", 0): _read_log,
     ("NFLOG", 0): _read_nflog,
 }
+
+
+def encode_target(target: Target, family: Family) -> structs.Struct:
+    """Return the struct of a target. Raises ValueError if it is no extension."""
+    if isinstance(target, AsWritten) and isinstance(target.kept, tuple):
+        return target.kept
+    writer = _TARGETS.get(type(target))
+    if writer is None:
+        raise ValueError(f"{type(target).__name__}: iptables has no extension for it")
+    return structs.pad(*writer(target, family), family)
+
+
+def _write_redirect(target: Redirect, family: Family) -> structs.Struct:
+    ports = pack(structs.PORTS, target.port, target.port)
+    if family is IPV4:
+        return "REDIRECT", 0, pack(structs.MULTI_RANGE, 1, structs.MAP_PORTS, b"", b"") + ports
+    return "REDIRECT", 0, pack(structs.RANGE, structs.MAP_PORTS, b"", b"") + ports
+
+
+def _write_dnat(target: DestinationNat, family: Family) -> structs.Struct:
+    flags = (structs.MAP_ADDRESSES if target.address else 0) | (structs.MAP_PORTS if target.port else 0)
+    address = number_of(target.address).to_bytes(family.bits // 8, "big") if target.address else b""
+    ports = pack(structs.PORTS, target.port, target.port)
+    return "DNAT", 2, pack(structs.RANGE, flags, address, address) + ports
+
+
+def _write_set_mark(target: SetMark, _: Family) -> structs.Struct:
+    if target.connection:
+        return _connmark(target.value, target.mask, structs.CONNMARK_SET)
+    return "MARK", 2, pack(structs.SET_MARK, target.value, target.mask)
+
+
+def _connmark(value: int, mask: int, mode: int) -> structs.Struct:
+    return "CONNMARK", 2, pack(structs.CONNMARK_SHIFTED, value, mask, FULL_MASK, 0, 0, mode)
+
+
+def _write_tproxy(target: Tproxy, family: Family) -> structs.Struct:
+    address = number_of(target.address).to_bytes(family.bits // 8, "big") if target.address else b""
+    info = pack(structs.TPROXY, FULL_MASK, target.mark) + address.ljust(16, b"\0") + pack(">H", target.port)
+    return "TPROXY", 1, info
+
+
+def _write_reject(target: Reject, family: Family) -> structs.Struct:
+    """Raises ValueError for a message of the other family."""
+    names = structs.REJECTIONS[family.version]
+    return "REJECT", 0, pack(structs.REJECT, names.index(target.message) if target.message else UNREACHABLE[family.version])
+
+
+def _write_log(target: LogTarget, _: Family) -> structs.Struct:
+    prefix = target.prefix.encode("utf-8", "surrogateescape")
+    if target.group:
+        return "NFLOG", 0, pack(structs.NFLOG, 0, target.group, 0, 0, 0, prefix)
+    return "LOG", 0, pack(structs.LOG, WARNING, 0, prefix)
+
+
+_TARGETS: dict[type, Callable[..., structs.Struct]] = {
+    Redirect: _write_redirect, SetMark: _write_set_mark,
+    SaveMark: lambda _, __: _connmark(0, FULL_MASK, structs.CONNMARK_SAVE),
+    RestoreMark: lambda _, __: _connmark(0, FULL_MASK, structs.CONNMARK_RESTORE),
+    TrackZone: lambda target, _: ("CT", 2, pack(structs.CT, 0, target.zone, 0, 0)), Tproxy: _write_tproxy, Reject: _write_reject,
+    LogTarget: _write_log, DestinationNat: _write_dnat, Untrack: lambda _, __: ("CT", 2, pack(structs.CT, 1, 0, 0, 0)),
+}  # fmt: skip

@@ -87,7 +87,7 @@ class TargetEffects:
         self._translate(number_of(address) if address else now.destination, port or now.destination_port)
         return GO_ON
 
-    def replace_source(self) -> Verdict:
+    def replace_source(self, address: str) -> Verdict:  # noqa: ARG002 - nothing depends on a source that was translated
         if self._table != NAT:
             return self.give_up()
         self.now = replace(self.now, source=None)

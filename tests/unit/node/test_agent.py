@@ -11,11 +11,11 @@ import time
 import pytest
 
 from memory_machine import MemoryMachine
-from netinit.base.errors import CniError, NetinitError
+from netinit.base.errors import CniError, NetinitError, ParseError
 from netinit.node.agent import Agent
 from netinit.node.attachments import Attachments
 from netinit.node.decision import read_pod
-from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
+from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.protocol import parse_request
 from netinit.node.settings import AgentSettings
@@ -160,3 +160,10 @@ def test_a_job_is_the_same_after_its_message():
     for bad in (b"", b"[]", b'{"kind": "apply"}', job.encode().replace(b'"apply"', b'"dance"'), job.encode().replace(b"3.0", b'"x"')):
         with pytest.raises(NetinitError):
             Job.decode(bad)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1 }; flush ruleset; add element inet t s { 10.0.0.2", "10.0.0.1\ndestroy", "", "web"])
+def test_the_process_with_the_rights_takes_only_addresses_into_what_it_programs(address):
+    assert Job.decode(Job.of(REPAIR_PROBES, Options(), seconds=1.0, uids={"fd00:0::1": "u"}).encode()).uids == {"fd00::1": "u"}
+    with pytest.raises(ParseError, match="is not an IP address"):
+        Job.decode(Job.of(REPAIR_PROBES, Options(), seconds=1.0, uids={address: "u"}).encode())

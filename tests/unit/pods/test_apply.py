@@ -9,7 +9,14 @@ import pytest
 
 from memory_machine import MemoryMachine
 from netinit.backends.routes import BOOT, FULL_MASK
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NamespaceError, NetinitError
+from netinit.base.errors import (
+    ApplyError,
+    BackendUnavailableError,
+    LockedError,
+    NamespaceError,
+    NetinitError,
+    OptionError,
+)
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
@@ -474,3 +481,10 @@ def test_no_signal_is_not_spoken_of():
     log = Said()
     _answer_late_signal(asked(NFT, "--run-validation"), log, Signals())
     assert log.lines == []
+
+
+@pytest.mark.parametrize("change", [apply, remove])
+def test_another_namespace_is_refused_since_this_one_would_be_changed(machine, change):
+    with pytest.raises(OptionError, match=r"pid, netns: .* enter the pod's namespace before"):
+        change(asked(NFT).replace(pid=4711), machine=machine)
+    assert not ours(machine)

@@ -11,7 +11,7 @@ import pytest
 import netinit
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.nft import miss_all, render_replacement, render_script, render_tables, write_plan
+from netinit.rules.nft import miss_all, plan_tables, render_script, write_plan
 
 
 def written(*arguments: str, **more):
@@ -19,7 +19,7 @@ def written(*arguments: str, **more):
 
 
 def texts(*arguments: str, table: str, chain: str, **more) -> list[str]:
-    return [rule.text for rule in written(*arguments, **more)[f"istio-proxy-{table}"][chain].rules]
+    return written(*arguments, **more)[f"istio-proxy-{table}"][chain][1]
 
 
 def test_tproxy_is_followed_by_a_drop_for_when_nobody_listens():
@@ -58,9 +58,10 @@ def test_the_socket_match_is_finished_in_a_chain_of_its_own():
 
 
 def test_the_rules_of_the_socket_chain_are_those_of_the_rule_they_came_from():
-    chain = written("-m", "TPROXY", "-b", "80", "--layout", "classic")["istio-proxy-mangle"]["istio-divert-socket"]
-    assert chain.hook == ""
-    assert {rule.rule.target.chain for rule in chain.rules} == {"ISTIO_DIVERT"}
+    tables = plan_tables(plan(Options.from_argv(["-m", "TPROXY", "-b", "80", "--layout", "classic"])))
+    hook, steps = tables["istio-proxy-mangle"]["istio-divert-socket"]
+    assert not hook
+    assert {step.rule.target.chain for step in steps} == {"ISTIO_DIVERT"}
 
 
 def test_a_list_is_one_rule_however_long():
@@ -72,8 +73,8 @@ def test_a_list_is_one_rule_however_long():
 
 def test_every_rule_counts_and_every_hook_accepts():
     chains = [chain for table in written("-m", "TPROXY", "-b", "*", "-i", "*", "--drop-invalid", ipv6="on").values() for chain in table.values()]
-    assert all(" counter " in f" {rule.text}" for chain in chains for rule in chain.rules)
-    assert all(chain.hook.endswith("policy accept;") for chain in chains if chain.hook)
+    assert all(" counter " in f" {rule}" for _, rules in chains for rule in rules)
+    assert all(hook.endswith("policy accept;") for hook, _ in chains if hook)
 
 
 def test_interfaces_stand_first_as_in_istios_commands():
@@ -83,7 +84,7 @@ def test_interfaces_stand_first_as_in_istios_commands():
 
 def test_comments_fit_into_what_the_kernel_keeps():
     wanted = write_plan(plan(Options.from_argv(["-m", "TPROXY", "-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--drop-invalid"])), comments=True)
-    comments = [rule.text.partition(' comment "')[2] for table in wanted.values() for chain in table.values() for rule in chain.rules]
+    comments = [rule.partition(' comment "')[2] for table in wanted.values() for _, rules in table.values() for rule in rules]
     assert all(comments)
     assert max(len(comment) for comment in comments) <= 128
     assert not [comment for comment in comments if '"' in comment[:-1]]
@@ -97,8 +98,7 @@ def test_a_script_replaces_all_owned_tables_and_names_no_other():
 
 
 def test_tables_that_are_not_wanted_any_more_are_deleted_whether_they_exist_or_not():
-    wanted = written("-b", "80")
-    script = render_replacement(render_tables(wanted), [*wanted, "istio-proxy-raw"])
+    script = render_script(plan(Options.from_argv(["-b", "80"])))
     assert "add table inet istio-proxy-raw\ndelete table inet istio-proxy-raw\n" in script
     assert "table inet istio-proxy-raw {" not in script
 

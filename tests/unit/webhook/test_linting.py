@@ -163,9 +163,20 @@ def second_injector(trees):
     trees.append(other)
 
 
+def label_as_istio(trees, revision="default"):
+    for tree in trees:
+        if tree["kind"] == "MutatingWebhookConfiguration":
+            tree["metadata"].setdefault("labels", {})["istio.io/rev"] = revision
+
+
+def istiod(revision):
+    return {"kind": "Deployment", "metadata": {"name": "istiod", "namespace": "istio-system", "labels": {"app": "istiod", "istio.io/rev": revision}}}
+
+
 @pytest.mark.parametrize(
     ("change", "wanted"),
     [
+        (label_as_istio, ["claimed-by-istiod"]),
         (without_exclusion, ["own-namespace", "system-namespace"]),
         (without_authority, ["no-authority"]),
         (short_image("Deployment"), ["short-image"]),
@@ -197,6 +208,32 @@ def test_one_thing_that_is_wrong_is_found_and_nothing_else(change, wanted):
     trees = installed()
     change(trees)
     assert kinds(trees) == wanted
+
+
+@pytest.mark.parametrize(
+    ("revisions", "whole", "severity", "said"),
+    [
+        (("default",), True, "error", "an istiod of that revision replaces the caBundle"),
+        (("1-27",), True, "warning", "no istiod of that revision runs now, but any would replace"),
+        ((), False, "error", "an istiod of that revision replaces the caBundle"),
+    ],
+)
+def test_a_configuration_that_istiod_writes_its_authority_into_is_named_with_its_remedy(revisions, whole, severity, said):
+    trees = [*installed(), *map(istiod, revisions)]
+    label_as_istio(trees)
+    found = [one for one in lint(trees, now=NOW, whole=whole) if one.kind == "claimed-by-istiod"]
+    assert {(one.severity, one.page) for one in found} == {(severity, "docs/webhook.md#istiod-and-the-label-istioiorev")}
+    for one in found:
+        assert said in one.message
+        assert "kubectl label mutatingwebhookconfiguration netinit-webhook-sidecar-injector istio.io/rev-" in one.remedy
+
+
+def test_istiods_own_configuration_is_istiods_to_write():
+    trees = installed()
+    label_as_istio(trees)
+    for hook in hooks(trees):
+        hook["clientConfig"]["service"]["name"] = "istiod-1-27"
+    assert "claimed-by-istiod" not in kinds(trees)
 
 
 def test_a_webhook_whose_own_pods_it_leaves_out_by_their_labels_can_start_in_a_labelled_namespace():
@@ -287,7 +324,7 @@ def test_the_command_tells_findings_with_their_remedies(tmp_path):
         in done.stdout
     )
     found = json.loads(run("-f", tmp_path / "all.json", "--json").stdout)["findings"]
-    assert {"severity", "kind", "subject", "message", "remedy"} == set(found[0])
+    assert {"severity", "kind", "subject", "message", "remedy", "page"} == set(found[0])
 
 
 def test_the_command_finds_nothing_in_what_manifests_prints(tmp_path):

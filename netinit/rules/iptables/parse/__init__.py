@@ -1,13 +1,10 @@
-"""Parse rules in iptables syntax into typed matches and targets, so that different notations of one rule compare equal.
+"""Parse rules in iptables syntax into matches and targets, so that all notations of a rule compare equal.
 
-Accepts what iptables-save lists and what people and Istio write: `--dport 80` without `-m tcp`, decimal or hexadecimal
-marks, addresses without a mask, `--to-port`. Unknown words are kept as `UnknownMatch` or `UnknownTarget`; their meaning
-is never guessed.
+Accepts listings and what people write: `--dport 80` without `-m tcp`, decimal or hexadecimal marks, addresses without a
+mask. Unknown words become UnknownMatch or UnknownTarget.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network, bounds_of
@@ -30,6 +27,10 @@ from netinit.rules.matches.packet import (
 )
 from netinit.rules.model import Rule
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _LONG = {
     "--source": "-s", "--src": "-s", "--destination": "-d", "--dst": "-d", "--in-interface": "-i", "--out-interface": "-o",
     "--protocol": "-p", "--proto": "-p", "--match": "-m", "--jump": "-j", "--goto": "-g", "--fragment": "-f", "--set-counters": "-c",
@@ -41,7 +42,7 @@ _BLANKS = " \t"
 
 
 class Word(Record):
-    """A word of a rule: its value, its original text, and whether it was quoted (then it is never an option)."""
+    """A word of a rule: value, original text, and whether it was quoted (then it is no option)."""
 
     text: str
     raw: str
@@ -62,11 +63,7 @@ class Module:
 
 
 def parse_rule(spec: str, family: Family) -> Rule:
-    """Parse `spec` (a rule of iptables-save without `-A CHAIN`, or as people write it) for this family.
-
-    The result has the comment of `-m comment` and no origin. Raises ParseError if quotes do not close or a word is
-    missing.
-    """
+    """Parse a rule without `-A CHAIN`. Raises ParseError if a quote does not close or a word is missing."""
     if isinstance(spec, HeldRule):
         return spec.rule
     reader = _Reader(spec, family)
@@ -90,12 +87,12 @@ def has_words(text: str) -> bool:
 
 
 def normalise(spec: str, family: Family) -> tuple[object, ...]:
-    """Return a hashable key that every notation of one rule shares."""
+    """Return a hashable key that all notations of a rule share."""
     return normalise_rule(parse_rule(spec, family))
 
 
 def normalise_rule(rule: Rule) -> tuple[object, ...]:
-    """Return a parsed rule's key. A match on every address or interface counts as no match."""
+    """Return a parsed rule's key, without matches on every address or interface."""
     return (*[_order(match) for match in rule.matches if not _always_holds(match)], rule.target)
 
 
@@ -116,7 +113,7 @@ def _order(match: Match) -> Match:
 
 
 def split_words(spec: str) -> list[Word]:
-    """Split a rule into words. In double quotes a backslash escapes the next character, as iptables-save writes them."""
+    """Split a rule into words. In double quotes a backslash escapes the next character."""
     if '"' not in spec and "'" not in spec:  # the usual case: a listing has up to a hundred thousand rules
         return [Word(text=word, raw=word) for word in spec.replace("\t", " ").split(" ") if word]
     words = []
@@ -190,7 +187,7 @@ class _Reader:
         self.extensions += loose
 
     def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:
-        """Parse one of iptables' built-in options; return the position after it."""
+        """Parse a built-in option; return the position after it."""
         at = first + negated
         if option == "-f":
             loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 1]])))
@@ -244,7 +241,7 @@ def _begins_option(word: Word) -> bool:
 
 
 def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
-    """Parse a comma list of networks with a prefix length, a netmask or neither; None for names and non-contiguous masks."""
+    """Parse a comma list of networks; None for names and non-contiguous masks."""
     networks = []
     for item in text.split(","):
         address, slash, mask = item.partition("/")

@@ -1,4 +1,4 @@
-"""Parse the output of iptables-save, for files given by users. Live rules are read from the kernel."""
+"""Parse files with the output of iptables-save. Live rules are read from the kernel."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from netinit.rules.iptables.write import KNOWN_TABLES, ListedTable, Listing, end
 
 
 def parse_listing(text: str, *, counted: bool = False) -> Listing:
-    """Parse an iptables-save listing; with `counted`, one with counters (-c) before each rule.
-
-    Raises ParseError for anything that iptables-save does not write: comments only between tables, each table once,
-    chains once and before rules, rules of declared chains only, COMMIT at each end; quotes must close, and unprintable
-    characters may only occur in them.
-    """
+    """Parse a listing; `counted`: with counters (-c). Raises ParseError for what iptables-save does not write."""
     listing: Listing = {}
     rules: dict[str, list[str]] = {}
     policies: dict[str, str] | None = None  # of the current table
@@ -47,11 +42,7 @@ def parse_listing(text: str, *, counted: bool = False) -> Listing:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Split a listing into lines. Text between double quotes belongs to its line, including line breaks.
-
-    A quote opens at the beginning of a word and closes at the end of one; in between a backslash precedes quotes and
-    backslashes (xtables_save_string of iptables).
-    """
+    """Split a listing into lines; text in double quotes may contain line breaks (xtables_save_string of iptables)."""
     lines = text.split("\n")
     if lines.pop():
         raise unsafe("the last line does not end", text.rpartition("\n")[2])
@@ -80,7 +71,7 @@ def _join_quoted(lines: list[str]) -> Iterator[str]:
 
 
 def _closes(line: str, *, quoted: bool) -> bool:
-    """Whether no quote is open at the end of the line; `quoted`: one is open at its beginning."""
+    """Whether no quote is open at the line's end; `quoted`: one is open at its beginning."""
     at = 0
     while quoted or (at := line.find('"', at)) >= 0:
         if not quoted:

@@ -1,8 +1,6 @@
-"""The options of iptables' match modules, read into matches."""
+"""Parse the options of iptables' match modules."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, MAX_PORT, family_of, number_of
 from netinit.rules.matches import Match
@@ -19,6 +17,10 @@ from netinit.rules.matches.context import (
 )
 from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Owner, Port
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
 _PORT_OPTIONS = ("--sport", "--source-port", "--dport", "--destination-port")
@@ -43,10 +45,7 @@ KNOWN_OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def read_module(name: str, words: list[str], protocol: str) -> list[Match] | None:
-    """What the words of module `name` mean, each option a match; None where any of them is not understood.
-
-    They come in the order in which iptables lists the module's options.
-    """
+    """Return a match for each option of a module, in listing order; None if an option is not understood."""
     reader = _READERS.get(name)
     if name == "limit":
         return _read_limit(words)
@@ -71,7 +70,7 @@ def read_module(name: str, words: list[str], protocol: str) -> list[Match] | Non
 
 
 def _read_limit(words: list[str]) -> list[Match] | None:
-    """One match of both options, so many a second; None for other units, which netinit has not."""
+    """Return the limit per second; None for other units."""
     if len(words) != 4 or (words[0], words[2]) != ("--limit", "--limit-burst"):  # noqa: PLR2004
         return None
     rate, burst = read_number(words[1].partition("/")[0]), read_number(words[3])
@@ -80,7 +79,7 @@ def _read_limit(words: list[str]) -> list[Match] | None:
 
 
 def read_number(text: str) -> int | None:
-    """A number as C's strtoul reads it with base 0: decimal, 0x hexadecimal, 0 octal; None for anything else."""
+    """Parse a number as C's strtoul with base 0 does; None for anything else."""
     digits, base = text, 10
     if text[:2] in ("0x", "0X"):
         digits, base = text[2:], 16
@@ -94,7 +93,7 @@ def read_number(text: str) -> int | None:
 
 
 def read_masked(text: str) -> tuple[int, int] | None:
-    """A number and the mask behind its slash, all bits where there is none."""
+    """Parse a number and the mask after its slash; without one, all bits."""
     value, slash, mask = text.partition("/")
     number = read_number(value)
     limit = read_number(mask) if slash else FULL_MASK
@@ -136,18 +135,13 @@ def _read_flags(text: str) -> tuple[str, ...] | None:
 
 
 def _read_port(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
-    if option not in _PORT_OPTIONS or len(values) != 1:
-        return None
-    return _make_ports(protocol, values, option in ("--sport", "--source-port"), negated)
+    return _make_ports(protocol, values, option.startswith("--s"), negated) if option in _PORT_OPTIONS and len(values) == 1 else None
 
 
 def _read_multiport(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
-    if option not in KNOWN_OPTIONS["multiport"] or len(values) != 1:
-        return None
-    found = _make_ports(protocol, values[0].split(","), option in ("--sports", "--source-ports"), negated)
-    if found and option == "--ports":
-        return EitherPort(protocol=protocol, ports=found.ports, negated=negated)
-    return found
+    known = option in KNOWN_OPTIONS["multiport"] and len(values) == 1
+    found = _make_ports(protocol, values[0].split(","), option.startswith("--s"), negated) if known else None
+    return EitherPort(protocol=protocol, ports=found.ports, negated=negated) if found and option == "--ports" else found
 
 
 def _read_address_range(option: str, values: list[str], negated: bool, _: str) -> Match | None:
@@ -172,7 +166,7 @@ def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match 
     low = read_number(first)
     high = read_number(last) if dash else low
     if low is None or high is None or low > high:
-        return None  # a name: what it means is another image's affair
+        return None  # a name, which another image may give another number
     return Owner(kind=kind, number=low, last=None if low == high else high, negated=negated)
 
 

@@ -1,4 +1,4 @@
-"""A listed rule as people see it: its text, and separately what its maker has noted there."""
+"""Format listed rules for people: the rule, and separately its comment."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from netinit.rules.iptables.parse import split_words
 
 
 def part_comment(spec: str) -> tuple[str, str]:
-    """The rule without its `-m comment --comment …`, and what that says; several comments have "; " between them.
-
-    A text that is no rule of iptables comes back as it is.
-    """
+    """Return the rule without its comments, and these joined with "; "."""
     if "--comment" not in spec:
         return spec, ""
     try:
@@ -33,6 +30,6 @@ def part_comment(spec: str) -> tuple[str, str]:
 
 
 def quote_rule(spec: str) -> str:
-    """The rule on one line between backquotes, its comment as a quotation behind it; both cut where they are long."""
+    """Return the rule in backquotes with its comment in quotes, each shortened."""
     text, comment = part_comment(spec)
     return f"`{escape(shorten(text, MAX_RULE_LENGTH))}`" + (f" with comment {quote(comment)}" if comment else "")

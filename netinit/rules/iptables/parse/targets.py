@@ -1,20 +1,18 @@
-"""Parse what follows `-j` and `-g` into targets."""
+"""Parse the words after `-j` and `-g`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules import targets
-from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import OBSERVING, DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.targets import Target
 
-# Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
-OBSERVING = frozenset((
-    "AUDIT", "CHECKSUM", "CLASSIFY", "CONNSECMARK", "DSCP", "ECN", "IDLETIMER", "LED", "LOG", "NFLOG", "RATEEST", "SECMARK",
-    "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE",
-))  # fmt: skip
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Names that iptables takes for an extension and not for a chain
 _EXTENSIONS = OBSERVING | frozenset((
     "CLUSTERIP", "CONNMARK", "CT", "DNAT", "DNPT", "HL", "HMARK", "MARK", "MASQUERADE", "NETMAP", "NFQUEUE", "NOTRACK", "QUEUE",
     "REDIRECT", "REJECT", "SET", "SNAT", "SNPT", "SYNPROXY", "TPROXY", "TTL",
@@ -22,7 +20,7 @@ _EXTENSIONS = OBSERVING | frozenset((
 
 
 def read_target(goes: bool, words: list[str], text: str, family: Family) -> Target:
-    """The target that the words after `-j` (or `-g`) mean; `text` is how they were written."""
+    """Return the target; `goes`: after `-g`; `text`: the words as written."""
     if not words:
         return Observe(text="")
     name = words[0]
@@ -42,7 +40,7 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
 
 
 def _read_log(words: list[str]) -> Target | None:
-    """A report with nothing but a prefix, and a group for NFLOG; None for any other."""
+    """Return a log target with only a prefix and group; None for any other."""
     if words[:2] == ["LOG", "--log-prefix"] and len(words) == 3:  # noqa: PLR2004
         return targets.LogTarget(prefix=words[2])
     if words[:2] == ["NFLOG", "--nflog-prefix"] and words[3:4] == ["--nflog-group"] and len(words) == 5:  # noqa: PLR2004
@@ -52,7 +50,7 @@ def _read_log(words: list[str]) -> Target | None:
 
 
 def _pair(words: list[str]) -> dict[str, str] | None:
-    """Options and their single values; None for anything odder."""
+    """Return options with one value each; None for anything else."""
     options: dict[str, str] = {}
     at = 0
     while at < len(words):
@@ -87,19 +85,14 @@ def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | No
     if not options:
         return targets.Reject()
     message = options.get("--reject-with", "")
-    messages = {
-        "port-unreach": "icmp-port-unreachable",
-        "icmp6-port-unreach": "icmp6-port-unreachable",
-        "port-unreachable": "icmp-port-unreachable",
-    }
-    message = messages.get(message, message)
+    message = _MESSAGES.get(message, message)
     if not message or len(options) > 1:
         return None
     return targets.Reject() if targets.Reject().xt(family).endswith(f" {message}") else targets.Reject(message=message)
 
 
 def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
-    """What one option of MARK or CONNMARK sets: the value to xor in and the mask to clear before."""
+    """Return what an option of MARK or CONNMARK does: the value to xor, and the mask to clear before."""
     if len(options) != 1:
         return None
     option, text = next(iter(options.items()))
@@ -116,9 +109,7 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
 
 def _read_mark(options: dict[str, str], _: str, __: Family) -> Target | None:
     change = change_of_mark(options)
-    if change is None:
-        return None
-    return targets.SetMark(value=change[0], mask=change[1])
+    return None if change is None else targets.SetMark(value=change[0], mask=change[1])
 
 
 def _read_connmark(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -153,6 +144,10 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
         return None
 
 
+_MESSAGES = {
+    "port-unreach": "icmp-port-unreachable", "port-unreachable": "icmp-port-unreachable",
+    "icmp6-port-unreach": "icmp6-port-unreachable",
+}  # fmt: skip
 _PLAIN: dict[str, Target] = {"ACCEPT": targets.Accept(), "DROP": targets.Drop(), "RETURN": targets.Return()}
 _READERS: dict[str, Callable[[dict[str, str], str, Family], Target | None]] = {
     "REDIRECT": _read_redirect,

@@ -19,12 +19,12 @@ from core import (
 )
 from listings import listing_of, make_listing
 from netinit.rules import rule_patterns
-from netinit.rules.iptables.ownership import Form
+from netinit.rules.iptables.ownership import RulePattern
 from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import OWNED_CHAINS
-from netinit.rules.rule_patterns import layout_forms, make_forms
+from netinit.rules.rule_patterns import layout_patterns, make_patterns
 from netinit.rules.targets import Drop, Jump, Reject, SetMark
 from strategies import made_options
 
@@ -56,7 +56,7 @@ def ours(text, options=None, *, beside="", family=IPV4):
     """Our rules in the built-in chains, by table and chain with their numbers; `beside` is the other family's listing."""
     listing = make_listing(text)
     written = write_plan(plan(options), family) if options else {}
-    owned = owned_rules(listing, written, [listing, make_listing(beside)], layout_forms)
+    owned = owned_rules(listing, written, [listing, make_listing(beside)], layout_patterns)
     return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
 
 
@@ -338,7 +338,7 @@ def test_comments_change_nothing_about_whose_a_rule_is(comment):
 )
 def test_tables_hold_something_of_others(text, policies, others):
     listing = make_listing(text, policies)
-    assert holds_foreign_rules(listing, owned_rules(listing, {}, [listing], layout_forms)) is others
+    assert holds_foreign_rules(listing, owned_rules(listing, {}, [listing], layout_patterns)) is others
 
 
 def spared(now, before, owned, owned_before):
@@ -363,7 +363,7 @@ def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
     ) == {("nat", "THEIRS"): [0]}
 
 
-# --- the forms are the layouts' -----------------------------------------------------------------------------------------
+# --- the patterns are the layouts' -----------------------------------------------------------------------------------------
 
 
 def ours_by(rule_patterns, text):
@@ -374,15 +374,15 @@ def ours_by(rule_patterns, text):
 
 def test_a_layout_that_marks_otherwise_is_known_by_its_new_mark(monkeypatch):
     new = MARKED.replace("0x53a", "0x777")
-    assert 3 not in ours_by(make_forms, new)["mangle OUTPUT"]
+    assert 3 not in ours_by(make_patterns, new)["mangle OUTPUT"]
     monkeypatch.setattr(tproxy, "LOOP_MARK", 0x777)
-    assert ours_by(make_forms, new) == ours(MARKED)
-    assert 2 not in ours_by(make_forms, MARKED)["mangle OUTPUT"], "what the old layout made is foreign to the new one"
+    assert ours_by(make_patterns, new) == ours(MARKED)
+    assert 2 not in ours_by(make_patterns, MARKED)["mangle OUTPUT"], "what the old layout made is foreign to the new one"
 
 
 def test_a_rule_that_a_layout_adds_to_a_built_in_chain_is_ours_from_then_on(monkeypatch):
     added = "mangle OUTPUT -p udp -m mark --mark 0x539 -j DROP"
-    assert ours_by(make_forms, f"{MARKED}\n{added}") == ours(MARKED)
+    assert ours_by(make_patterns, f"{MARKED}\n{added}") == ours(MARKED)
     usual = tproxy.mark_connections
 
     def mark_and_drop(builder, options):
@@ -391,14 +391,14 @@ def test_a_rule_that_a_layout_adds_to_a_built_in_chain_is_ours_from_then_on(monk
         builder.append("mangle", "OUTPUT", Protocol(name="udp"), marked, to=Drop(), why="a test", origin="inbound_mode")
 
     monkeypatch.setattr(tproxy, "mark_connections", mark_and_drop)
-    assert ours_by(make_forms, f"{MARKED}\n{added}")["mangle OUTPUT"] == [*ours(MARKED)["mangle OUTPUT"], 5]
-    assert ours_by(make_forms, f"{MARKED}\n{added.replace('0x539', '0x540')}") == ours(MARKED), "another mark is confirmed by nothing"
+    assert ours_by(make_patterns, f"{MARKED}\n{added}")["mangle OUTPUT"] == [*ours(MARKED)["mangle OUTPUT"], 5]
+    assert ours_by(make_patterns, f"{MARKED}\n{added.replace('0x539', '0x540')}") == ours(MARKED), "another mark is confirmed by nothing"
 
 
 def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
     alone = MARKED.replace("mangle ISTIO_DIVERT -j MARK --set-xmark 0x539/0xffffffff\n", "")
     elsewhere = f"{alone}\nnat ISTIO_OUTPUT -m connmark --mark 0x539 -j DROP"
-    assert ours_by(make_forms, elsewhere) == ours(alone) != ours(MARKED)
+    assert ours_by(make_patterns, elsewhere) == ours(alone) != ours(MARKED)
     usual = outbound.enter
 
     def drop_marked(builder, options):
@@ -406,31 +406,31 @@ def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
         builder.append("nat", "ISTIO_OUTPUT", Mark(value=rule_patterns.TPROXY_MARK, connection=True), to=Drop(), why="a test")
 
     monkeypatch.setattr(outbound, "enter", drop_marked)
-    assert ours_by(make_forms, elsewhere)["mangle PREROUTING"] == [1, 2]
-    assert ours_by(make_forms, elsewhere.replace("-j DROP", "-j RETURN"))["mangle PREROUTING"] == [1], "another target"
-    assert ours_by(make_forms, elsewhere.replace("nat ISTIO_OUTPUT -m", "nat ISTIO_INBOUND -m"))["mangle PREROUTING"] == [1]
+    assert ours_by(make_patterns, elsewhere)["mangle PREROUTING"] == [1, 2]
+    assert ours_by(make_patterns, elsewhere.replace("-j DROP", "-j RETURN"))["mangle PREROUTING"] == [1], "another target"
+    assert ours_by(make_patterns, elsewhere.replace("nat ISTIO_OUTPUT -m", "nat ISTIO_INBOUND -m"))["mangle PREROUTING"] == [1]
 
 
 def test_an_excluded_interface_is_ours_before_the_jump_that_the_layout_makes(monkeypatch):
     other = EXCLUDED.replace("ISTIO_OUTPUT", "ISTIO_QUIC")
-    assert ours_by(make_forms, other) == {"nat OUTPUT": [2]}
+    assert ours_by(make_patterns, other) == {"nat OUTPUT": [2]}
     monkeypatch.setattr(outbound, "enter", lambda builder, _: builder.append("nat", "OUTPUT", to=Jump(chain="ISTIO_QUIC"), why="a test"))
-    assert ours_by(make_forms, other) == {"nat PREROUTING": [1], "nat OUTPUT": [1, 2]}
-    assert ours_by(make_forms, EXCLUDED) == {"nat OUTPUT": [2]}
+    assert ours_by(make_patterns, other) == {"nat PREROUTING": [1], "nat OUTPUT": [1, 2]}
+    assert ours_by(make_patterns, EXCLUDED) == {"nat OUTPUT": [2]}
 
 
 def test_a_virtual_interface_is_ours_where_the_layout_s_own_jump_names_it(monkeypatch):
     other = VIRTUAL.replace("ISTIO_REDIRECT", "ISTIO_QUIC")
-    assert ours_by(make_forms, other) == {"nat PREROUTING": [1]}
+    assert ours_by(make_patterns, other) == {"nat PREROUTING": [1]}
     monkeypatch.setattr(outbound, "ISTIO_REDIRECT", "ISTIO_QUIC")
-    assert ours_by(make_forms, other) == {"nat PREROUTING": [1, 2]}
+    assert ours_by(make_patterns, other) == {"nat PREROUTING": [1, 2]}
 
 
 def test_a_refusal_that_the_classic_layout_words_otherwise_is_known_by_its_new_words(monkeypatch):
     new = REFUSAL.replace("icmp6-port-unreachable", "icmp6-adm-prohibited")
-    assert (ours_by(make_forms, REFUSAL), ours_by(make_forms, new)) == ({"filter INPUT": [1, 2, 3]}, {})
+    assert (ours_by(make_patterns, REFUSAL), ours_by(make_patterns, new)) == ({"filter INPUT": [1, 2, 3]}, {})
     monkeypatch.setattr(classic, "Reject", lambda: Reject(message="icmp6-adm-prohibited"))
-    assert (ours_by(make_forms, REFUSAL), ours_by(make_forms, new)) == ({}, {"filter INPUT": [1, 2, 3]})
+    assert (ours_by(make_patterns, REFUSAL), ours_by(make_patterns, new)) == ({}, {"filter INPUT": [1, 2, 3]})
 
 
 @pytest.mark.parametrize(
@@ -446,19 +446,19 @@ def test_a_refusal_that_the_classic_layout_words_otherwise_is_known_by_its_new_w
     ],
 )
 def test_a_form_reads_the_values_of_its_own_texts_alone(text, values):
-    form = Form(table="nat", chain="PREROUTING", parts=("-i ", " -j RETURN"), holes=("an interface",))
-    assert form.read(text) == values
-    assert values is None or form.format(*values) == text
+    pattern = RulePattern(table="nat", chain="PREROUTING", parts=("-i ", " -j RETURN"), placeholders=("an interface",))
+    assert pattern.read(text) == values
+    assert values is None or pattern.format(*values) == text
 
 
 @pytest.mark.parametrize(("text", "values"), [("-j A eth1", ("eth1",)), ("-j A ", None), ("-j A eth1 -p tcp", None), ("-j B eth1", None)])
 def test_a_form_that_ends_with_a_value_reads_all_that_is_left(text, values):
-    assert Form(table="nat", chain="PREROUTING", parts=("-j A ", ""), holes=("an interface",)).read(text) == values
+    assert RulePattern(table="nat", chain="PREROUTING", parts=("-j A ", ""), placeholders=("an interface",)).read(text) == values
 
 
 def test_nothing_is_rendered_where_the_plan_explains_every_rule():
     def never():
-        raise AssertionError("the forms of the layouts were asked for")
+        raise AssertionError("the patterns of the layouts were asked for")
 
     options = Options(ipv6="on", inbound_mode="TPROXY", inbound_ports="*", outbound_cidrs="*", exclude_interfaces=("eth1",))
     made = plan(options.replace(exclude_interfaces=()))
@@ -470,7 +470,7 @@ def test_all_forms_of_today_s_layouts():
     """To be looked at where a layout changes: each of these is ours wherever it stands."""
     loop = "-o lo -p tcp -m owner --{}-owner {{}} -j MARK --set-xmark 0x53a/0xffffffff"
     masks = "--nfmask 0xffffffff --ctmask 0xffffffff"
-    assert {f"{one.table} {one.chain} {one.format('{}')}" for one in make_forms().rules} == {
+    assert {f"{one.table} {one.chain} {one.format('{}')}" for one in make_patterns().rules} == {
         "nat PREROUTING -i {} -j RETURN",
         "nat OUTPUT -o {} -j RETURN",
         "mangle PREROUTING -i {} -j RETURN",
@@ -480,15 +480,15 @@ def test_all_forms_of_today_s_layouts():
         "mangle OUTPUT -o lo -p tcp -m mark --mark {} -j RETURN",
         *[f"mangle OUTPUT ! -d {network} {loop.format(kind)}" for network in ("{}", "::1/128") for kind in ("uid", "gid")],
     }
-    holes = {hole for one in make_forms().rules for hole in one.holes}
-    assert holes == {"an excluded interface", "an interface of a VM", "the mark", "another value"}
-    assert [(table, chain, len(run)) for table, chain, run in make_forms().runs] == [("filter", "INPUT", 4), ("filter", "INPUT", 3)]
-    assert {(one.table, one.chain) for one in make_forms().rules if one.inserted} == {("nat", "PREROUTING")}
-    assert {table for table, _, _ in make_forms().runs} == {"filter"}, "owned_rules asks for forms in no other table without our chains"
+    placeholders = {placeholder for one in make_patterns().rules for placeholder in one.placeholders}
+    assert placeholders == {"an excluded interface", "an interface of a VM", "the mark", "another value"}
+    assert [(table, chain, len(run)) for table, chain, run in make_patterns().runs] == [("filter", "INPUT", 4), ("filter", "INPUT", 3)]
+    assert {(one.table, one.chain) for one in make_patterns().rules if one.inserted} == {("nat", "PREROUTING")}
+    assert {table for table, _, _ in make_patterns().runs} == {"filter"}, "owned_rules asks for patterns in no other table without our chains"
 
 
 def test_all_signs_of_today_s_layouts():
-    assert {f"{one.table} {one.chain} {one.option}-j {one.target}: {one.hole}" for one in make_forms().signs} == {
+    assert {f"{one.table} {one.chain} {one.option}-j {one.target}: {one.placeholder}" for one in make_patterns().value_places} == {
         "nat PREROUTING -i -j ISTIO_REDIRECT: an interface of a VM",
         "mangle ISTIO_DIVERT --set-xmark -j MARK: the mark",
         "mangle ISTIO_INBOUND --mark -j RETURN: the mark",
@@ -500,7 +500,7 @@ def test_all_signs_of_today_s_layouts():
         "filter FORWARD -i -j ISTIO_INBOUND: an interface of a VM",
         "filter ISTIO_OUTPUT -o -j RETURN: an excluded interface",
     }
-    assert {(one.table, one.chain): set(one.chains) for one in make_forms().anchors} == {
+    assert {(one.table, one.chain): set(one.chains) for one in make_patterns().anchors} == {
         ("nat", "OUTPUT"): {"ISTIO_OUTPUT"},
         ("mangle", "PREROUTING"): {"ISTIO_DROP", "ISTIO_INBOUND"},
     }
@@ -522,4 +522,4 @@ def test_a_mark_keeps_its_mask_where_it_has_one(monkeypatch):
         builder.append("mangle", "OUTPUT", to=SetMark(value=options.tproxy_mark), why="a test", origin="inbound_mode")
 
     monkeypatch.setattr(tproxy, "mark_connections", set_mark)
-    assert ("-j MARK --set-xmark ", "/0xffffffff") in [one.parts for one in make_forms().rules]
+    assert ("-j MARK --set-xmark ", "/0xffffffff") in [one.parts for one in make_patterns().rules]

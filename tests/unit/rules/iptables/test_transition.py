@@ -21,7 +21,7 @@ from core import (
 )
 from listings import listing_of, make_listing
 from netinit.rules.iptables.write import ListedTable
-from netinit.rules.rule_patterns import layout_forms
+from netinit.rules.rule_patterns import layout_patterns
 from strategies import made_options
 
 REDIRECT = plan(Options(inbound_ports="*", ipv6="on"))
@@ -29,7 +29,7 @@ TPROXY = plan(Options(inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
 
 
 def owned_of(listing, made=None):
-    return owned_rules(listing, write_plan(made, IPV4) if made else {}, [listing], layout_forms)
+    return owned_rules(listing, write_plan(made, IPV4) if made else {}, [listing], layout_patterns)
 
 
 def transition(text, made=None, **more):

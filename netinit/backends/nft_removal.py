@@ -1,0 +1,129 @@
+"""Delete our rules of iptables-nft by netlink, in one transaction for both families; no program is started.
+
+Rules are deleted by handle, which the kernel never gives to another rule: where somebody has replaced a rule meanwhile,
+the transaction fails and changes nothing. Our chains are deleted with everything in them.
+
+Most pods have nothing else in the built-in chains than jumps to our chains, which show whose they are. Only other rules
+are decoded.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.backends import Change
+from netinit.backends.kernel_comparison import HeldNft
+from netinit.base.errors import ApplyError
+from netinit.base.netlink_attributes import split_attributes
+from netinit.kernel.empty_tables import OwnPart, find_empty
+from netinit.kernel.netlink import (
+    NFTA_CHAIN_NAME,
+    NFTA_CHAIN_TABLE,
+    NFTA_EXPR_DATA,
+    NFTA_EXPR_NAME,
+    NFTA_RULE_CHAIN,
+    NFTA_RULE_EXPRESSIONS,
+    NFTA_RULE_HANDLE,
+    NFTA_RULE_TABLE,
+    attribute,
+    read_attributes,
+    read_name,
+)
+from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NfTables, name
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from netinit.backends import State
+    from netinit.base.net import Family
+    from netinit.kernel.nf_tables import Message
+    from netinit.rules.iptables.ownership import Owned
+    from netinit.rules.model import Plan
+
+    Rules = dict[tuple[str, str], list[dict[int, bytes]]]  # ours by table and built-in chain
+
+NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT, NFTA_VERDICT_CHAIN = 2, 2, 2
+CHANGED = (2, 16)  # ENOENT, EBUSY: a rule was replaced, or a foreign one jumps to our chains
+
+
+class NftRemoval(Change):
+    """A removal by netlink: `deletions` by family, which delete `freed` rules of built-in chains."""
+
+    deletions: tuple[tuple[int, Message], ...]
+    freed: dict[tuple[int, str, str], int]  # by family, table and chain
+
+
+def find_removal(state: State, held: Sequence[HeldNft], plan: Plan, find_owned: Callable[[], dict[Family, Owned]]) -> NftRemoval:
+    """Return the deletion of every rule of ours; `find_owned` decodes the rules.
+
+    Raises ApplyError if foreign rules jump to our chains.
+    """
+    found = [_find_jumps(one) for one in held]
+    ours = [one for one in found if one is not None]
+    if len(ours) < len(held):
+        owned = find_owned()
+        ours = [
+            {place: [one.rules[place][index] for index in indexes] for place, indexes in owned[one.family].items()} for one in held
+        ]
+    deletions: list[tuple[int, Message]] = []
+    for one, rules in zip(held, ours, strict=True):
+        deletions += [(one.family.number, message) for message in _write(one, rules)]
+    freed = {
+        (one.family.number, *place): len(found) for one, rules in zip(held, ours, strict=True) for place, found in rules.items()
+    }
+    return NftRemoval(
+        scripts={one.family.name: "" for one in held}, before=state, plan=plan, deletions=tuple(deletions), freed=freed
+    )
+
+
+def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
+    """Commit the removal, with what it leaves empty of `parts` if nothing has come into use. Raises ApplyError."""
+    try:
+        with NfTables() as link:
+            empty = find_empty(parts, change.freed, OWNED_CHAINS)
+            refused = link.commit_all([*change.deletions, *empty])
+            if refused and empty:
+                refused = link.commit_all(change.deletions)
+    except OSError as error:
+        raise ApplyError(f"iptables-nft: its rules cannot be deleted: {error.strerror}") from None
+    if refused:
+        number = refused[0].number
+        why = "they have changed meanwhile, or foreign rules jump to them" if number in CHANGED else posix.strerror(number)
+        raise ApplyError(f"iptables-nft: netinit's rules cannot be deleted: {why}")
+
+
+def _find_jumps(held: HeldNft) -> Rules | None:
+    """Return the rules that jump to our chains; None if there are others, which must be decoded."""
+    found: Rules = {}
+    for (table, chain), rules in held.rules.items():
+        if chain in OWNED_CHAINS or not rules:
+            continue
+        if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(one) for one in rules):
+            return None
+        found[table, chain] = rules
+    return found
+
+
+def _jumps_to_ours(rule: dict[int, bytes]) -> bool:
+    """Whether the rule's only verdict is a jump to a chain of ours."""
+    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule.get(NFTA_RULE_EXPRESSIONS, b""))]
+    names = [one.get(NFTA_EXPR_NAME, b"").rstrip(b"\0") for one in expressions]
+    if names.count(b"immediate") != 1 or names[-1] != b"immediate":
+        return False
+    data = read_attributes(read_attributes(expressions[-1].get(NFTA_EXPR_DATA, b""), 0).get(NFTA_IMMEDIATE_DATA, b""), 0)
+    verdict = read_attributes(data.get(NFTA_DATA_VERDICT, b""), 0)
+    return read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")) in OWNED_CHAINS
+
+
+def _write(held: HeldNft, ours: Rules) -> Iterator[Message]:
+    for (table, chain), rules in ours.items():
+        place = attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
+        for one in rules:
+            yield NFT_MSG_DELRULE, 0, place + attribute(NFTA_RULE_HANDLE, one[NFTA_RULE_HANDLE])
+    chains = [place for place in held.rules if place[1] in OWNED_CHAINS]
+    for table, chain in chains:  # all of their rules first: they jump to one another
+        yield NFT_MSG_DELRULE, 0, attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
+    for table, chain in chains:
+        yield NFT_MSG_DELCHAIN, 0, attribute(NFTA_CHAIN_TABLE, name(table)) + attribute(NFTA_CHAIN_NAME, name(chain))

@@ -1,0 +1,131 @@
+"""Check the node's own rules for the kubelet's probes of an ambient mesh's pods: metric, event and, if asked, repair."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+
+from netinit.base.errors import ClusterError
+from netinit.base.net import parse_address
+from netinit.inject.pod_options import REDIRECTION
+from netinit.kube.client import Client
+from netinit.kube.events import write_event
+from netinit.node.decision import NodePod, is_own_pod
+from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
+from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_cache import PodCache
+from netinit.node.programmer_client import ProgrammerClient
+from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.serving.events import EventLog
+from netinit.simulate.host_probes import BROKEN, EXEMPT, UNKNOWN
+
+__all__ = ["HostProbeCheck"]
+
+_COMPONENT = "netinit-node"
+_JOB_SECONDS = 30.0
+_NO_HOST = "this agent is not on the node's network: set node.hostNetwork"
+
+
+class HostProbeCheck:
+    """Checks periodically, while the node has ambient pods; reports each problem once."""
+
+    def __init__(
+        self, settings: AgentSettings, client: Client, *, pod_cache: PodCache, programmer: ProgrammerClient, metrics: NodeMetrics,
+        log: EventLog,
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.client = client
+        self.pod_cache = pod_cache
+        self.programmer = programmer
+        self.metrics = metrics
+        self.log = log
+        self._reported = ""
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        await self.pod_cache.wait()
+        while True:
+            await self.check()
+            await asyncio.sleep(self.settings.sweep_interval / SECOND)
+
+    async def check(self) -> None:
+        """Judge the probes of all ambient pods; report and repair."""
+        pods = {address: pod for pod in self.pod_cache if _is_ambient(pod) for address in _read_addresses(pod)}
+        found = await self._judge(pods) if pods else {}
+        counts = Counter(state for state, _ in found.values())
+        for state in (EXEMPT, BROKEN, UNKNOWN):
+            self.metrics.probes.labels(state).set(counts[state])
+        lines = [f"{address} of {_name(pods[address])}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
+        reasons = [detail for state, detail in found.values() if state == UNKNOWN]
+        if lines:
+            await self._report(f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}")
+        elif reasons:
+            self._log_once("info", f"whether the kubelet's probes of ambient pods are captured is unknown: {reasons[0]}")
+        else:
+            self._reported = ""
+        if lines and self.settings.host_probes == PROGRAM:
+            await self._repair(pods)
+
+    def _log_once(self, level: str, text: str) -> bool:
+        is_new, self._reported = text != self._reported, text
+        if is_new:
+            self.log.event(level, text)
+        return is_new
+
+    async def _report(self, text: str) -> None:
+        if self._log_once("warn", text):
+            await self._send_event("HostProbesCaptured", text)
+
+    async def _judge(self, pods: dict[str, NodePod]) -> dict[str, tuple[str, str]]:
+        """Return state and detail of each address."""
+        own = [pod for pod in self.pod_cache if is_own_pod(pod.namespace, pod.name, self.settings.namespace, self.settings.daemon_set)]
+        is_outside = bool(own) and not any(pod.host_network for pod in own)
+        done = JobResult(error=_NO_HOST) if is_outside else await self._do(CHECK_PROBES, pods)
+        if done.error:
+            return dict.fromkeys(pods, (UNKNOWN, done.error))
+        parts = [one.split(" ", 2) for one in done.differences]
+        return {address: (state, detail) for state, address, detail in parts}
+
+    async def _do(self, kind: str, pods: dict[str, NodePod]) -> JobResult:
+        uids = {address: pod.uid for address, pod in pods.items()}
+        return await self.programmer.do(Job.of(kind, self.settings.base, seconds=_JOB_SECONDS, uids=uids))
+
+    async def _repair(self, pods: dict[str, NodePod]) -> None:
+        done = await self._do(REPAIR_PROBES, pods)
+        problem = done.error or "; ".join(one.partition(" ")[2] for one in done.differences)
+        self.metrics.repairs.labels("host-probes", "fail" if problem else "success").inc()
+        if problem:
+            self.log.event("error", f"the node's rules for probes of ambient pods cannot be repaired: {problem}")
+            return
+        self._reported = ""
+        await self._send_event("HostProbesRepaired", f"the node's rules were programmed by {done.backend}", kind="Normal")
+
+    async def _send_event(self, reason: str, message: str, *, kind: str = "Warning") -> None:
+        if self.settings.repair == NOTHING:  # the chart then gives no right to create events
+            return
+        node = self.settings.node
+        involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
+        try:
+            await write_event(
+                self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace="default", kind=kind
+            )
+        except ClusterError as error:
+            self.log.event("error", f"an event cannot be written: {error}")
+
+
+def _is_ambient(pod: NodePod) -> bool:
+    return pod.annotations.get(REDIRECTION) == "enabled" and not pod.ended and not pod.host_network
+
+
+def _read_addresses(pod: NodePod) -> list[str]:
+    """Return the pod's addresses in the kernel's format."""
+    found = []
+    for address in pod.addresses:
+        with contextlib.suppress(ValueError):  # not an address: no probe goes there
+            found.append(parse_address(address))
+    return found
+
+
+def _name(pod: NodePod) -> str:
+    return f"{pod.namespace}/{pod.name}"
