@@ -17,7 +17,7 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A serving certificate, its key and the CA certificate that signed it, as PEM."""
+    """A serving certificate, its key and the CA that signed it, as PEM."""
 
     authority: str
     certificate: str
@@ -34,7 +34,7 @@ class Facts:
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Return the DNS names of a Service; the API server uses the first."""
+    """Return a Service's DNS names; the API server uses the first."""
     return (
         f"{service}.{namespace}.svc",
         f"{service}.{namespace}.svc.cluster.local",
@@ -46,7 +46,7 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
     """Create a CA and a certificate for these names (ECDSA P-256), valid for `seconds` from `now`.
 
-    The CA's key is discarded: each certificate has its own CA.
+    The CA's key is discarded.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -137,9 +137,9 @@ def describe(text: str) -> Facts:
 
 
 def check(certificate: str, key: str, *, now: float, authority: str = "") -> Facts:
-    """Parse a certificate. Raises ConfigError if it cannot be served: invalid, expired, or another key's.
+    """Parse a certificate. Raises ConfigError if it is invalid, expired or not this key's.
 
-    With `authority` (PEM), it must also be signed by that CA.
+    `authority`: the CA that must have signed it (PEM), if any.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
@@ -178,7 +178,7 @@ def split_pem(text: str) -> list[str]:
 
 
 def leads_to(chain: str, bundle: str) -> bool:
-    """Whether a CA of the bundle signed the chain's first certificate, directly or through the others."""
+    """Whether a CA of the bundle signed the chain's first certificate, perhaps through the others."""
     own, *between = split_pem(chain) or [""]
     authorities = split_pem(bundle)
     while True:
@@ -192,16 +192,13 @@ def leads_to(chain: str, bundle: str) -> bool:
 
 
 def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
-    """Return the DNS name that the API server uses for the Service if the certificate lacks it, else empty."""
+    """Return the Service's DNS name if the certificate lacks it; else empty."""
     name = service_names(service, namespace)[0]
     return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
 
 
 def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContext:
-    """Return a server TLS context for a PEM chain and key. Raises ConfigError.
-
-    `clients`: the CA bundle for client certificates; empty to request none.
-    """
+    """Return a server TLS context; `clients`: the CA bundle for client certificates, if any. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
