@@ -8,7 +8,14 @@ from pathlib import Path
 
 from netinit.base.errors import ConfigError
 from netinit.serving.events import EventLog
-from netinit.webhook.certificates import Facts, check, find_missing_name, make_context, make_pair, service_names
+from netinit.webhook.certificates import (
+    CertificateInfo,
+    check,
+    find_missing_name,
+    make_context,
+    make_pair,
+    service_names,
+)
 from netinit.webhook.serving_state import ServingState, format_date
 from netinit.webhook.settings import ServeSettings
 
@@ -58,7 +65,7 @@ class CertificateLoader:
             self._state.problems.note("certificate", "")
             return
         try:
-            facts = check(certificate, key, now=time.time())
+            info = check(certificate, key, now=time.time())
             context = make_context(certificate, key, clients)
         except ConfigError as error:
             problem = f"{error}; " + ("the one before is served" if self._served else "there is none to serve")
@@ -67,16 +74,16 @@ class CertificateLoader:
             self._state.problems.note("certificate", problem)
             return
         self._context, self._served = context, offered
-        self._state.certificate_expires = facts.until
+        self._state.certificate_expires = info.until
         self._state.problems.note("certificate", "")
-        self._log.event("info", f"serving certificate for {', '.join(facts.names)}, valid until {format_date(facts.until)}")
-        self._note_names(facts)
+        self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")
+        self._note_names(info)
 
-    def _note_names(self, facts: Facts) -> None:
+    def _note_names(self, info: CertificateInfo) -> None:
         """Note a missing Service name; the certificate is served anyway: clients may use another."""
         settings = self._settings
-        missing = find_missing_name(facts, settings.service, settings.namespace) if settings.namespace else ""
-        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(facts.names) or 'no name'}"
+        missing = find_missing_name(info, settings.service, settings.namespace) if settings.namespace else ""
+        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(info.names) or 'no name'}"
         self._state.problems.note("names of the certificate", problem if missing else "")
         if missing:
             self._log.event("error", f"the certificate: {problem}")

@@ -25,7 +25,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class CertificateInfo:
     """Parts of a certificate: validity in seconds since the epoch, and subject alternative names."""
 
     since: float
@@ -117,7 +117,7 @@ def _load(text: str) -> Any:
     return x509.load_pem_x509_certificate(text[max(0, text.find(_BEGIN)) :].encode())
 
 
-def describe(text: str) -> Facts:
+def describe(text: str) -> CertificateInfo:
     """Parse the first certificate of a PEM text. Raises ConfigError."""
     from cryptography import x509
 
@@ -131,12 +131,12 @@ def describe(text: str) -> Facts:
         listed = ()
     except ValueError as error:
         raise ConfigError(f"it is no certificate in PEM: {error}") from error
-    return Facts(
+    return CertificateInfo(
         since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed
     )
 
 
-def check(certificate: str, key: str, *, now: float, authority: str = "") -> Facts:
+def check(certificate: str, key: str, *, now: float, authority: str = "") -> CertificateInfo:
     """Parse a certificate. Raises ConfigError if it is invalid, expired or not this key's.
 
     `authority`: the CA that must have signed it (PEM), if any.
@@ -144,7 +144,7 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Fac
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
-    facts = describe(certificate)
+    info = describe(certificate)
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         secret = serialization.load_pem_private_key(key.encode(), None)
@@ -154,12 +154,12 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Fac
     encoding = serialization.Encoding.DER
     if secret.public_key().public_bytes(encoding, form) != public.public_bytes(encoding, form):
         raise ConfigError("certificate and key do not belong to each other")
-    if not facts.since <= now < facts.until:
-        when = "has expired" if now >= facts.until else "is not valid yet"
-        raise ConfigError(f"the certificate {when}; it is valid for {', '.join(facts.names) or 'no name'}")
+    if not info.since <= now < info.until:
+        when = "has expired" if now >= info.until else "is not valid yet"
+        raise ConfigError(f"the certificate {when}; it is valid for {', '.join(info.names) or 'no name'}")
     if authority and not _is_issued_by(certificate, authority):
         raise ConfigError("the certificate is not of this authority")
-    return facts
+    return info
 
 
 def _is_issued_by(certificate: str, authority: str) -> bool:
@@ -191,10 +191,10 @@ def leads_to(chain: str, bundle: str) -> bool:
         own = above
 
 
-def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
+def find_missing_name(info: CertificateInfo, service: str, namespace: str) -> str:
     """Return the Service's DNS name if the certificate lacks it; else empty."""
     name = service_names(service, namespace)[0]
-    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
+    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in info.names} else name
 
 
 def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContext:
