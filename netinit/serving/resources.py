@@ -14,7 +14,7 @@ _NO_LIMIT = 1 << 50  # bytes; cgroup v1 reports a larger number without a limit
 
 
 def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Return a listening TCP socket, dual-stack if `address` is empty. Raises ConfigError.
+    """Return a TCP socket, dual-stack if `address` is empty. Raises ConfigError.
 
     `shared`: set SO_REUSEPORT, so that a successor can listen before this process exits.
     """
@@ -50,7 +50,7 @@ def _bind(family: socket.AddressFamily, address: str, port: int, *, shared: bool
 
 
 def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
-    """Return the container's number of CPUs: its affinity, limited by the cgroup quota."""
+    """Return the container's CPUs: its affinity, limited by the cgroup quota."""
     cores = len(os.sched_getaffinity(0))
     try:
         limit, period = quota.read_text().split()
@@ -61,7 +61,7 @@ def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
 
 
 def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
-    """Return the container's memory limit (cgroup v1 or v2) in bytes; None without a limit."""
+    """Return the container's memory limit in bytes (cgroup v1 or v2), or None."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
             limit = int((cgroups / name).read_text())

@@ -34,7 +34,7 @@ _JSON = "application/json"
 
 
 class Stopwatch:
-    """Interrupts a computation in the main thread that exceeds its CPU time (SIGPROF)."""
+    """Interrupts a computation in the main thread after some CPU time (SIGPROF)."""
 
     def __init__(self) -> None:
         self._armed = False
@@ -45,7 +45,7 @@ class Stopwatch:
             raise Interruption
 
     def run(self, seconds: float, work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
-        """Return the result of `work`. Raises Interruption after `seconds` of CPU time."""
+        """Run `work`. Raises Interruption after `seconds` of CPU time."""
         self._armed = True
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
@@ -204,7 +204,7 @@ class Application:
 
 
 def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise Fault if the method or a header is not that of a review."""
+    """Raise Fault if method or headers are not a review's."""
     if method != "POST":
         raise Fault(405, "no-review", "reviews are sent by POST")
     seen: dict[bytes, bytes] = {}
@@ -232,7 +232,7 @@ def _seconds_left(deadline: float) -> float:
 
 
 def request_seconds(query: bytes) -> float:
-    """Return the seconds for a request: the query's `timeout=10s` (default 10, maximum 30), less a margin."""
+    """Return the time for a request: `timeout=10s` in the query (default 10, maximum 30), less a margin."""
     for item in query.split(b"&"):
         name, _, value = item.partition(b"=")
         if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit() and len(value) < 4:  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""Load and check serving certificates; a valid one is used for new connections."""
+"""Load serving certificates; a valid one is used for new connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 
 from netinit.base.errors import ConfigError
 from netinit.serving.events import EventLog
-from netinit.webhook.certificates import Facts, check, find_missing_name, make_context, make_pair, service_names
+from netinit.webhook.certificates import (
+    CertificateInfo,
+    check,
+    find_missing_name,
+    make_context,
+    make_pair,
+    service_names,
+)
 from netinit.webhook.serving_state import ServingState, format_date
 from netinit.webhook.settings import ServeSettings
 
@@ -17,7 +24,7 @@ _PLACEHOLDER_SECONDS = 365 * 86400.0
 
 
 class CertificateLoader:
-    """Holds the TLS context for new connections. An invalid certificate leaves the previous one in use."""
+    """Holds the TLS context for new connections; an invalid certificate does not replace it."""
 
     def __init__(self, settings: ServeSettings, state: ServingState, log: EventLog) -> None:
         self._settings = settings
@@ -32,9 +39,9 @@ class CertificateLoader:
         return self._served is not None
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context for a new connection; before the first certificate, a self-signed one.
+        """Return the TLS context for a new connection: until there is a certificate, a self-signed one.
 
-        With it clients fail at once instead of waiting, and kubelet probes, which verify nothing, work from the start.
+        So clients fail at once, and kubelet probes, which verify nothing, succeed.
         """
         if self._context is None:
             pair = make_pair(service_names(self._settings.service, "netinit"), now=time.time(), seconds=_PLACEHOLDER_SECONDS)
@@ -42,7 +49,7 @@ class CertificateLoader:
         return self._context
 
     def load_files(self) -> None:
-        """Read the files of the flags, and use their certificate if it is valid."""
+        """Use the certificate in the flags' files, if it is valid."""
         settings = self._settings
         certificate, key = self.read("--tlsCertFile", settings.tls_cert_file), self.read("--tlsKeyFile", settings.tls_key_file)
         clients = self.read("--clientCAFile", settings.client_ca_file)
@@ -50,7 +57,7 @@ class CertificateLoader:
             self.offer(certificate, key, clients)
 
     def offer(self, certificate: str, key: str, clients: str) -> None:
-        """Use this pair for new connections if it is valid. All PEM; `clients`: the CA bundle for client certificates."""
+        """Use this pair (PEM) if it is valid; `clients`: the CA bundle for client certificates."""
         if self._settings.client_ca_file and not clients:
             return  # already noted as a problem
         offered = (certificate, key, clients)
@@ -58,7 +65,7 @@ class CertificateLoader:
             self._state.problems.note("certificate", "")
             return
         try:
-            facts = check(certificate, key, now=time.time())
+            info = check(certificate, key, now=time.time())
             context = make_context(certificate, key, clients)
         except ConfigError as error:
             problem = f"{error}; " + ("the one before is served" if self._served else "there is none to serve")
@@ -67,22 +74,22 @@ class CertificateLoader:
             self._state.problems.note("certificate", problem)
             return
         self._context, self._served = context, offered
-        self._state.certificate_expires = facts.until
+        self._state.certificate_expires = info.until
         self._state.problems.note("certificate", "")
-        self._log.event("info", f"serving certificate for {', '.join(facts.names)}, valid until {format_date(facts.until)}")
-        self._note_names(facts)
+        self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")
+        self._note_names(info)
 
-    def _note_names(self, facts: Facts) -> None:
-        """Note a missing Service name; the certificate is served anyway, since clients may use another."""
+    def _note_names(self, info: CertificateInfo) -> None:
+        """Note a missing Service name; the certificate is served anyway: clients may use another."""
         settings = self._settings
-        missing = find_missing_name(facts, settings.service, settings.namespace) if settings.namespace else ""
-        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(facts.names) or 'no name'}"
+        missing = find_missing_name(info, settings.service, settings.namespace) if settings.namespace else ""
+        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(info.names) or 'no name'}"
         self._state.problems.note("names of the certificate", problem if missing else "")
         if missing:
             self._log.event("error", f"the certificate: {problem}")
 
     def read(self, flag: str, name: str) -> str:
-        """Return a file's text; empty without a name, or if it cannot be read, which is noted as a problem."""
+        """Return a file's text; empty without a name, or if unreadable, which is noted as a problem."""
         if not name:
             return ""
         problem = text = ""

@@ -17,7 +17,7 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A serving certificate, its key and the CA certificate that signed it, as PEM."""
+    """A serving certificate, its key and the CA that signed it, as PEM."""
 
     authority: str
     certificate: str
@@ -25,7 +25,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class CertificateInfo:
     """Parts of a certificate: validity in seconds since the epoch, and subject alternative names."""
 
     since: float
@@ -34,7 +34,7 @@ class Facts:
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Return the DNS names of a Service; the API server uses the first."""
+    """Return a Service's DNS names; the API server uses the first."""
     return (
         f"{service}.{namespace}.svc",
         f"{service}.{namespace}.svc.cluster.local",
@@ -46,7 +46,7 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
     """Create a CA and a certificate for these names (ECDSA P-256), valid for `seconds` from `now`.
 
-    The CA's key is discarded: each certificate has its own CA.
+    The CA's key is discarded.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -117,7 +117,7 @@ def _load(text: str) -> Any:
     return x509.load_pem_x509_certificate(text[max(0, text.find(_BEGIN)) :].encode())
 
 
-def describe(text: str) -> Facts:
+def describe(text: str) -> CertificateInfo:
     """Parse the first certificate of a PEM text. Raises ConfigError."""
     from cryptography import x509
 
@@ -131,20 +131,20 @@ def describe(text: str) -> Facts:
         listed = ()
     except ValueError as error:
         raise ConfigError(f"it is no certificate in PEM: {error}") from error
-    return Facts(
+    return CertificateInfo(
         since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed
     )
 
 
-def check(certificate: str, key: str, *, now: float, authority: str = "") -> Facts:
-    """Parse a certificate. Raises ConfigError if it cannot be served: invalid, expired, or another key's.
+def check(certificate: str, key: str, *, now: float, authority: str = "") -> CertificateInfo:
+    """Parse a certificate. Raises ConfigError if it is invalid, expired or not this key's.
 
-    With `authority` (PEM), it must also be signed by that CA.
+    `authority`: the CA that must have signed it (PEM), if any.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
-    facts = describe(certificate)
+    info = describe(certificate)
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         secret = serialization.load_pem_private_key(key.encode(), None)
@@ -154,12 +154,12 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Fac
     encoding = serialization.Encoding.DER
     if secret.public_key().public_bytes(encoding, form) != public.public_bytes(encoding, form):
         raise ConfigError("certificate and key do not belong to each other")
-    if not facts.since <= now < facts.until:
-        when = "has expired" if now >= facts.until else "is not valid yet"
-        raise ConfigError(f"the certificate {when}; it is valid for {', '.join(facts.names) or 'no name'}")
+    if not info.since <= now < info.until:
+        when = "has expired" if now >= info.until else "is not valid yet"
+        raise ConfigError(f"the certificate {when}; it is valid for {', '.join(info.names) or 'no name'}")
     if authority and not _is_issued_by(certificate, authority):
         raise ConfigError("the certificate is not of this authority")
-    return facts
+    return info
 
 
 def _is_issued_by(certificate: str, authority: str) -> bool:
@@ -178,7 +178,7 @@ def split_pem(text: str) -> list[str]:
 
 
 def leads_to(chain: str, bundle: str) -> bool:
-    """Whether a CA of the bundle signed the chain's first certificate, directly or through the others."""
+    """Whether a CA of the bundle signed the chain's first certificate, perhaps through the others."""
     own, *between = split_pem(chain) or [""]
     authorities = split_pem(bundle)
     while True:
@@ -191,17 +191,14 @@ def leads_to(chain: str, bundle: str) -> bool:
         own = above
 
 
-def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
-    """Return the DNS name that the API server uses for the Service if the certificate lacks it, else empty."""
+def find_missing_name(info: CertificateInfo, service: str, namespace: str) -> str:
+    """Return the Service's DNS name if the certificate lacks it; else empty."""
     name = service_names(service, namespace)[0]
-    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
+    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in info.names} else name
 
 
 def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContext:
-    """Return a server TLS context for a PEM chain and key. Raises ConfigError.
-
-    `clients`: the CA bundle for client certificates; empty to request none.
-    """
+    """Return a server TLS context; `clients`: the CA bundle for client certificates, if any. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)

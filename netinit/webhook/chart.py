@@ -1,6 +1,6 @@
-"""Render the Helm chart without Helm, with netinit's own template engine. Pure.
+"""Render the Helm chart with netinit's own template engine. Pure.
 
-The chart uses only what both engines support: sprig functions, `template` instead of `include`, and flow-style maps.
+The chart uses only what both engines support: sprig, `template` instead of `include`, flow-style maps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ORDER = (  # webhooks last, after their server
 def render(
     files: Mapping[str, str], values: Tree, *, name: str, namespace: str, service: str = "netinit"
 ) -> list[Tree]:
-    """Return the chart's objects. `files` maps paths in the chart to their content. Raises ConfigError."""
+    """Return the chart's objects. `files`: content by path in the chart. Raises ConfigError."""
     chart = mapping(goyaml.load(files["Chart.yaml"]))
     own = {
         "Name": string(chart.get("name")),
@@ -59,10 +59,7 @@ def render(
 
 
 def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequence[str] = ()) -> Tree:
-    """Merge `more` over `base` as Helm does.
-
-    Raises ConfigError, naming the source `label`, for a key that is not in the chart's schema.
-    """
+    """Merge `more` over `base` as Helm does. Raises ConfigError, naming `label`, for keys not in the schema."""
     result: Tree = clone(base)
     known = mapping(schema.get("properties"))
     for key, value in more.items():
@@ -79,7 +76,7 @@ def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequenc
 
 
 def set_value(text: str) -> Tree:
-    """Parse the argument of `--set a.b=value`; the value is YAML. Raises ConfigError."""
+    """Parse `--set a.b=value`; the value is YAML. Raises ConfigError."""
     keys, equals, value = text.partition("=")
     if not equals or not all(keys.split(".")):
         raise ConfigError(f"--set: {quote(text)} is not KEY=VALUE, such as webhook.failurePolicy=Ignore")

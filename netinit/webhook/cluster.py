@@ -1,6 +1,6 @@
-"""The controller's cluster tasks: watch ConfigMaps, namespaces and nodes, renew the Secret, update caBundles.
+"""The controller's cluster tasks: watch objects, renew the Secret, update caBundles.
 
-Tasks run until cancelled. API errors are noted in `problems` by object, and retried.
+API errors are noted in `problems` by object, and retried.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OfferCallback = Callable[[Texts | str, list[Tree]], Any]
 
 
 class WatchedCluster:
-    """The cluster tasks and their state; callbacks pass results to the controller."""
+    """The cluster tasks and their state; callbacks get the results."""
 
     def __init__(self, client: Client, settings: ServeSettings, problems: Problems) -> None:
         self.client = client
@@ -59,10 +59,7 @@ class WatchedCluster:
     # ---- ConfigMaps
 
     async def follow_config_maps(self, offer: OfferCallback, files: Callable[[], Texts]) -> None:
-        """Call `offer` whenever a watched ConfigMap changes.
-
-        `files` reads the texts that are not in a watched ConfigMap.
-        """
+        """Call `offer` whenever a watched ConfigMap changes; `files` reads the other texts."""
         changed = asyncio.Event()
         caches = {
             name: Cache(self.client, CONFIG_MAPS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
@@ -108,14 +105,14 @@ class WatchedCluster:
         await offer(target, changed or list(current.values()))
 
     async def find_config_map(self, name: str) -> Tree:
-        """Return a ConfigMap, or only its name and namespace if it cannot be read."""
+        """Return a ConfigMap, or only its name if it cannot be read."""
         try:
             return await self.client.get(CONFIG_MAPS, name, self.namespace)
         except ClusterError:
             return {"metadata": {"name": name, "namespace": self.namespace}}
 
     async def write_event(self, about: Tree, message: str) -> None:
-        """Write a warning event on a ConfigMap; a failure is noted as a problem."""
+        """Write a warning event on a ConfigMap."""
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         involved = {"kind": "ConfigMap", "apiVersion": "v1", **own}
@@ -171,7 +168,7 @@ class WatchedCluster:
     ) -> None:
         """Watch a resource in all namespaces; publish what `keep` returns for each object.
 
-        `label`: the subject of problems. `optional`: the cluster may lack the resource.
+        `optional`: the cluster may lack the resource.
         """
         changed = asyncio.Event()
         cache = Cache(self.client, resource, keep=keep, changed=changed.set, optional=optional)
@@ -190,7 +187,7 @@ class WatchedCluster:
     # ---- the certificate
 
     async def renew(self, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
-        """Renew the certificate in the Secret, coordinated with other replicas, and serve its current pair."""
+        """Renew the certificate in the Secret together with other replicas, and serve its current pair."""
         name = self.settings.certificate_secret
         changed = asyncio.Event()
         cache = Cache(self.client, SECRETS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)

@@ -1,4 +1,4 @@
-"""Compare two injectors: build reviews of workloads, apply the returned patches, and find differences. Pure."""
+"""Compare two injectors: build reviews, apply the returned patches, find differences. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Review(NamedTuple):
 
 
 class ReviewOutcome(NamedTuple):
-    """A review's result: the pod, the webhook's refusal, or why the answer is invalid."""
+    """The pod, the webhook's refusal, or why the answer is invalid."""
 
     pod: Tree | None = None
     refusal: str = ""
@@ -54,9 +54,9 @@ class ReviewOutcome(NamedTuple):
 
 
 def make_reviews(tree: Any, namespace: str, takes: Callable[[Workload], bool] = lambda _: True) -> Iterator[Review]:
-    """Yield the reviews of a document: a recorded AdmissionReview, or one for each workload that `takes` accepts.
+    """Yield the dry-run reviews of a document: a recorded AdmissionReview, or one per workload that `takes` accepts.
 
-    All are dry runs. `namespace`: for workloads without one. Raises ParseError if an AdmissionReview contains no pod.
+    `namespace`: for workloads without one. Raises ParseError if an AdmissionReview contains no pod.
     """
     if isinstance(tree, dict) and tree.get("kind") == "AdmissionReview":
         yield _recorded(tree)
@@ -116,7 +116,7 @@ def _created_pod(one: Workload, namespace: str) -> Tree:
 
 
 def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
-    """Apply the patch of a webhook's answer. Raises ParseError if the answer is invalid or for another review."""
+    """Apply the patch of a webhook's answer. Raises ParseError if it is invalid or for another review."""
     try:
         tree = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -164,7 +164,7 @@ class PodDifference(NamedTuple):
 def find_differences(pod: Tree, left: ReviewOutcome, right: ReviewOutcome) -> list[PodDifference]:
     """Return the differences between two outcomes for a pod.
 
-    Two denials are equal whatever their messages; an invalid answer is always a difference.
+    Two denials are equal; an invalid answer always differs.
     """
     if left.failure or right.failure or (left.pod is None) != (right.pod is None):
         return [PodDifference(ANSWER, left.summary, right.summary)]
@@ -316,7 +316,7 @@ class Group:
     examples: list[tuple[str, PodDifference]] = field(default_factory=list)
 
     def add(self, title: str, one: PodDifference) -> None:
-        """Count a pod; keep it as an example if its values are new."""
+        """Count a pod; keep distinct examples."""
         self.pods += 1
         known = any(same([one.left, one.right], [seen.left, seen.right]) for _, seen in self.examples)
         if len(self.examples) < _MAX_EXAMPLES and not known:
@@ -346,7 +346,7 @@ class PodComparison:
                 self._groups.setdefault(key, Group(one.path, reason)).add(review.title, one)
 
     def groups(self) -> list[Group]:
-        """Return the groups: undocumented first, then by number of pods."""
+        """Return the groups: undocumented ones and frequent ones first."""
         return sorted(self._groups.values(), key=lambda group: (group.documented is not None, -group.pods, group.path))
 
 

@@ -1,4 +1,4 @@
-"""Load configurations: read, parse, test on a canary pod, publish. An invalid one leaves the previous one in use."""
+"""Read, check and publish configurations. An invalid one leaves the previous one in use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConfigLoader:
         self._offered: Texts | None = None
 
     async def offer(self, texts: Texts) -> bool:
-        """Load the texts; return False if they are unchanged. Problems are noted in the state and logged."""
+        """Load the texts; return False if they are unchanged. Problems are noted and logged."""
         if texts == self._offered:
             return False
         self._offered = texts

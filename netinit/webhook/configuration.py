@@ -17,7 +17,7 @@ from netinit.inject.unread_annotations import known_to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The source texts of a configuration; None for the default. `origin`: where they come from, for messages."""
+    """The source texts of a configuration; None for the default. `origin` is for messages."""
 
     config: str | None = None
     values: str | None = None
@@ -27,10 +27,9 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """An immutable configuration in use.
+    """A configuration in use.
 
-    `version`: the content's hash. `known`: the annotations that it reads. `is_restored`: loaded from the last good
-    configuration after a restart.
+    `version`: its hash. `known`: the annotations it reads. `is_restored`: the last good one, after a restart.
     """
 
     config: InjectionConfig
@@ -66,7 +65,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
 
 
 def free_old_configurations() -> None:
-    """Free the caches of earlier configurations, which otherwise grow by 15 MiB in a few dozen reloads."""
+    """Free earlier configurations' caches: 15 MiB in a few dozen reloads."""
     guard.forget()
     gc.collect()
 
@@ -83,7 +82,7 @@ def _load(texts: Texts) -> InjectionConfig:
 
 
 def _version(texts: Texts, config: InjectionConfig) -> str:
-    """Return the template's hash for a classic configuration, as in Istio's status annotation, else a hash of all texts."""
+    """Return the template's hash for a classic configuration, as in Istio's status annotation; else that of all texts."""
     if config.classic:
         return config.version
     whole = "\0".join(text or "" for text in (texts.config, texts.values, texts.mesh))

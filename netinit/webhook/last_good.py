@@ -13,7 +13,7 @@ _KEYS = ("config", "values", "mesh")
 
 
 class LastGoodConfig:
-    """The ConfigMap, which must exist; replicas write the same content. Errors are noted in `problems`."""
+    """The ConfigMap, which must exist. Errors are noted in `problems`."""
 
     def __init__(self, client: Client, namespace: str, name: str, problems: Problems) -> None:
         self._client = client

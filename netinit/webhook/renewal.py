@@ -37,7 +37,7 @@ class CertificateState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalPlan:
-    """The lifetime of certificates in seconds, and a function of time and lifetime that creates a pair."""
+    """The lifetime in seconds, and a function of time and lifetime that creates a pair."""
 
     lifetime: float
     make: Callable[[float, float], Pair]
@@ -51,7 +51,7 @@ class RenewalPlan:
 def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> CertificateState:
     """Return the state that the Secret should have; the same object if nothing is due.
 
-    `announced`: every caBundle contains the next CA, so its pair may be served.
+    `announced`: every caBundle has the next CA, so its pair may be served.
     """
     if state is None or _is_unusable(state.current, now):
         if state is not None and state.next_pair is not None and not _is_unusable(state.next_pair, now):

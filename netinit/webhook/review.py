@@ -43,8 +43,8 @@ class Interruption(BaseException):
 class ReviewAnswer:
     """The HTTP response, and what is logged and counted.
 
-    `outcome`: injected, unchanged, skipped, denied, or refused (an HTTP error). `reason`: a metric label. `detail`: a
-    traceback for the log.
+    `outcome`: injected, unchanged, skipped, denied or refused (an HTTP error). `reason`: a metric label. `detail`: a
+    traceback.
     """
 
     status: int
@@ -254,8 +254,8 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
 def environment_of(path: str) -> dict[str, str]:
     """Return the proxy variables in a percent-encoded path, `/inject/cluster/c1/net/n1`. Raises Fault.
 
-    As in Istio: `cluster` and `net` set the cluster's and network's names, other keys are upper-cased, `--slash--` is a
-    slash, and a last key without a value is ignored.
+    As in Istio, `--slash--` is a slash, keys other than `cluster` and `net` are upper-cased, and a key without a value
+    is ignored.
     """
     head, *words = path.strip("/").split("/")
     if head != "inject":

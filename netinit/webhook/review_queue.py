@@ -1,4 +1,4 @@
-"""Limit the number of waiting reviews, and give clients turns in round-robin order."""
+"""Limit the number of waiting reviews, and serve clients round-robin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class QueuePlace:
 
 
 class ReviewPlaces:
-    """Places for `max_reviews` reviews. When all are taken, the client with the most places loses one."""
+    """Places for `max_reviews` reviews; when none is free, the client with the most places loses one."""
 
     def __init__(self, max_reviews: int) -> None:
         self._max_reviews = max_reviews
@@ -29,7 +29,7 @@ class ReviewPlaces:
 
     @contextlib.contextmanager
     def hold(self, peer: str) -> Iterator[QueuePlace]:
-        """Hold a place until the block ends. Raises Fault if there is none."""
+        """Hold a place until the block ends. Raises Fault if none is free."""
         if self._count >= self._max_reviews and not self._free_one_for(peer):
             raise self._refusal()
         place = QueuePlace(peer)
@@ -44,7 +44,7 @@ class ReviewPlaces:
                 del self._held[peer]
 
     def _free_one_for(self, peer: str) -> bool:
-        """Refuse the newest waiting review of the client with the most places; return whether there was one."""
+        """Refuse the newest waiting review of the client with the most places; False if there is none."""
         largest = max(self._held.values(), key=len, default=[])
         if len(largest) <= len(self._held.get(peer, ())) + 1:
             return False
@@ -59,7 +59,7 @@ class ReviewPlaces:
 
 
 class Turns:
-    """Runs one review at a time; the next turn goes to the client that waited longest."""
+    """Runs one review at a time; the client that waited longest is next."""
 
     def __init__(self) -> None:
         self._is_taken = False
@@ -67,7 +67,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def take(self, place: QueuePlace, deadline: float) -> AsyncIterator[None]:
-        """Hold the turn until the block ends. Raises TimeoutError at the deadline, Fault if the place is lost."""
+        """Hold the turn until the block ends. Raises TimeoutError, or Fault if the place is lost."""
         if self._is_taken:
             await self._wait(place, deadline)
         self._is_taken = True

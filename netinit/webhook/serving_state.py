@@ -1,4 +1,4 @@
-"""The server's current values and problems: written by the controller, read by the application."""
+"""The server's current values and problems, which the controller writes and the application reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Problems(dict[str, str]):
 class ServingState:
     """The values in use.
 
-    `certificate_expires`: seconds since the epoch, 0 without a certificate. `awaited`: kinds of objects not listed yet.
+    `certificate_expires`: seconds since the epoch, or 0. `awaited`: kinds of objects not listed yet.
     """
 
     served: Served | None = None
@@ -40,7 +40,7 @@ class ServingState:
     cluster_problems: Problems = field(default_factory=Problems)
 
     def namespace(self, name: str) -> Namespace:
-        """Return the known labels and annotations of a namespace."""
+        """Return a namespace's known labels and annotations."""
         known = mapping(self.namespaces.get(name))
         return Namespace(name=name, labels=mapping(known.get("labels")), annotations=mapping(known.get("annotations")))
 
@@ -55,11 +55,11 @@ class ServingState:
         return f"the cluster's {' and '.join(sorted(self.awaited))} have not been read yet" if self.awaited else ""
 
     def is_ready(self) -> bool:
-        """Whether reviews can be answered and the server is not stopping."""
+        """Whether every check of /readyz passes."""
         return all(passed for _, passed, _ in self._checks())
 
     def report(self, *, verbose: bool) -> str:
-        """Return the text of /readyz: `ok`, or the checks and problems if not ready or `verbose`."""
+        """Return the text of /readyz: `ok`, or details if not ready or `verbose`."""
         checks = self._checks()
         is_ready = all(passed for _, passed, _ in checks)
         if is_ready and not verbose:

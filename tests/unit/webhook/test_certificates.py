@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.base.errors import ConfigError
 from netinit.webhook.certificates import (
-    Facts,
+    CertificateInfo,
     check,
     describe,
     find_missing_name,
@@ -41,12 +41,12 @@ PAIR = make_pair(NAMES, now=NOW, seconds=90 * DAY)
 
 
 def test_a_pair_is_for_the_services_names_and_as_long_as_asked():
-    facts = describe(PAIR.certificate)
-    assert facts.names == NAMES
-    assert "netinit-webhook.mesh.svc" in facts.names
-    assert facts.until == NOW + 90 * DAY
-    assert facts.since < NOW  # clocks differ
-    assert check(PAIR.certificate, PAIR.key, now=NOW) == facts
+    info = describe(PAIR.certificate)
+    assert info.names == NAMES
+    assert "netinit-webhook.mesh.svc" in info.names
+    assert info.until == NOW + 90 * DAY
+    assert info.since < NOW  # clocks differ
+    assert check(PAIR.certificate, PAIR.key, now=NOW) == info
 
 
 def handshake(server_context, client_context, name):
@@ -254,7 +254,7 @@ def test_a_secret_with_the_authority_of_another_certificate_is_made_anew():
     ],
 )  # fmt: skip
 def test_the_name_by_which_the_api_server_asks_is_looked_for(names, missing):
-    assert find_missing_name(Facts(since=0.0, until=1.0, names=names), "hook", "mesh") == missing
+    assert find_missing_name(CertificateInfo(since=0.0, until=1.0, names=names), "hook", "mesh") == missing
 
 
 def signed(name, key, by, issuer):
