@@ -100,7 +100,7 @@ def load_config(
     if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
         raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
-        loaded = mapping(_with_floats(set_values(loaded, settings)))
+        loaded = mapping(with_floats(set_values(loaded, settings)))
     if isinstance(tree.get("templates"), dict):
         return _current(tree, loaded, mesh, lazily=lazily)
     if isinstance(tree.get("template"), str):
@@ -131,7 +131,7 @@ def load_values(source: str | Tree | None) -> Tree:
     """Parse values as Go decodes JSON: all numbers are floats. Raises ConfigError."""
     if source is None or source == "":
         return {}
-    return mapping(_with_floats(_parsed(source, "values")))
+    return mapping(with_floats(_parsed(source, "values")))
 
 
 def _parsed(source: str | Tree, what: str) -> Tree:
@@ -149,11 +149,12 @@ def _parsed(source: str | Tree, what: str) -> Tree:
     return tree
 
 
-def _with_floats(value: Any) -> Any:
+def with_floats(value: Any) -> Any:
+    """Convert numbers to floats, as Helm does; whole numbers print without a fraction."""
     if isinstance(value, dict):
-        return {key: _with_floats(item) for key, item in value.items()}
+        return {key: with_floats(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_floats(item) for item in value]
+        return [with_floats(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -69,7 +69,7 @@ class AgentServer:
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
         self._programmer.start()
-        self._listener = HttpListener(self._answer, most_connections=_MOST_CONNECTIONS)
+        self._listener = HttpListener(self._answer, max_connections=_MOST_CONNECTIONS)
         await self._listener.start(self._sockets[1], None)
         async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
             await self._work(client)

@@ -1,4 +1,4 @@
-"""The parts that netinit's servers share: event log, HTTP for health and metrics, listening sockets, resource limits.
+"""Code shared by netinit's servers: event log, HTTP listener, connection limits, process resources.
 
-May import: options, base. Knows nothing of the individual servers.
+May import: options, base.
 """

@@ -1,14 +1,10 @@
-"""Limits on client connections: how many are allowed, in total and per peer, and which is closed for a new one.
+"""Limits on client connections, in total and per client address.
 
-A connection costs only its socket until the first byte arrives; then it becomes TLS, or HTTP without TLS. It is
-*unfinished* until a complete request has arrived, *busy* while that is answered, then *idle*. If a new connection finds
-no room, the peer with the most unfinished connections loses its oldest one; without any, the peer with the most idle
-ones. A busy connection is never closed; an unfinished one in its first half second only if its peer has more than twice
-as many connections as the new peer, an idle one only if it has more. So a client that opens many connections competes
-with itself.
+A connection is *unfinished* until its first complete request, *busy* while that is answered, then *idle*. At the limit,
+a new connection replaces the oldest unfinished one of the address with the most of them, or else an idle one; never a
+busy one. So a client that opens many connections mostly replaces its own.
 
-A connection also has a lifetime, after which it is closed with the next answer: clients would keep connections for ever,
-and a new replica would get no work.
+A connection closes with the first answer after its lifetime, so that new replicas get requests.
 """
 
 from __future__ import annotations
@@ -22,17 +18,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ClientConnection", "ClientTable", "Stage"]
-
-_HANDSHAKE_SECONDS = 5  # for the first byte, and again for the rest of the handshake
-_GOODBYE_SECONDS = 2
-_LIFETIME = 60.0, 90.0  # seconds, chosen at random so that clients do not reconnect all at once
-_GRACE = 0.5  # seconds: an honest handshake and request take milliseconds, also on a loaded machine
-_TLS_BUFFER = 32 << 10  # bytes; asyncio's own 256 KiB would be 128 MiB for 512 connections, and a TLS record has 16 KiB
+_HANDSHAKE_SECONDS = 5  # for the first byte, and again for the handshake
+_TLS_SHUTDOWN_SECONDS = 2
+_LIFETIME_SECONDS = 60.0, 90.0  # random, so that clients do not reconnect at once
+_GRACE_SECONDS = 0.5  # a handshake and request take milliseconds
+_TLS_BUFFER = 32 << 10  # bytes, two TLS records; asyncio's 256 KiB would be 128 MiB for 512 connections
 
 
 class Stage(enum.Enum):
-    """The stage of a connection."""
+    """The stage of a connection; the values are metric labels."""
 
     UNFINISHED = "unfinished"
     BUSY = "busy"
@@ -40,7 +34,7 @@ class Stage(enum.Enum):
 
 
 class ClientConnection(asyncio.Protocol):
-    """One accepted connection. `begin` creates the protocol that gets its bytes, with TLS if there is a context."""
+    """An accepted connection. `begin` creates the HTTP protocol, which runs over TLS if `context` is set."""
 
     def __init__(
         self,
@@ -52,7 +46,7 @@ class ClientConnection(asyncio.Protocol):
         self.peer = peer
         self.stage = Stage.UNFINISHED
         self.since = 0.0
-        self.ends = 0.0  # end of its lifetime
+        self.expires = 0.0
         self.shutdown: Callable[[], None] = self.abort  # HTTP replaces it with a graceful one
         self._table = table
         self._begin = begin
@@ -62,7 +56,7 @@ class ClientConnection(asyncio.Protocol):
         self._aborted = self._ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the first byte."""
+        """Start the timeout for the first byte."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a socket
         self._transport = transport
         if self._aborted:
@@ -71,7 +65,7 @@ class ClientConnection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE_SECONDS, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Hand the transport over to TLS or HTTP, with the first bytes."""
+        """Pass the transport and the first bytes to TLS or HTTP."""
         assert self._transport is not None  # noqa: S101 - asyncio's order of calls
         self._stop_timer()
         protocol = self._begin(self)
@@ -90,28 +84,28 @@ class ClientConnection(asyncio.Protocol):
             secured.buffer_updated(len(part))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Remove the connection from the table; the protocols that take over call it too."""
+        """Remove the connection from the table."""
         self._stop_timer()
         self._table.remove(self)
-        self._transport, self.shutdown = None, _do_nothing  # break the reference cycle, which would delay freeing memory
+        self._transport, self.shutdown = None, lambda: None  # break the reference cycle
 
     def enter(self, stage: Stage) -> None:
         """Set the connection's stage."""
         self._table.move(self, stage)
 
     def is_old(self, now: float) -> bool:
-        """Whether its lifetime is over: the next answer closes it."""
-        return now >= self.ends
+        """Whether the next answer closes the connection."""
+        return now >= self.expires
 
     def end(self, now: float) -> None:
-        """Close after the current request, or after one that may already be on its way."""
-        is_young = self.stage is Stage.UNFINISHED and now - self.since < _GRACE
+        """Shut down after the current request; leave a new connection time for its first one."""
+        is_young = self.stage is Stage.UNFINISHED and now - self.since < _GRACE_SECONDS
         if not self._ending and not is_young:
             self._ending = True
             self.shutdown()
 
     def abort(self) -> None:
-        """Close at once, and free its place at once."""
+        """Close immediately."""
         self._aborted = True
         self._table.remove(self)
         self._stop_timer()
@@ -124,12 +118,8 @@ class ClientConnection(asyncio.Protocol):
             self._timer = None
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class _TlsProtocol(sslproto.SSLProtocol):
-    """asyncio's TLS with small buffers, for a transport whose first bytes have been read."""
+    """asyncio's TLS protocol with smaller buffers."""
 
     max_size = _TLS_BUFFER
 
@@ -142,7 +132,7 @@ class _TlsProtocol(sslproto.SSLProtocol):
             waiter,
             server_side=True,
             ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=_GOODBYE_SECONDS,
+            ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
         )
         self._connection = connection
 
@@ -153,7 +143,7 @@ class _TlsProtocol(sslproto.SSLProtocol):
 
 @dataclass(slots=True)
 class _Peer:
-    """The connections of one address; dictionaries serve as ordered sets, the oldest first."""
+    """The connections of one address; the dictionaries are ordered sets, oldest first."""
 
     count: int = 0
     unfinished: dict[ClientConnection, None] = field(default_factory=dict)
@@ -164,37 +154,37 @@ class _Peer:
 
 
 class ClientTable:
-    """All connections of a listener: at most `most` in total, and half of that for one peer.
+    """The open connections of a listener: `max_connections` in total, half of them per address.
 
-    `dropped` is called with the stage of each connection that is closed for another, or with `refused`.
+    `dropped` is called with the stage of each connection closed to make room, or with `refused`.
     """
 
-    def __init__(self, most: int, dropped: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._most = most
-        self._most_of_peer = max(1, most // 2)
+    def __init__(self, max_connections: int, dropped: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._max_connections = max_connections
+        self._max_per_peer = max(1, max_connections // 2)
         self._dropped = dropped
         self._clock = clock
         self._peers: dict[str, _Peer] = {}
-        self._there: set[ClientConnection] = set()
+        self._connections: set[ClientConnection] = set()
 
     def __len__(self) -> int:
-        return len(self._there)
+        return len(self._connections)
 
     def __iter__(self) -> Iterator[ClientConnection]:
-        return iter(tuple(self._there))
+        return iter(tuple(self._connections))
 
     def add(self, connection: ClientConnection) -> None:
-        """Add a connection, as unfinished."""
+        """Add an unfinished connection."""
         peer = self._peers.setdefault(connection.peer, _Peer())
         peer.count += 1
-        self._there.add(connection)
+        self._connections.add(connection)
         peer.unfinished[connection] = None
         connection.since = self._clock()
-        connection.ends = connection.since + random.uniform(*_LIFETIME)  # noqa: S311 - not a secret
+        connection.expires = connection.since + random.uniform(*_LIFETIME_SECONDS)  # noqa: S311 - not a secret
 
     def move(self, connection: ClientConnection, stage: Stage) -> None:
-        """Record a connection's stage, and when it reached it."""
-        if connection not in self._there:
+        """Set a connection's stage."""
+        if connection not in self._connections:
             return
         peer = self._peers[connection.peer]
         if (before := peer.of(connection.stage)) is not None:
@@ -205,9 +195,9 @@ class ClientTable:
 
     def remove(self, connection: ClientConnection) -> None:
         """Remove a connection."""
-        if connection not in self._there:
+        if connection not in self._connections:
             return
-        self._there.discard(connection)
+        self._connections.discard(connection)
         peer = self._peers[connection.peer]
         peer.count -= 1
         peer.unfinished.pop(connection, None)
@@ -215,14 +205,14 @@ class ClientTable:
         if not peer.count:
             del self._peers[connection.peer]
 
-    def make_room(self, newcomer: str) -> bool:
-        """Whether there is room for another connection of this peer, after closing one if necessary."""
-        own = self._peers.get(newcomer)
+    def make_room(self, address: str) -> bool:
+        """Return whether this address may open another connection, after closing one if necessary."""
+        own = self._peers.get(address)
         count = own.count if own else 0
-        if own is not None and count >= self._most_of_peer:
+        if own is not None and count >= self._max_per_peer:
             victim = self._oldest(own) or next(iter(own.idle), None)
-        elif len(self._there) >= self._most:
-            victim = self._victim(count)
+        elif len(self._connections) >= self._max_connections:
+            victim = self._choose_victim(count)
         else:
             return True
         self._dropped(victim.stage.value if victim else "refused")
@@ -231,17 +221,16 @@ class ClientTable:
         victim.abort()
         return True
 
-    def _victim(self, count: int) -> ClientConnection | None:
-        """Return the connection to close for a peer that has `count` connections."""
+    def _choose_victim(self, count: int) -> ClientConnection | None:
+        """Return the connection to close for an address that has `count`."""
         peers = self._peers.values()
-        crowd = max(peers, key=lambda peer: len(peer.unfinished))
-        found = next(iter(crowd.unfinished), None) if crowd.count > 2 * count + 1 else self._oldest(crowd)
-        if found is not None:
-            return found
-        resting = max(peers, key=lambda peer: len(peer.idle))
-        return next(iter(resting.idle), None) if resting.count > count else None
+        busiest = max(peers, key=lambda peer: len(peer.unfinished))
+        victim = next(iter(busiest.unfinished), None) if busiest.count > 2 * count + 1 else self._oldest(busiest)
+        if victim is not None:
+            return victim
+        idler = max(peers, key=lambda peer: len(peer.idle))
+        return next(iter(idler.idle), None) if idler.count > count else None
 
     def _oldest(self, peer: _Peer) -> ClientConnection | None:
-        """Return the peer's oldest unfinished connection, if it had enough time to finish."""
         oldest = next(iter(peer.unfinished), None)
-        return oldest if oldest is not None and self._clock() - oldest.since >= _GRACE else None
+        return oldest if oldest is not None and self._clock() - oldest.since >= _GRACE_SECONDS else None

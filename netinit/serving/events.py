@@ -1,4 +1,4 @@
-"""The server's event log: one line for each event, in Istio's format or as JSON, with separate fields for a review's facts."""
+"""The servers' event log: one line per event, in Istio's format or as JSON."""
 
 from __future__ import annotations
 
@@ -7,35 +7,28 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TextIO
 
 from netinit.base.logs import SCOPE, Log, format_event, format_time
 from netinit.base.sanitize import escape, shorten
 
-__all__ = ["EventLog", "LineLimit", "adopt_library_logs"]
-
-_WINDOW = 60.0  # seconds
-_LIBRARY_LINES = 20  # lines of libraries in that time, however many a client provokes
+_WINDOW_SECONDS = 60.0
+_LIBRARY_LINES = 20  # per window: clients can cause them
 
 
 class EventLog(Log):
-    """A Log whose events may have fields: keys of the JSON object, or `key=value` after the message."""
-
-    def __init__(self, level: str = "info", *, as_json: bool = False, stream: TextIO | None = None) -> None:
-        super().__init__(level, as_json=as_json, stream=stream)
-        self._json = as_json
+    """A Log whose events may have fields: JSON keys, or `key=value` after the message."""
 
     def event(self, level: str, message: str, **fields: str | float | bool) -> None:
-        """Write one event; empty fields are left out."""
+        """Write one event; empty fields are omitted."""
         if not self.wants(level):
             return
-        now = time.time_ns()
-        kept = {key: value for key, value in fields.items() if value not in {"", None}}
-        if self._json:
-            fields = {"level": level, "time": format_time(now), "scope": SCOPE, "msg": shorten(message, 4000), **kept}
+        now = self._clock()
+        shown = {key: value for key, value in fields.items() if value not in {"", None}}
+        if self._as_json:
+            fields = {"level": level, "time": format_time(now), "scope": SCOPE, "msg": shorten(message, 4000), **shown}
             self._emit(json.dumps(fields))
         else:
-            pairs = "".join(f"\t{key}={_word(value)}" for key, value in kept.items())
+            pairs = "".join(f"\t{key}={_word(value)}" for key, value in shown.items())
             self._emit(format_event(level, shorten(message, 4000), now) + pairs)
 
 
@@ -45,20 +38,20 @@ def _word(value: str | float) -> str:
 
 
 class LineLimit:
-    """Limits the lines in any 60 seconds, and counts those that are left out."""
+    """Allows `max_lines` lines in any 60 seconds and counts the rest."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, max_lines: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_lines = max_lines
         self._clock = clock
-        self._times: deque[float] = deque(maxlen=most)
+        self._times: deque[float] = deque(maxlen=max_lines)
         self._left_out, self._since = 0, 0.0
 
     def admit(self) -> tuple[bool, int]:
-        """Return whether another line may be written, and how many were left out, which is reported once a minute at most."""
+        """Return whether a line may be written, and how many were omitted (reported at most once a minute)."""
         now, report = self._clock(), 0
-        if self._left_out and now - self._since >= _WINDOW:
+        if self._left_out and now - self._since >= _WINDOW_SECONDS:
             report, self._left_out = self._left_out, 0
-        if len(self._times) == self._most and now - self._times[0] < _WINDOW:
+        if len(self._times) == self._max_lines and now - self._times[0] < _WINDOW_SECONDS:
             self._since = self._since if self._left_out else now
             self._left_out += 1
             return False, report
@@ -73,10 +66,9 @@ class _Handler(logging.Handler):
         self._limit = LineLimit(_LIBRARY_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a library's warning or error as one event."""
-        admitted, kept_back = self._limit.admit()
-        if kept_back:
-            self._log.event("warn", f"{kept_back} lines of libraries were left out: more than {_LIBRARY_LINES} in a minute")
+        admitted, left_out = self._limit.admit()
+        if left_out:
+            self._log.event("warn", f"{left_out} lines of libraries were left out: more than {_LIBRARY_LINES} in a minute")
         if not admitted:
             return
         level = "error" if record.levelno >= logging.ERROR else "warn"
@@ -87,7 +79,7 @@ class _Handler(logging.Handler):
 
 
 def adopt_library_logs(log: EventLog) -> None:
-    """Route the log records of libraries to this log; warnings about single requests become debug events."""
+    """Send the log records of libraries to `log`; uvicorn's warnings about single requests only at level debug."""
     root = logging.getLogger()
     root.handlers = [_Handler(log)]
     root.setLevel(logging.WARNING)

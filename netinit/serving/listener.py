@@ -1,8 +1,6 @@
-"""An HTTP/1.1 server on an existing socket: uvicorn's protocol, with limits on what a client can hold.
+"""An HTTP/1.1 listener: uvicorn's protocol with time and size limits for request heads, which uvicorn lacks.
 
-uvicorn limits neither the time nor the size of a request's head, so the protocol here does. `client_connections` limits
-the number of connections. HTTP/2 is not offered: uvicorn's depends on a library at version 0.0, and API servers speak
-both.
+HTTP/2 is not offered: it depends on an unstable library, and API servers support both.
 """
 
 from __future__ import annotations
@@ -20,28 +18,25 @@ from uvicorn.server import ServerState
 
 from netinit.serving.client_connections import ClientConnection, ClientTable, Stage
 
-__all__ = ["HttpListener", "reply"]
-
 _HEAD_SECONDS = 5.0
-_HEAD_BYTES = 16 << 10  # h11's limit too; the heads of an API server have 300 bytes
-_ANSWER_SECONDS = 45.0  # from the head to the end of the answer: longer than the longest review (30 s)
-_IDLE_SECONDS = 120  # longer than API servers keep an idle connection, so that they close it first
-_ACCEPTS = 64  # connections accepted before existing ones are served
-_PAUSE = 0.1  # seconds without `accept` after it failed, for example without free descriptors
-_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_HEAD_BYTES = 16 << 10  # as in h11; an API server sends 300 bytes
+_ANSWER_SECONDS = 45.0  # from the head to the end of the response; reviews take up to 30 s
+_IDLE_SECONDS = 120  # longer than an API server's own, so that it closes first
+_ACCEPTS = 64  # per turn of the event loop
+_ACCEPT_PAUSE_SECONDS = 0.1  # after `accept` failed, for example without free descriptors
+_HEAD_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 _log = logging.getLogger(__name__)
 
 
 class _JoiningTransport:
-    """A connection that sends an answer's head together with its body: one TLS record and one packet."""
+    """Sends a response's head and body in one TLS record."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """Send the data after what is waiting; the head of a final answer waits for the body."""
         if not self._head and data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
             self._head = data
             return
@@ -49,7 +44,6 @@ class _JoiningTransport:
         self._head = b""
 
     def close(self) -> None:
-        """Close the connection after everything is sent."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
@@ -62,7 +56,7 @@ class _JoiningTransport:
 async def reply(
     send: Any, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", *, close: bool = False, more: Any = ()
 ) -> None:
-    """Send an answer as ASGI messages."""
+    """Send a response as ASGI messages. `more`: further headers; `close`: close the connection."""
     headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *more]
     if close:
         headers.append((b"connection", b"close"))
@@ -71,13 +65,13 @@ async def reply(
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """The requests of one connection, with a deadline for each head and each answer."""
+    """The requests of a connection, with deadlines for head and response."""
 
     def __init__(self, *args: Any, connection: ClientConnection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connection = connection
         self._timer: asyncio.TimerHandle | None = None
-        self._head = 0  # bytes of the current head: those before its end, or those parsed
+        self._head = 0  # received bytes of the head; `_parsed`: of those, parsed
         self._parsed = 0
         self._in_head = self._in_message = False
 
@@ -104,14 +98,13 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._refuse_head()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer requests that cannot be parsed, or whose head is too large (`_count`)."""
         if self._parsed > _HEAD_BYTES:
             self._refuse_head()
         else:
             super().send_400_response(msg)
 
     def _refuse_head(self) -> None:
-        self.transport.write(_TOO_LONG)
+        self.transport.write(_HEAD_TOO_LONG)
         self.transport.close()
 
     def on_message_begin(self) -> None:
@@ -131,7 +124,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def _count(self, size: int) -> None:
-        """Count bytes of a head; the exception makes the parser stop and uvicorn refuse the request."""
+        """Count bytes of the head; the exception stops the parser."""
         self._parsed += size
         if self._parsed > _HEAD_BYTES:
             raise ValueError("the request's head is too long")
@@ -174,9 +167,9 @@ class _BoundedProtocol(HttpToolsProtocol):
 
 
 class HttpListener:
-    """Serves an ASGI application on a socket until `close`. `dropped` gets the stage of each connection closed for another."""
+    """Serves an ASGI application on a socket. `dropped` is called as in `ClientTable`."""
 
-    def __init__(self, application: Any, *, most_connections: int, dropped: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, application: Any, *, max_connections: int, dropped: Callable[[str], None] = lambda _: None) -> None:
         self._config = Config(
             application,
             http="httptools",
@@ -192,20 +185,20 @@ class HttpListener:
         )
         self._config.load()
         self._state = ServerState()
-        self._most, self._dropped = most_connections, dropped
+        self._max_connections, self._dropped = max_connections, dropped
         self._listening: socket.socket | None = None
         self._context: Callable[[], ssl.SSLContext] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references
 
     @property
     def connections(self) -> int:
-        """The number of connections, counted from `accept`."""
+        """The number of open connections."""
         return len(self._table) if self._listening is not None else 0
 
     async def start(self, listening: socket.socket, context: Callable[[], ssl.SSLContext] | None) -> None:
-        """Start to accept connections, each with the TLS context of that moment."""
+        """Start accepting connections; `context` returns the TLS context for each."""
         self._loop = asyncio.get_running_loop()
-        self._table = ClientTable(self._most, self._dropped, self._loop.time)
+        self._table = ClientTable(self._max_connections, self._dropped, self._loop.time)
         self._listening, self._context = listening, context
         listening.setblocking(False)  # noqa: FBT003 - its signature
         self._listen()
@@ -215,7 +208,6 @@ class HttpListener:
             self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """Accept waiting connections, a limited number at a time."""
         assert self._listening is not None  # noqa: S101 - it is being read
         for _ in range(_ACCEPTS):
             try:
@@ -223,13 +215,13 @@ class HttpListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                _log.error("connections cannot be accepted: %s; the next try is in %.1f s", error.strerror, _PAUSE)
+                _log.error("connections cannot be accepted: %s; the next try is in %.1f s", error.strerror, _ACCEPT_PAUSE_SECONDS)
                 self._loop.remove_reader(self._listening)
-                self._loop.call_later(_PAUSE, self._listen)
+                self._loop.call_later(_ACCEPT_PAUSE_SECONDS, self._listen)
                 return
-            self._take(accepted, address[0])
+            self._add(accepted, address[0])
 
-    def _take(self, accepted: socket.socket, peer: str) -> None:
+    def _add(self, accepted: socket.socket, peer: str) -> None:
         if not self._table.make_room(peer):
             accepted.close()
             return
@@ -252,10 +244,10 @@ class HttpListener:
         return _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)
 
     async def close(self, seconds: float) -> bool:
-        """Stop accepting, and close connections after their requests; return False if some were cut off."""
+        """Stop accepting and finish open requests within `seconds`. Return False if some were cut off."""
         if self._listening is None or self._listening.fileno() < 0:
             return True
-        self._accept()  # clients in the kernel's queue would be reset
+        self._accept()  # otherwise clients in the kernel's queue are reset
         self._loop.remove_reader(self._listening)
         self._listening.close()
         end = self._loop.time() + seconds

@@ -1,4 +1,4 @@
-"""A server's resources: its listening socket, and the processors, memory and descriptors that it may use."""
+"""Listening sockets, and the CPU, memory and descriptor limits of the process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from pathlib import Path
 
 from netinit.base.errors import ConfigError
 
-__all__ = ["allow_descriptors", "count_cores", "listen", "memory_limit"]
-
 _CGROUPS = Path("/sys/fs/cgroup")
-_NO_LIMIT = 1 << 50  # bytes; cgroups version 1 reports such a number if there is no limit
+_NO_LIMIT = 1 << 50  # bytes; cgroup v1 reports a larger number without a limit
 
 
 def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Return a listening socket, for both families if no address is given. Raises ConfigError.
+    """Return a TCP socket, dual-stack if `address` is empty. Raises ConfigError.
 
-    `shared`: another process of the same user may listen too, as a successor does while this one stops.
+    `shared`: set SO_REUSEPORT, so that a successor can listen before this process exits.
     """
     try:
         if address:
@@ -35,35 +33,35 @@ def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def _bind(family: socket.AddressFamily, address: str, port: int, *, shared: bool) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    server = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6 and address == "::":
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        made.bind((address, port))
-        made.listen(2048)
-        made.settimeout(0)
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind((address, port))
+        server.listen(2048)
+        server.settimeout(0)
     except BaseException:
-        made.close()
+        server.close()
         raise
-    return made
+    return server
 
 
 def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
-    """Return the number of processors of this container: its CPU affinity, limited by its quota."""
+    """Return the container's CPUs: its affinity, limited by the cgroup quota."""
     cores = len(os.sched_getaffinity(0))
     try:
-        most, period = quota.read_text().split()
-        paid = cores if most == "max" else -(-int(most) // int(period))
+        limit, period = quota.read_text().split()
+        allowed = cores if limit == "max" else -(-int(limit) // int(period))
     except (OSError, ValueError):
-        paid = cores
-    return max(1, min(cores, paid))
+        allowed = cores
+    return max(1, min(cores, allowed))
 
 
 def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
-    """Return the container's memory limit in bytes, from cgroups version 2 or 1; None if it has none."""
+    """Return the container's memory limit in bytes (cgroup v1 or v2), or None."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
             limit = int((cgroups / name).read_text())
@@ -73,8 +71,8 @@ def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
     return None
 
 
-def allow_descriptors(wanted: int) -> None:
-    """Raise the limit of open files to this number, or as far as permitted."""
+def allow_descriptors(number: int) -> None:
+    """Raise the soft limit of open files to `number`, or to the hard limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    soft = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,10 +1,8 @@
-"""The ASGI application: admission reviews at /inject, health at /livez and /readyz.
+"""The ASGI applications: reviews at /inject, health at /livez and /readyz, metrics.
 
-Theory of operation. Reviews with a small body are computed in the event loop, one at a time. A review with a large
-body, or one that exceeds its processor time there, is computed in a child process (`review_child`), also one at a time,
-with a tenth of the event loop's scheduling weight. Both queues are round-robin over clients, and the number of reviews
-that wait is limited. A request's deadline is the timeout that the API server sends in the query, less a margin, counted
-from the arrival of its headers. A review that gets no turn by then, or runs longer, is answered with 503.
+Small reviews run in the event loop; large ones, and those that exceed their CPU time there, in a child process. Both
+queues are bounded and round-robin over clients. A review that misses the API server's timeout (a query parameter, less
+a margin) gets 503.
 """
 
 from __future__ import annotations
@@ -18,38 +16,36 @@ from netinit.serving.events import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
 from netinit.webhook.bodies import Bodies
-from netinit.webhook.bounds import LARGEST
+from netinit.webhook.bounds import MAX_REVIEW_BYTES
 from netinit.webhook.metrics import CONTENT_TYPE, Metrics
 from netinit.webhook.review import Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_child import run_in_child
 from netinit.webhook.review_queue import QueuePlace, ReviewPlaces, Turns
 from netinit.webhook.serving_state import ServingState
 
-__all__ = ["Application", "Monitoring", "Stopwatch"]
-
-_DEADLINE = 10.0  # seconds, the API's default for a webhook
-_LONGEST = 30.0
-_MAX_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds to read from a body that is too long
-_MARGIN = 0.9  # fraction of the timeout to use, so that the answer arrives in time
-_LIGHT = 32 << 10  # bytes: larger bodies go to a child at once; most have less than 10 KiB
-_MOMENT = 0.05  # seconds of processor time in the event loop, then a child starts over; 2 ms are usual
-_PROBLEMS = 60  # log lines in any minute about denied pods and errors
+_DEFAULT_SECONDS = 10.0  # the API's default timeout of webhooks
+_MAX_SECONDS = 30.0
+_DISCARD_BYTES, _DISCARD_SECONDS = 32 << 20, 2.0  # to read from a body that is too long
+_MARGIN = 0.9  # of the timeout, so that the answer arrives in time
+_LIGHT_BYTES = 32 << 10  # larger bodies go to a child; usual ones have less than 10 KiB
+_LIGHT_CPU_SECONDS = 0.05  # in the event loop, then a child starts over; 2 ms are usual
+_MAX_PROBLEM_LINES = 60  # per minute
 _JSON = "application/json"
 
 
 class Stopwatch:
-    """Interrupts a computation in the main thread that exceeds its processor time (SIGPROF)."""
+    """Interrupts a computation in the main thread after some CPU time (SIGPROF)."""
 
     def __init__(self) -> None:
         self._armed = False
-        signal.signal(signal.SIGPROF, self._ring)
+        signal.signal(signal.SIGPROF, self._interrupt)
 
-    def _ring(self, *_: object) -> None:
+    def _interrupt(self, *_: object) -> None:
         if self._armed:
             raise Interruption
 
     def run(self, seconds: float, work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
-        """Return the result of `work`. Raises Interruption after `seconds` of processor time."""
+        """Run `work`. Raises Interruption after `seconds` of CPU time."""
         self._armed = True
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
@@ -60,7 +56,7 @@ class Stopwatch:
 
 
 class Monitoring:
-    """ASGI application of the port without TLS: metrics and health."""
+    """The application of the port without TLS: metrics and health."""
 
     def __init__(self, state: ServingState, metrics: Metrics) -> None:
         self._state = state
@@ -75,7 +71,7 @@ class Monitoring:
 
 
 async def reply_health(state: ServingState, scope: Any, send: Any) -> bool:
-    """Answer a health request; return False for any other path."""
+    """Answer a health request; return False for other paths."""
     path = scope["path"]
     if path in {"/livez", "/healthz"}:
         await reply(send, 200, b"ok\n", close=state.draining)
@@ -88,7 +84,7 @@ async def reply_health(state: ServingState, scope: Any, send: Any) -> bool:
 
 
 class Application:
-    """Answers requests, with the values in `state`."""
+    """The application of the TLS port: reviews and health."""
 
     def __init__(
         self,
@@ -96,19 +92,19 @@ class Application:
         *,
         log: EventLog,
         metrics: Metrics,
-        most_reviews: int,
-        most_bytes: int,
+        max_reviews: int,
+        max_bytes: int,
         wants_certificate: bool = False,
     ) -> None:
         self._state = state
         self._log = log
         self._metrics = metrics
         self._wants_certificate = wants_certificate
-        self._bodies = Bodies(most_bytes)
-        self._places = ReviewPlaces(most_reviews)
-        self._in_loop, self._in_child = Turns(), Turns()
-        self._watch = Stopwatch()
-        self._problems = LineLimit(_PROBLEMS)
+        self._bodies = Bodies(max_bytes)
+        self._places = ReviewPlaces(max_reviews)
+        self._loop_turns, self._child_turns = Turns(), Turns()
+        self._stopwatch = Stopwatch()
+        self._problems = LineLimit(_MAX_PROBLEM_LINES)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -131,13 +127,12 @@ class Application:
         self._record(answer, seconds)
         if answer.status == 413:  # noqa: PLR2004 - Content Too Large
             await discard(receive)
-        late = [(b"retry-after", b"1")] if answer.status == 503 else []  # noqa: PLR2004 - Service Unavailable
-        # The unread rest of a rejected request must not be parsed as the next request.
+        retry = [(b"retry-after", b"1")] if answer.status == 503 else []  # noqa: PLR2004 - Service Unavailable
+        # Never parse the unread rest of a rejected request as the next one.
         last = answer.status >= 400 or self._state.draining or scope["state"]["last"]  # noqa: PLR2004 - 4xx and 5xx
-        await reply(send, answer.status, answer.body, answer.content_type, close=last, more=late)
+        await reply(send, answer.status, answer.body, answer.content_type, close=last, more=retry)
 
     async def _review(self, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
-        """Return the answer to a review, or the refusal; other exceptions are internal errors."""
         try:
             environment = review.environment_of(scope["raw_path"].decode("latin-1"))
             check_head(scope["method"], scope["headers"])
@@ -154,28 +149,27 @@ class Application:
             return review.refuse(Fault(503, "late", "the review takes more time or memory than it may; the pod is too large"))
 
     def _check_client(self, scope: Any) -> None:
-        """Raise Fault if the server is not ready, or if a required client certificate is missing."""
         if obstacle := self._state.find_obstacle():
             raise Fault(503, "not-ready", f"{obstacle}; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
             raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
 
     async def _compute(self, body: bytearray, environment: dict[str, str], place: QueuePlace, deadline: float) -> ReviewAnswer:
-        """Compute the answer in the event loop or in a child process. Raises TimeoutError, Interruption and Fault."""
+        """Compute the answer. Raises TimeoutError, Interruption and Fault."""
 
         def work() -> ReviewAnswer:
             served = self._state.served
             assert served is not None  # noqa: S101 - a configuration is replaced, never removed
             return review.answer(body, served, environment=environment, namespace=self._state.namespace)
 
-        if len(body) <= _LIGHT:
-            async with self._in_loop.take(place, deadline):
-                await asyncio.sleep(0)  # let requests that arrived meanwhile join the queue
+        if len(body) <= _LIGHT_BYTES:
+            async with self._loop_turns.take(place, deadline):
+                await asyncio.sleep(0)  # let waiting requests join the queue
                 try:
-                    return self._watch.run(min(_seconds_left(deadline), _MOMENT), work)
+                    return self._stopwatch.run(min(_seconds_left(deadline), _LIGHT_CPU_SECONDS), work)
                 except Interruption:
                     _seconds_left(deadline)
-        async with self._in_child.take(place, deadline):
+        async with self._child_turns.take(place, deadline):
             _seconds_left(deadline)
             self._metrics.heavy.inc()
             return await run_in_child(work, deadline)
@@ -199,18 +193,18 @@ class Application:
             detail=answer.detail if self._log.wants("debug") else "",
         )
 
-
     def _log_limited(self, level: str, message: str, **fields: str | float | bool) -> None:
-        """Write one event, unless this minute has its lines: clients decide how often there is something to say."""
+        """Write an event, within the limit per minute: clients cause these."""
         admitted, left_out = self._problems.admit()
         if left_out:
-            self._log.event("warn", f"{left_out} lines about denied pods and errors were left out: more than {_PROBLEMS} in a minute")
+            text = f"{left_out} lines about denied pods and errors were left out: more than {_MAX_PROBLEM_LINES} in a minute"
+            self._log.event("warn", text)
         if admitted:
             self._log.event(level, message, **fields)
 
 
 def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise Fault if method or headers rule out a review."""
+    """Raise Fault if method or headers are not a review's."""
     if method != "POST":
         raise Fault(405, "no-review", "reviews are sent by POST")
     seen: dict[bytes, bytes] = {}
@@ -225,12 +219,12 @@ def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
     length = seen.get(b"content-length", b"0")
     if not length.isdigit():
         raise Fault(400, "no-review", "the Content-Length is no number")
-    if len(length) > 10 or int(length) > LARGEST:  # noqa: PLR2004 - digits
-        raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
+    if len(length) > 10 or int(length) > MAX_REVIEW_BYTES:  # noqa: PLR2004 - digits
+        raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")
 
 
 def _seconds_left(deadline: float) -> float:
-    """Return the seconds until the deadline. Raises TimeoutError if it has passed."""
+    """Return the seconds left. Raises TimeoutError."""
     left = deadline - asyncio.get_running_loop().time()
     if left <= 0:
         raise TimeoutError
@@ -238,19 +232,19 @@ def _seconds_left(deadline: float) -> float:
 
 
 def request_seconds(query: bytes) -> float:
-    """Return the seconds a request may take: the API server's `timeout=10s` (default 10, maximum 30), less a margin."""
+    """Return the time for a request: `timeout=10s` in the query (default 10, maximum 30), less a margin."""
     for item in query.split(b"&"):
         name, _, value = item.partition(b"=")
         if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit() and len(value) < 4:  # noqa: PLR2004
-            return min(_LONGEST, max(1.0, float(value[:-1]))) * _MARGIN
-    return _DEADLINE * _MARGIN
+            return min(_MAX_SECONDS, max(1.0, float(value[:-1]))) * _MARGIN
+    return _DEFAULT_SECONDS * _MARGIN
 
 
 async def discard(receive: Any) -> None:
-    """Read the rest of a rejected body for a moment, so that a client that is still sending can read the answer."""
-    left = _MAX_DISCARDED
+    """Read more of a rejected body, so that the client gets to read the response."""
+    left = _DISCARD_BYTES
     try:
-        async with asyncio.timeout(_LINGER):
+        async with asyncio.timeout(_DISCARD_SECONDS):
             while left > 0:
                 message = await receive()
                 left -= len(message.get("body", b""))

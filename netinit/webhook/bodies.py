@@ -1,7 +1,6 @@
-"""A memory limit for request bodies, from their arrival until the answer.
+"""A memory limit for request bodies, held until the answer.
 
-When the limit is reached, the largest incomplete body is dropped: a client that sends a lot slowly makes room for small
-requests.
+At the limit the largest incomplete body is dropped, so a slow large upload makes room for small requests.
 """
 
 from __future__ import annotations
@@ -12,17 +11,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from netinit.webhook.bounds import LARGEST
+from netinit.webhook.bounds import MAX_REVIEW_BYTES
 from netinit.webhook.review import Fault
 
-__all__ = ["Bodies"]
-
-_SECONDS = 5.0  # for a body to arrive, if the deadline is not earlier
+_ARRIVAL_SECONDS = 5.0
 
 
 @dataclass(slots=True, eq=False)
 class _Body:
-    """One body; `limit` is None once it is complete."""
+    """A body; `limit` is None once it is complete."""
 
     limit: asyncio.Timeout | None
     data: bytearray
@@ -30,16 +27,16 @@ class _Body:
 
 
 class Bodies:
-    """The bodies in memory, `most` bytes in total."""
+    """The bodies in memory, `max_bytes` in total."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._bodies: list[_Body] = []
 
     @contextlib.asynccontextmanager
     async def hold(self, receive: Any, deadline: float) -> AsyncIterator[bytearray]:
-        """Read a body and count its bytes until the block ends. Raises Fault if it is too long, too slow or dropped."""
-        current = _Body(asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _SECONDS)), bytearray())
+        """Read a body and keep it counted until the block ends. Raises Fault if it is too long, too slow or dropped."""
+        current = _Body(asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _ARRIVAL_SECONDS)), bytearray())
         self._bodies.append(current)
         try:
             yield await self._read(current, receive)
@@ -58,16 +55,16 @@ class Bodies:
         return current.data
 
     async def _take(self, current: _Body, receive: Any) -> bool:
-        """Read the next part of the body; return whether more follows."""
+        """Read the next chunk; return whether more follows."""
         message = await receive()
-        if current.is_dropped:  # dropped while it waited for this part
+        if current.is_dropped:
             raise self._refusal()
         if message["type"] != "http.request":
             raise Fault(400, "gone", "the client went away")
         current.data += message.get("body", b"")
-        if len(current.data) > LARGEST:
-            raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
-        if sum(len(one.data) for one in self._bodies) > self._most:
+        if len(current.data) > MAX_REVIEW_BYTES:
+            raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")
+        if sum(len(one.data) for one in self._bodies) > self._max_bytes:
             self._make_room(current)
         return bool(message.get("more_body"))
 
@@ -81,4 +78,4 @@ class Bodies:
         largest.limit.reschedule(asyncio.get_running_loop().time())
 
     def _refusal(self) -> Fault:
-        return Fault(503, "busy", f"bodies of {self._most >> 20} MiB are waiting already; try again")
+        return Fault(503, "busy", f"bodies of {self._max_bytes >> 20} MiB are waiting already; try again")

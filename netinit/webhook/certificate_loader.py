@@ -1,4 +1,4 @@
-"""Check new serving certificates, and use a valid one from the next handshake on."""
+"""Load serving certificates; a valid one is used for new connections."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from pathlib import Path
 
 from netinit.base.errors import ConfigError
 from netinit.serving.events import EventLog
-from netinit.webhook.certificates import Facts, check, find_missing_name, make_context, make_pair, service_names
+from netinit.webhook.certificates import (
+    CertificateInfo,
+    check,
+    find_missing_name,
+    make_context,
+    make_pair,
+    service_names,
+)
 from netinit.webhook.serving_state import ServingState, format_date
 from netinit.webhook.settings import ServeSettings
 
-__all__ = ["CertificateLoader"]
-
-_MAX_BYTES = 1 << 20  # per certificate file
-_STAND_IN_SECONDS = 365 * 86400.0
+_MAX_BYTES = 1 << 20  # per file
+_PLACEHOLDER_SECONDS = 365 * 86400.0
 
 
 class CertificateLoader:
-    """Holds the TLS context of new connections; an invalid certificate leaves the previous one in use."""
+    """Holds the TLS context for new connections; an invalid certificate does not replace it."""
 
     def __init__(self, settings: ServeSettings, state: ServingState, log: EventLog) -> None:
         self._settings = settings
@@ -30,22 +35,21 @@ class CertificateLoader:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether a certificate from the files or the Secret is being served."""
+        """Whether a configured certificate is in use."""
         return self._served is not None
 
     def context(self) -> ssl.SSLContext:
-        """The TLS context for a new connection; before the first certificate, one that no client trusts.
+        """Return the TLS context for a new connection: until there is a certificate, a self-signed one.
 
-        So clients fail at once instead of waiting, and the kubelet's probes, which verify no certificate, work from the
-        start.
+        So clients fail at once, and kubelet probes, which verify nothing, succeed.
         """
         if self._context is None:
-            pair = make_pair(service_names(self._settings.service, "netinit"), now=time.time(), seconds=_STAND_IN_SECONDS)
+            pair = make_pair(service_names(self._settings.service, "netinit"), now=time.time(), seconds=_PLACEHOLDER_SECONDS)
             self._context = make_context(pair.certificate, pair.key)
         return self._context
 
     def load_files(self) -> None:
-        """Read the files that the flags name, and serve their certificate if it is valid."""
+        """Use the certificate in the flags' files, if it is valid."""
         settings = self._settings
         certificate, key = self.read("--tlsCertFile", settings.tls_cert_file), self.read("--tlsKeyFile", settings.tls_key_file)
         clients = self.read("--clientCAFile", settings.client_ca_file)
@@ -53,18 +57,15 @@ class CertificateLoader:
             self.offer(certificate, key, clients)
 
     def offer(self, certificate: str, key: str, clients: str) -> None:
-        """Serve this pair from the next handshake on, if it is valid; `clients` is the CA bundle for client certificates.
-
-        All arguments are PEM texts. Connections that exist keep their context.
-        """
+        """Use this pair (PEM) if it is valid; `clients`: the CA bundle for client certificates."""
         if self._settings.client_ca_file and not clients:
-            return  # the problem with the file is already noted
+            return  # already noted as a problem
         offered = (certificate, key, clients)
         if offered == self._served:
             self._state.problems.note("certificate", "")
             return
         try:
-            facts = check(certificate, key, now=time.time())
+            info = check(certificate, key, now=time.time())
             context = make_context(certificate, key, clients)
         except ConfigError as error:
             problem = f"{error}; " + ("the one before is served" if self._served else "there is none to serve")
@@ -73,22 +74,22 @@ class CertificateLoader:
             self._state.problems.note("certificate", problem)
             return
         self._context, self._served = context, offered
-        self._state.certificate_expires = facts.until
+        self._state.certificate_expires = info.until
         self._state.problems.note("certificate", "")
-        self._log.event("info", f"serving certificate for {', '.join(facts.names)}, valid until {format_date(facts.until)}")
-        self._note_names(facts)
+        self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")
+        self._note_names(info)
 
-    def _note_names(self, facts: Facts) -> None:
-        """Note that the API server would reject the certificate; serve it anyway, since clients may use another name."""
+    def _note_names(self, info: CertificateInfo) -> None:
+        """Note a missing Service name; the certificate is served anyway: clients may use another."""
         settings = self._settings
-        missing = find_missing_name(facts, settings.service, settings.namespace) if settings.namespace else ""
-        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(facts.names) or 'no name'}"
+        missing = find_missing_name(info, settings.service, settings.namespace) if settings.namespace else ""
+        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(info.names) or 'no name'}"
         self._state.problems.note("names of the certificate", problem if missing else "")
         if missing:
             self._log.event("error", f"the certificate: {problem}")
 
     def read(self, flag: str, name: str) -> str:
-        """Return the text of a file; empty if no file is named, or if it cannot be read, which is noted as a problem."""
+        """Return a file's text; empty without a name, or if unreadable, which is noted as a problem."""
         if not name:
             return ""
         problem = text = ""

@@ -1,4 +1,4 @@
-"""Create, read, check and load certificates: a CA and a serving certificate signed by it."""
+"""Create, parse, check and load certificates."""
 
 from __future__ import annotations
 
@@ -10,26 +10,14 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 
-__all__ = [
-    "Facts",
-    "Pair",
-    "check",
-    "describe",
-    "find_missing_name",
-    "leads_to",
-    "make_context",
-    "make_pair",
-    "service_names",
-    "split_pem",
-]
-
-_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; all ciphers of TLS 1.3 are allowed
-_SKEW = 300.0  # seconds that a client's clock may be behind
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.2; those of TLS 1.3 are all allowed
+_SKEW_SECONDS = 300.0  # of a client's clock
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A serving certificate, its key and the CA certificate that signed it, as PEM texts."""
+    """A serving certificate, its key and the CA that signed it, as PEM."""
 
     authority: str
     certificate: str
@@ -37,8 +25,8 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Contents of a certificate: validity in seconds since the epoch, and the DNS names."""
+class CertificateInfo:
+    """Parts of a certificate: validity in seconds since the epoch, and subject alternative names."""
 
     since: float
     until: float
@@ -46,7 +34,7 @@ class Facts:
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Return the DNS names of a Service, as the API server and other clients use them."""
+    """Return a Service's DNS names; the API server uses the first."""
     return (
         f"{service}.{namespace}.svc",
         f"{service}.{namespace}.svc.cluster.local",
@@ -56,16 +44,16 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
-    """Create a CA and a certificate signed by it for these names (ECDSA, P-256), both valid for `seconds` from `now`.
+    """Create a CA and a certificate for these names (ECDSA P-256), valid for `seconds` from `now`.
 
-    The CA's key is discarded: each new certificate gets a new CA.
+    The CA's key is discarded.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    since = dt.datetime.fromtimestamp(now - _SKEW, dt.UTC)
+    since = dt.datetime.fromtimestamp(now - _SKEW_SECONDS, dt.UTC)
     until = dt.datetime.fromtimestamp(now + seconds, dt.UTC)
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     number = x509.random_serial_number()
@@ -106,7 +94,6 @@ def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
 
 
 def _usage(*allowed: str) -> Any:
-    """Return the extension that restricts the use of a key."""
     from cryptography import x509
 
     every = (
@@ -123,13 +110,19 @@ def _usage(*allowed: str) -> Any:
     return x509.KeyUsage(**{name: name in allowed for name in every})
 
 
-def describe(text: str) -> Facts:
-    """Return the contents of the first certificate of a PEM text. Raises ConfigError."""
+def _load(text: str) -> Any:
+    """Parse the first certificate of a PEM text. Raises ValueError."""
     from cryptography import x509
 
-    begin = text.find("-----BEGIN CERTIFICATE-----")
+    return x509.load_pem_x509_certificate(text[max(0, text.find(_BEGIN)) :].encode())
+
+
+def describe(text: str) -> CertificateInfo:
+    """Parse the first certificate of a PEM text. Raises ConfigError."""
+    from cryptography import x509
+
     try:
-        found = x509.load_pem_x509_certificate(text[max(0, begin) :].encode())
+        found = _load(text)
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         listed = tuple(names.get_values_for_type(x509.DNSName)) + tuple(
             map(str, names.get_values_for_type(x509.IPAddress))
@@ -138,47 +131,42 @@ def describe(text: str) -> Facts:
         listed = ()
     except ValueError as error:
         raise ConfigError(f"it is no certificate in PEM: {error}") from error
-    return Facts(
+    return CertificateInfo(
         since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed
     )
 
 
-def check(certificate: str, key: str, *, now: float, authority: str = "") -> Facts:
-    """Return the contents of a certificate. Raises ConfigError if it cannot be served: not PEM, not valid now, another key.
+def check(certificate: str, key: str, *, now: float, authority: str = "") -> CertificateInfo:
+    """Parse a certificate. Raises ConfigError if it is invalid, expired or not this key's.
 
-    If `authority` (PEM) is given, it must have signed the certificate.
+    `authority`: the CA that must have signed it (PEM), if any.
     """
-    from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
-    facts = describe(certificate)
+    info = describe(certificate)
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         secret = serialization.load_pem_private_key(key.encode(), None)
-        public = x509.load_pem_x509_certificate(
-            certificate[certificate.find("-----BEGIN CERTIFICATE") :].encode()
-        ).public_key()
+        public = _load(certificate).public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"the key is none in PEM without a password: {error}") from error
     encoding = serialization.Encoding.DER
     if secret.public_key().public_bytes(encoding, form) != public.public_bytes(encoding, form):
         raise ConfigError("certificate and key do not belong to each other")
-    if not facts.since <= now < facts.until:
-        when = "has expired" if now >= facts.until else "is not valid yet"
-        raise ConfigError(f"the certificate {when}; it is valid for {', '.join(facts.names) or 'no name'}")
+    if not info.since <= now < info.until:
+        when = "has expired" if now >= info.until else "is not valid yet"
+        raise ConfigError(f"the certificate {when}; it is valid for {', '.join(info.names) or 'no name'}")
     if authority and not _is_issued_by(certificate, authority):
         raise ConfigError("the certificate is not of this authority")
-    return facts
+    return info
 
 
 def _is_issued_by(certificate: str, authority: str) -> bool:
-    from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
     try:
-        own, above = (x509.load_pem_x509_certificate(text.encode()) for text in (certificate, authority))
-        own.verify_directly_issued_by(above)
+        _load(certificate).verify_directly_issued_by(_load(authority))
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
@@ -186,12 +174,11 @@ def _is_issued_by(certificate: str, authority: str) -> bool:
 
 def split_pem(text: str) -> list[str]:
     """Split a PEM text into its certificates."""
-    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-    return [f"{begin}{part.partition(end)[0]}{end}\n" for part in text.split(begin)[1:]]
+    return [f"{_BEGIN}{part.partition(_END)[0]}{_END}\n" for part in text.split(_BEGIN)[1:]]
 
 
 def leads_to(chain: str, bundle: str) -> bool:
-    """Whether a CA of the bundle signed the first certificate of the chain, directly or through the others."""
+    """Whether a CA of the bundle signed the chain's first certificate, perhaps through the others."""
     own, *between = split_pem(chain) or [""]
     authorities = split_pem(bundle)
     while True:
@@ -204,17 +191,14 @@ def leads_to(chain: str, bundle: str) -> bool:
         own = above
 
 
-def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
-    """Return the DNS name by which the API server calls the Service, if the certificate lacks it; otherwise empty."""
+def find_missing_name(info: CertificateInfo, service: str, namespace: str) -> str:
+    """Return the Service's DNS name if the certificate lacks it; else empty."""
     name = service_names(service, namespace)[0]
-    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
+    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in info.names} else name
 
 
 def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContext:
-    """Return a TLS context for a certificate chain and key, as PEM texts. Raises ConfigError.
-
-    `clients`: the CA bundle for client certificates, which are then requested; empty to request none.
-    """
+    """Return a server TLS context; `clients`: the CA bundle for client certificates, if any. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
@@ -224,8 +208,8 @@ def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContex
         _load_pair(context, f"{key.rstrip()}\n{certificate}")
         if clients:
             context.load_verify_locations(cadata=clients)
-            context.verify_mode = ssl.CERT_OPTIONAL  # the kubelet's probes present none; a review without one is rejected later
-            context.options |= ssl.OP_NO_TICKET  # a resumed session would keep trusting a CA that was removed
+            context.verify_mode = ssl.CERT_OPTIONAL  # kubelet probes have none; reviews without one are rejected later
+            context.options |= ssl.OP_NO_TICKET  # a resumed session would trust a removed CA
             context.num_tickets = 0
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the serving certificate cannot be used: {error}") from error
@@ -233,7 +217,7 @@ def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContex
 
 
 def _load_pair(context: ssl.SSLContext, pair: str) -> None:
-    """Load key and chain into the context through an anonymous file in memory: OpenSSL reads only files."""
+    """Load chain and key through a memfd: OpenSSL reads only files."""
     handle = os.memfd_create("serving-pair", os.MFD_CLOEXEC)
     try:
         os.write(handle, pair.encode())

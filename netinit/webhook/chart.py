@@ -1,7 +1,6 @@
-"""Render the Helm chart without Helm: same templates, same values, our own template engine. Pure.
+"""Render the Helm chart with netinit's own template engine. Pure.
 
-The chart uses only what both engines support: sprig's functions, `template` instead of `include`, and maps in flow
-style, so that indentation does not matter.
+The chart uses only what both engines support: sprig, `template` instead of `include`, flow-style maps.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml
 from netinit.golang.sprig import FUNCTIONS
 from netinit.golang.template import Struct, Template
+from netinit.inject.config import with_floats
 
-__all__ = ["merge_values", "render", "set_value"]
-
-_ORDER = (  # the order in which kubectl applies them: webhooks last, when their server exists
+_ORDER = (  # webhooks last, after their server
     "rbac.yaml",
     "certificate.yaml",
     "service.yaml",
@@ -35,7 +33,7 @@ _ORDER = (  # the order in which kubectl applies them: webhooks last, when their
 def render(
     files: Mapping[str, str], values: Tree, *, name: str, namespace: str, service: str = "netinit"
 ) -> list[Tree]:
-    """Render the chart's objects. `files` maps each path in the chart to its content. Raises ConfigError."""
+    """Return the chart's objects. `files`: content by path in the chart. Raises ConfigError."""
     chart = mapping(goyaml.load(files["Chart.yaml"]))
     own = {
         "Name": string(chart.get("name")),
@@ -43,7 +41,7 @@ def render(
         "AppVersion": string(chart.get("appVersion")),
     }
     data = {
-        "Values": _floats(values),
+        "Values": with_floats(values),
         "Release": {"Name": name, "Namespace": namespace, "Service": service},
         "Chart": own,
         "Files": Struct("engine.files", {}, {"Get": lambda path: files.get(path, "")}),
@@ -61,10 +59,7 @@ def render(
 
 
 def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequence[str] = ()) -> Tree:
-    """Merge values over others, as Helm does.
-
-    Raises ConfigError, with `label` for the source, for a key that the chart's schema does not have.
-    """
+    """Merge `more` over `base` as Helm does. Raises ConfigError, naming `label`, for keys not in the schema."""
     result: Tree = clone(base)
     known = mapping(schema.get("properties"))
     for key, value in more.items():
@@ -81,7 +76,7 @@ def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequenc
 
 
 def set_value(text: str) -> Tree:
-    """Parse the argument of `--set a.b=value`; the value is YAML. Raises ConfigError."""
+    """Parse `--set a.b=value`; the value is YAML. Raises ConfigError."""
     keys, equals, value = text.partition("=")
     if not equals or not all(keys.split(".")):
         raise ConfigError(f"--set: {quote(text)} is not KEY=VALUE, such as webhook.failurePolicy=Ignore")
@@ -92,12 +87,3 @@ def set_value(text: str) -> Tree:
     for key in reversed(keys.split(".")):
         read = {key: read}
     return mapping(read)
-
-
-def _floats(value: Any) -> Any:
-    """Convert numbers to floats, as Helm does; whole numbers still print without a fraction."""
-    if isinstance(value, dict):
-        return {key: _floats(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_floats(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

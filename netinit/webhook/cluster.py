@@ -1,6 +1,6 @@
-"""The controller's tasks on the cluster: watch ConfigMaps and namespaces, renew the Secret, update caBundles.
+"""The controller's cluster tasks: watch objects, renew the Secret, update caBundles.
 
-Each task runs until it is cancelled. API errors are noted in `problems` under the object concerned, and retried.
+API errors are noted in `problems` by object, and retried.
 """
 
 from __future__ import annotations
@@ -34,18 +34,16 @@ from netinit.webhook.renewal import CertificateState, RenewalPlan, from_secret, 
 from netinit.webhook.serving_state import Problems
 from netinit.webhook.settings import ServeSettings
 
-__all__ = ["WatchedCluster"]
-
-_RETRY_SECONDS = 1.0  # seconds between retries
-_RESYNC = 30.0
+_RETRY_SECONDS = 1.0
+_RESYNC_SECONDS = 30.0
 _COMPONENT = "netinit-webhook"
 
 OfferCallback = Callable[[Texts | str, list[Tree]], Any]
-"""Accepts texts to try as a configuration, or the reason why there are none, and the ConfigMaps that changed."""
+"""Takes the texts of a configuration, or why there are none, and the ConfigMaps that changed."""
 
 
 class WatchedCluster:
-    """The tasks and their state; callbacks connect them to the controller."""
+    """The cluster tasks and their state; callbacks get the results."""
 
     def __init__(self, client: Client, settings: ServeSettings, problems: Problems) -> None:
         self.client = client
@@ -55,16 +53,13 @@ class WatchedCluster:
         self.bundle = ""
         self.announced = not settings.webhook_config
         self._wake = asyncio.Event()
-        self._certificate_state: CertificateState | None = None  # the last content of the Secret
-        self._versions: dict[str, Any] = {}  # resource versions of the ConfigMaps in the last offer, by name
+        self._certificate_state: CertificateState | None = None
+        self._versions: dict[str, Any] = {}  # of the last offer, by ConfigMap
 
     # ---- ConfigMaps
 
     async def follow_config_maps(self, offer: OfferCallback, files: Callable[[], Texts]) -> None:
-        """Offer the configuration whenever a watched ConfigMap changes, with the ConfigMaps that changed.
-
-        `files` reads the texts that do not come from a watched ConfigMap.
-        """
+        """Call `offer` whenever a watched ConfigMap changes; `files` reads the other texts."""
         changed = asyncio.Event()
         caches = {
             name: Cache(self.client, CONFIG_MAPS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
@@ -75,19 +70,14 @@ class WatchedCluster:
             for cache in caches.values():
                 group.create_task(cache.run())
             while True:
-                await _wait_for(changed, _RESYNC)
+                await _wait_for(changed, _RESYNC_SECONDS)
                 changed.clear()
-                self._note_caches(caches)
+                for name, cache in caches.items():
+                    self._problems.note(f"ConfigMap {self.namespace}/{name}", cache.error)
                 if all(cache.synced for cache in caches.values()):
                     await self._offer(caches, offer, files)
 
-    def _note_caches(self, caches: dict[str, Cache]) -> None:
-        for name, cache in caches.items():
-            self._problems.note(f"ConfigMap {self.namespace}/{name}", cache.error)
-
-    async def _offer(
-        self, caches: dict[str, Cache], offer: OfferCallback, files: Callable[[], Texts]
-    ) -> None:
+    async def _offer(self, caches: dict[str, Cache], offer: OfferCallback, files: Callable[[], Texts]) -> None:
         current: dict[str, Tree] = {}
         for name, cache in caches.items():
             tree = cache.get(name, self.namespace)
@@ -115,14 +105,14 @@ class WatchedCluster:
         await offer(target, changed or list(current.values()))
 
     async def find_config_map(self, name: str) -> Tree:
-        """Return a ConfigMap; if it cannot be read, only its name and namespace, which suffice for an event."""
+        """Return a ConfigMap, or only its name if it cannot be read."""
         try:
             return await self.client.get(CONFIG_MAPS, name, self.namespace)
         except ClusterError:
             return {"metadata": {"name": name, "namespace": self.namespace}}
 
     async def write_event(self, about: Tree, message: str) -> None:
-        """Write a warning event on an object, for `kubectl describe`; a failure is only noted as a problem."""
+        """Write a warning event on a ConfigMap."""
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         involved = {"kind": "ConfigMap", "apiVersion": "v1", **own}
@@ -138,7 +128,7 @@ class WatchedCluster:
     # ---- objects that affect the injection of pods
 
     async def follow_namespaces(self, publish: Callable[[dict[str, Any]], None]) -> None:
-        """Publish the namespaces that have OpenShift annotations for user and group ids."""
+        """Publish the namespaces with OpenShift annotations for user and group ids."""
 
         def keep(tree: Tree) -> Any:
             annotations = strings(mapping(tree.get("metadata")).get("annotations"))
@@ -148,16 +138,16 @@ class WatchedCluster:
         await self._follow("namespaces", NAMESPACES, keep, lambda items: publish(_by_name(items)))
 
     async def follow_nodes(self, publish: Callable[[dict[str, bool]], None]) -> None:
-        """Publish, for each node, whether its kubelet supports native sidecars."""
+        """Publish for each node whether its kubelet supports native sidecars."""
         await self._follow("nodes", NODES, runs_native_sidecars, lambda items: publish(_by_name(items)))
 
     async def follow_proxy_configs(self, publish: Callable[[list[ProxyConfigResource]], None]) -> None:
-        """Publish the ProxyConfig resources; an empty list if the cluster does not have this resource."""
+        """Publish the ProxyConfig resources; none if the cluster lacks the CRD."""
 
         def keep(tree: Tree) -> Any:
             try:
                 return ProxyConfigResource.parse(tree)
-            except ConfigError as error:  # possible if the CRD is of another Istio release
+            except ConfigError as error:  # the CRD may be of another Istio release
                 return error
 
         def take(items: dict[tuple[str, str], Any]) -> None:
@@ -176,9 +166,9 @@ class WatchedCluster:
         *,
         optional: bool = False,
     ) -> None:
-        """Watch a resource in all namespaces and publish what `keep` returns for each object, whenever that changes.
+        """Watch a resource in all namespaces; publish what `keep` returns for each object.
 
-        `label` is the subject of problems; `optional`: the cluster may not have the resource.
+        `optional`: the cluster may lack the resource.
         """
         changed = asyncio.Event()
         cache = Cache(self.client, resource, keep=keep, changed=changed.set, optional=optional)
@@ -192,12 +182,12 @@ class WatchedCluster:
                 if cache.synced and cache.items != published:
                     published = dict(cache.items)
                     publish(published)
-                await asyncio.sleep(0.1)  # publish once for many changes, as at the start
+                await asyncio.sleep(0.1)  # publish once for many changes
 
     # ---- the certificate
 
     async def renew(self, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
-        """Renew the certificate in the Secret, in step with other replicas, and serve the Secret's current pair."""
+        """Renew the certificate in the Secret together with other replicas, and serve its current pair."""
         name = self.settings.certificate_secret
         changed = asyncio.Event()
         cache = Cache(self.client, SECRETS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
@@ -207,26 +197,23 @@ class WatchedCluster:
                 self._problems.note(f"Secret {self.namespace}/{name}", cache.error)
                 if cache.synced:
                     await self._renew_step(cache.get(name, self.namespace), plan, serve)
-                await _wait_for(changed, min(_RESYNC, plan.overlap / 4))
+                await _wait_for(changed, min(_RESYNC_SECONDS, plan.overlap / 4))
                 changed.clear()
 
     async def _renew_step(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
         label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
-        kept = from_secret(secret) if secret else self._certificate_state  # restore a deleted Secret: clients trust its pair
-        target = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)
-        if target is not kept or secret is None:
+        current = from_secret(secret) if secret else self._certificate_state  # recreate a deleted Secret
+        target = await asyncio.to_thread(next_state, current, time.time(), plan, announced=self.announced)
+        if target is not current or secret is None:
             try:
                 await self._write_secret(secret, target)
             except ClusterError as error:
-                if error.status not in {CONFLICT, NOT_FOUND}:  # otherwise another replica was faster, and the watch delivers its state
+                if error.status not in {CONFLICT, NOT_FOUND}:  # else another replica was faster
                     self._problems.note(label, str(error))
                 return
         self._problems.note(label, "")
         self._certificate_state = target
-        if self.bundle != target.bundle:
-            self.bundle = target.bundle
-            self.announced = not self.settings.webhook_config
-            self._wake.set()
+        self.announce(target.bundle)
         serve(target)
 
     async def _write_secret(self, secret: Tree | None, target: CertificateState) -> None:
@@ -256,7 +243,7 @@ class WatchedCluster:
             self._wake.set()
 
     async def keep_bundles(self) -> None:
-        """Patch the caBundle of our webhooks whenever it differs, whatever changed it."""
+        """Patch the caBundle of our webhooks whenever it differs."""
         names = [name.strip() for name in self.settings.webhook_config.split(",") if name.strip()]
         caches = {
             name: Cache(self.client, WEBHOOK_CONFIGURATIONS, fields=f"metadata.name={name}", changed=self._wake.set)
@@ -266,7 +253,7 @@ class WatchedCluster:
             for cache in caches.values():
                 group.create_task(cache.run())
             while True:
-                await _wait_for(self._wake, _RESYNC)
+                await _wait_for(self._wake, _RESYNC_SECONDS)
                 self._wake.clear()
                 bundle = self.bundle
                 if bundle:
@@ -277,7 +264,7 @@ class WatchedCluster:
                         self._wake.set()
 
     async def _patch(self, name: str, cache: Cache, bundle: str) -> bool:
-        """Update the caBundle in one configuration; return whether it was already correct."""
+        """Return whether the caBundle was already correct."""
         label = f"MutatingWebhookConfiguration {name}"
         if not cache.synced:
             self._problems.note(label, cache.error)
@@ -293,7 +280,7 @@ class WatchedCluster:
             if patch:
                 await self.client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
         except ClusterError as error:
-            # conflict or 422: the object changed meanwhile, and the watch delivers it
+            # conflict or 422: the object changed, and the watch delivers it
             self._problems.note(label, "" if error.status in {CONFLICT, 422} else str(error))
             return False
         self._problems.note(label, "")
@@ -301,11 +288,11 @@ class WatchedCluster:
 
 
 def _by_name(items: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
-    return {name: kept for (_, name), kept in items.items()}
+    return {name: value for (_, name), value in items.items()}
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, at most `seconds`."""
+    """Wait for the event, at most `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

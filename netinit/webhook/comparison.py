@@ -1,11 +1,11 @@
-"""Compare two injectors: build reviews for workloads, apply the patches that they return, and find differences. Pure."""
+"""Compare two injectors: build reviews, apply the returned patches, find differences. Pure."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,19 +16,17 @@ from netinit.inject.kubernetes_types import json_of
 from netinit.inject.manifests import Workload, workloads
 from netinit.inject.patch import apply_patch
 
-__all__ = ["ANSWER", "DOCUMENTED", "PodComparison", "PodDifference", "Review", "ReviewOutcome", "make_reviews", "read_outcome"]
-
 ANSWER = "the answer"
-"""The path of a difference between the answers themselves: one side denies the pod, or its answer is invalid."""
+"""The path of a difference when one side denies the pod or its answer is invalid."""
 
-_MAX_DEPTH = 200  # levels, the limit for YAML documents too: comparing recurses
-_MAX_EXAMPLES = 3  # per group: more would add nothing
-_HASH = "5c6f7d8b9"  # stands for a ReplicaSet's pod-template-hash
-_MINUTES = "28000000"  # stands for the scheduled time in a Job's name
+_MAX_DEPTH = 200  # levels, as for YAML documents: comparing recurses
+_MAX_EXAMPLES = 3  # per group
+_HASH = "5c6f7d8b9"  # a sample pod-template-hash
+_MINUTES = "28000000"  # a sample scheduled time, in a Job's name
 
 
 class Review(NamedTuple):
-    """An AdmissionReview, and the title of its pod for messages."""
+    """An AdmissionReview, and a title for messages."""
 
     title: str
     tree: Tree
@@ -40,7 +38,7 @@ class Review(NamedTuple):
 
 
 class ReviewOutcome(NamedTuple):
-    """The result of a review: the pod, or why there is none (denied by the webhook, or no valid answer)."""
+    """The pod, the webhook's refusal, or why the answer is invalid."""
 
     pod: Tree | None = None
     refusal: str = ""
@@ -48,7 +46,7 @@ class ReviewOutcome(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The outcome in words, without the pod."""
+        """The outcome without the pod."""
         return self.failure or (f"refused: {self.refusal}" if self.pod is None else "allowed")
 
 
@@ -56,9 +54,9 @@ class ReviewOutcome(NamedTuple):
 
 
 def make_reviews(tree: Any, namespace: str, takes: Callable[[Workload], bool] = lambda _: True) -> Iterator[Review]:
-    """Yield the reviews of a document: a recorded AdmissionReview as a dry run, or one for each workload that `takes` accepts.
+    """Yield the dry-run reviews of a document: a recorded AdmissionReview, or one per workload that `takes` accepts.
 
-    `namespace` is the default for workloads without one. Raises ParseError if an AdmissionReview contains no pod.
+    `namespace`: for workloads without one. Raises ParseError if an AdmissionReview contains no pod.
     """
     if isinstance(tree, dict) and tree.get("kind") == "AdmissionReview":
         yield _recorded(tree)
@@ -80,7 +78,6 @@ def _recorded(tree: Tree) -> Review:
 
 
 def _of_workload(one: Workload, namespace: str) -> Review:
-    """Return the review of a pod as the workload's controller would create it."""
     title = f"{one.kind} {namespace}/{one.name}"
     request = {
         "uid": hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -101,7 +98,7 @@ def _created_pod(one: Workload, namespace: str) -> Tree:
     pod = {"kind": "Pod", "apiVersion": "v1", **one.created_pod()}
     metadata = pod["metadata"]
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"):
-        metadata.pop(key, None)  # fields that a pod gets only when it is created
+        metadata.pop(key, None)  # set when a pod is created
     if one.kind == "Pod":
         pod["spec"].pop("nodeName", None)
         return {**pod, "metadata": {**metadata, "namespace": namespace}}
@@ -119,7 +116,7 @@ def _created_pod(one: Workload, namespace: str) -> Tree:
 
 
 def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
-    """Apply the patch of a webhook's answer. Raises ParseError for an invalid answer, or one to another review."""
+    """Apply the patch of a webhook's answer. Raises ParseError if it is invalid or for another review."""
     try:
         tree = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -157,7 +154,7 @@ def _is_too_deep(value: Any) -> bool:
 
 
 class PodDifference(NamedTuple):
-    """A path at which two pods differ, and both values; None if a side has none."""
+    """A path at which two pods differ, and both values; None if missing."""
 
     path: str
     left: Any
@@ -167,7 +164,7 @@ class PodDifference(NamedTuple):
 def find_differences(pod: Tree, left: ReviewOutcome, right: ReviewOutcome) -> list[PodDifference]:
     """Return the differences between two outcomes for a pod.
 
-    Two denials are equal whatever their messages; an invalid answer always counts as a difference.
+    Two denials are equal; an invalid answer always differs.
     """
     if left.failure or right.failure or (left.pod is None) != (right.pod is None):
         return [PodDifference(ANSWER, left.summary, right.summary)]
@@ -177,7 +174,7 @@ def find_differences(pod: Tree, left: ReviewOutcome, right: ReviewOutcome) -> li
 
 
 def _canonical(pod: Tree) -> Tree:
-    """Return the pod as the API server decodes it, so that omitted zero values and equal quantities compare equal."""
+    """Return the pod as the API server decodes it."""
     read = {"metadata": json_of("v1.ObjectMeta", pod.get("metadata")), "spec": json_of("v1.PodSpec", pod.get("spec"))}
     return {**{key: value for key, value in pod.items() if value is not None}, **read}
 
@@ -199,7 +196,7 @@ def _walk(path: str, before: Any, left: Any, right: Any) -> Iterator[PodDifferen
         return
     own = _by_name(before) or {}
     for name in sorted(ours.keys() | theirs.keys()):
-        label = "*" if name in own else name  # names in the original pod vary; group their differences
+        label = "*" if name in own else name  # group the differences of original items, whose names vary
         yield from _walk(f"{path}[{label}]", own.get(name), ours.get(name), theirs.get(name))
     order = [[name for name in names if name in ours and name in theirs] for names in named if names is not None]
     if order[0] != order[1]:
@@ -207,7 +204,7 @@ def _walk(path: str, before: Any, left: Any, right: Any) -> Iterator[PodDifferen
 
 
 def _parsed(left: Any, right: Any) -> tuple[Any, Any]:
-    """Decode two texts that are both JSON objects, such as the status annotation; return other values unchanged."""
+    """Decode two texts that are both JSON objects, such as the status annotation."""
     if isinstance(left, str) and isinstance(right, str) and left.startswith("{") and right.startswith("{"):
         try:
             parsed = json.loads(left), json.loads(right)
@@ -222,7 +219,7 @@ def _step(path: str, key: str) -> str:
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:
-    """Map the items of a list by `mountPath` or `name`; None if neither identifies them uniquely."""
+    """Map items by `mountPath` or `name`; None if neither is unique."""
     items = sequence(value)
     if not isinstance(value, list | None) or not all(isinstance(item, dict) for item in items):
         return None
@@ -237,7 +234,7 @@ def _by_name(value: Any) -> dict[str, Any] | None:
 
 
 class Documented(NamedTuple):
-    """A difference between Istio and netinit listed in docs/differences.md: its section and row, and how to recognize it."""
+    """A difference listed in docs/differences.md: section, row, and how to recognize it."""
 
     section: str
     row: str
@@ -258,7 +255,6 @@ def _has_text(one: PodDifference, text: str) -> bool:
 
 
 def _probes_undeclared_port(pod: Tree) -> bool:
-    """Whether a probe names a port that no container declares."""
     containers = [mapping(one) for one in sequence(mapping(pod.get("spec")).get("containers"))]
     declared = {mapping(port).get("name") for one in containers for port in sequence(one.get("ports"))}
     probes = [mapping(one.get(key)) for one in containers for key in ("livenessProbe", "readinessProbe", "startupProbe")]
@@ -312,7 +308,7 @@ DOCUMENTED = (
 
 @dataclass(slots=True)
 class Group:
-    """The pods that differ at one path; `examples` are titles and differences, each with other values."""
+    """The pods that differ at one path; `examples` have distinct values."""
 
     path: str
     documented: Documented | None
@@ -320,7 +316,7 @@ class Group:
     examples: list[tuple[str, PodDifference]] = field(default_factory=list)
 
     def add(self, title: str, one: PodDifference) -> None:
-        """Count a pod, and keep it as an example if its values are new."""
+        """Count a pod; keep distinct examples."""
         self.pods += 1
         known = any(same([one.left, one.right], [seen.left, seen.right]) for _, seen in self.examples)
         if len(self.examples) < _MAX_EXAMPLES and not known:
@@ -345,15 +341,14 @@ class PodComparison:
         counted = set()
         for one, reason in found:
             key = (one.path, reason.row if reason else "")
-            if key not in counted:  # two containers of one pod can differ in the same way
+            if key not in counted:  # containers of one pod can differ in the same way
                 counted.add(key)
                 self._groups.setdefault(key, Group(one.path, reason)).add(review.title, one)
 
     def groups(self) -> list[Group]:
-        """Return the groups: undocumented first, then by the number of pods."""
+        """Return the groups: undocumented ones and frequent ones first."""
         return sorted(self._groups.values(), key=lambda group: (group.documented is not None, -group.pods, group.path))
 
 
 def _find_documented(pod: Tree, one: PodDifference) -> Documented | None:
-    candidates: Iterable[Documented] = (reason for reason in DOCUMENTED if reason.applies(pod, one))
-    return next(iter(candidates), None)
+    return next((reason for reason in DOCUMENTED if reason.applies(pod, one)), None)

@@ -1,4 +1,4 @@
-"""Load configurations: read, parse, test on a canary pod, publish; an invalid one leaves the previous one in use."""
+"""Read, check and publish configurations. An invalid one leaves the previous one in use."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from netinit.webhook.configuration import Served, Texts, free_old_configurations
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import ServeSettings
 
-__all__ = ["ConfigLoader", "config_files", "read_files"]
-
-_LARGEST = 8 << 20  # bytes per file; a ConfigMap has at most 1 MiB
+_MAX_FILE_BYTES = 8 << 20  # a ConfigMap has at most 1 MiB
 
 
 class ConfigLoader:
-    """Tries texts as a configuration and puts valid ones into `state`, numbered from 1 by generation."""
+    """Loads texts as configurations and stores valid ones in `state`."""
 
     def __init__(self, settings: Settings, state: ServingState, log: Callable[[str, str], None]) -> None:
         self._settings = settings
@@ -30,7 +28,7 @@ class ConfigLoader:
         self._offered: Texts | None = None
 
     async def offer(self, texts: Texts) -> bool:
-        """Try texts unless they equal the last ones, which returns False. Problems are noted in the state and logged."""
+        """Load the texts; return False if they are unchanged. Problems are noted and logged."""
         if texts == self._offered:
             return False
         self._offered = texts
@@ -46,7 +44,7 @@ class ConfigLoader:
         return True
 
     async def restore(self, texts: Texts) -> None:
-        """Use the last good configuration from before a restart; the problem with the newest one stays noted."""
+        """Use the last good configuration after a restart; the newest one's problem stays noted."""
         problem = self._state.configuration_problem
         try:
             served = await asyncio.to_thread(load, texts, self._settings, 1)
@@ -57,23 +55,23 @@ class ConfigLoader:
         self._state.configuration_problem = problem
 
     def change_settings(self, **changes: Any) -> None:
-        """Replace injection settings, such as those from cluster objects, for the following reviews."""
+        """Replace injection settings, such as those from cluster objects."""
         self._settings = self._settings.replace(**changes)
         if self._state.served:
             self._state.served = dataclasses.replace(self._state.served, settings=self._settings)
 
     def _publish(self, served: Served) -> None:
-        self._state.served = dataclasses.replace(served, settings=self._settings)  # they may have changed during the check
+        self._state.served = dataclasses.replace(served, settings=self._settings)  # may have changed meanwhile
         self._state.configuration_problem = ""
         if served.generation == 1:
-            gc.freeze()  # objects of the start live on: exclude them from collections
+            gc.freeze()  # startup objects live on: exclude them from collections
         self._log("info", f"configuration {served.generation} is in use: version {served.version}, of {served.origin}")
         for warning in served.warnings:
             self._log("warn", f"configuration {served.generation}: {warning}")
 
     def refuse(self, problem: str) -> bool:
-        """Note why the newest source is not a configuration at all; return False if that is known already."""
-        self._offered = None  # if the previous texts return, try them again
+        """Note why there are no texts to load; return False if that is already noted."""
+        self._offered = None  # retry the previous texts if they return
         return self._refuse(problem)
 
     def _refuse(self, problem: str) -> bool:
@@ -110,15 +108,15 @@ def _read(flag: str, name: str, key: str, *, optional: bool = False) -> str | No
         path /= key
     try:
         with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
+            data = file.read(_MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         if optional:
             return None
         raise ConfigError(f"{flag}: {path} does not exist") from None
     except OSError as error:
         raise ConfigError(f"{flag}: {path} cannot be read: {error.strerror}") from error
-    if len(data) > _LARGEST:
-        raise ConfigError(f"{flag}: {path} is longer than {_LARGEST >> 20} MiB")
+    if len(data) > _MAX_FILE_BYTES:
+        raise ConfigError(f"{flag}: {path} is longer than {_MAX_FILE_BYTES >> 20} MiB")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Load a configuration: parse it, test it on a canary pod, and return it as one immutable value."""
+"""Load a configuration: parse it and test it on a canary pod. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from netinit.inject.configuration_check import find_template_problems, try_canar
 from netinit.inject.pod import Settings
 from netinit.inject.unread_annotations import known_to
 
-__all__ = ["Served", "Texts", "free_old_configurations", "load"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The source texts of a configuration; None for a default. `origin` says where they come from."""
+    """The source texts of a configuration; None for the default. `origin` is for messages."""
 
     config: str | None = None
     values: str | None = None
@@ -28,10 +27,9 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A configuration in use, always replaced as a whole; `version` identifies it.
+    """A configuration in use.
 
-    `known`: the annotations that it reads. `texts`: its source. `is_restored`: it dates from before a restart, because
-    the newest one is invalid.
+    `version`: its hash. `known`: the annotations it reads. `is_restored`: the last good one, after a restart.
     """
 
     config: InjectionConfig
@@ -45,15 +43,14 @@ class Served:
     warnings: tuple[str, ...] = field(default=())
 
     def settings_with(self, environment: Mapping[str, str]) -> Settings:
-        """Return the settings with the variables from a request's path."""
+        """Return the settings with the variables of a request's path."""
         return self.settings.replace(environment={**self.settings.environment, **environment}) if environment else self.settings
 
 
-def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool = True) -> Served:
-    """Parse these texts and inject a canary pod. Raises ConfigError that names the text and its problem."""
+def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
+    """Parse the texts and inject a canary pod. Raises ConfigError."""
     config = _load(texts)
-    if canary:
-        try_canary(config, settings)
+    try_canary(config, settings)
     template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
         config=config,
@@ -68,10 +65,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
 
 
 def free_old_configurations() -> None:
-    """Free caches of earlier configurations: outlines of templates, and parsed templates, which are cyclic.
-
-    Without it a process grows by 15 MiB in a few dozen configurations.
-    """
+    """Free earlier configurations' caches: 15 MiB in a few dozen reloads."""
     guard.forget()
     gc.collect()
 
@@ -88,7 +82,7 @@ def _load(texts: Texts) -> InjectionConfig:
 
 
 def _version(texts: Texts, config: InjectionConfig) -> str:
-    """Return the template's hash for a classic configuration, as in the status annotation; else a hash of all texts."""
+    """Return the template's hash for a classic configuration, as in Istio's status annotation; else that of all texts."""
     if config.classic:
         return config.version
     whole = "\0".join(text or "" for text in (texts.config, texts.values, texts.mesh))

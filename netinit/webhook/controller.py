@@ -1,4 +1,4 @@
-"""The tasks that keep configuration, certificate and namespaces current; a failed task is restarted after a second."""
+"""The tasks that keep configuration, certificate and cluster objects current; a failed task is restarted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ from netinit.webhook.renewal import CertificateState, RenewalPlan
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
-__all__ = ["Controller"]
-
-_POLL_SECONDS = 0.5  # between two checks of changing files; equal results mean that writing is complete
-_RESYNC_SECONDS = 10.0  # between two checks of unchanged files, for file systems without inotify
+_POLL_SECONDS = 0.5  # between checks of changing files; equal results: writing is complete
+_RESYNC_SECONDS = 10.0  # between checks of unchanged files, for file systems without inotify
 _RETRY_SECONDS = 1.0
-_CONFIGS, _NODES = "ProxyConfig resources", "nodes"  # kinds in ServingState.awaited
+_CONFIGS, _NODES = "ProxyConfig resources", "nodes"  # in ServingState.awaited
 
 
 class Controller:
-    """Updates `state` and passes certificates to their loader, until `run` is cancelled."""
+    """Updates `state` and `certificates` until `run` is cancelled."""
 
     def __init__(self, settings: ServeSettings, state: ServingState, certificates: CertificateLoader, log: EventLog) -> None:
         self._settings = settings
@@ -39,7 +37,7 @@ class Controller:
         self._certificates = certificates
         self._log = log
         self._config = ConfigLoader(settings.injection, state, log.event)
-        self._rejections: asyncio.Queue[str] = asyncio.Queue()  # reasons why files were rejected, for events
+        self._rejections: asyncio.Queue[str] = asyncio.Queue()  # why files were rejected, for events
         watched = {_CONFIGS: settings.watch_proxy_configs, _NODES: settings.watches_nodes}
         state.awaited |= {kind for kind, is_watched in watched.items() if is_watched}
 
@@ -63,7 +61,7 @@ class Controller:
         return found
 
     async def _run_forever(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        """Restart a task whenever it fails; the failure stays a noted problem until then."""
+        """Restart a task whenever it fails; note the error meanwhile."""
         last = ""
         while True:
             try:
@@ -105,12 +103,11 @@ class Controller:
             while True:
                 if watched.has_settled_change() or not self._certificates.has_certificate:
                     self._certificates.load_files()
-                    if self._state.problems:  # try again: a certificate that is not yet valid becomes so
+                    if self._state.problems:  # a certificate may become valid later
                         watched.retry()
                 await watched.pause()
 
     async def _write_health(self) -> None:
-        """Write `ok` to the health file at each interval while the server is ready (for classic probes)."""
         while True:
             if self._state.is_ready():
                 await asyncio.to_thread(Path(self._settings.health_file).write_text, "ok")
@@ -161,16 +158,16 @@ class Controller:
         from netinit.webhook.last_good import LastGoodConfig
 
         name = self._settings.last_good_map
-        kept = LastGoodConfig(cluster.client, cluster.namespace, name, self._state.cluster_problems) if name else None
+        last_good = LastGoodConfig(cluster.client, cluster.namespace, name, self._state.cluster_problems) if name else None
 
         async def offer(texts: Texts | str, about: list[Tree]) -> None:
             is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
             problem = self._state.configuration_problem
-            if kept and problem and not self._state.served and (last := await kept.read()):
-                await self._config.restore(last)
+            if last_good and problem and not self._state.served and (texts_before := await last_good.read()):
+                await self._config.restore(texts_before)
             served = self._state.served
-            if kept and served and not served.is_restored:
-                await kept.write(served.texts)
+            if last_good and served and not served.is_restored:
+                await last_good.write(served.texts)
             if is_new and problem:
                 for tree in about:
                     await cluster.write_event(tree, self._describe(problem))
@@ -178,7 +175,6 @@ class Controller:
         return offer
 
     async def _report_refused(self, cluster: Any) -> None:
-        """Write an event on the ConfigMap mounted as --valuesFile, for each reason why the files are rejected."""
         while True:
             problem = await self._rejections.get()
             await cluster.write_event(await cluster.find_config_map(self._settings.values_map), self._describe(problem))
@@ -208,9 +204,9 @@ class Controller:
         self._state.awaited.discard(kind)
         self._log.event("info", message)
 
-    def _serve_certificate(self, kept: CertificateState) -> None:
+    def _serve_certificate(self, state: CertificateState) -> None:
         clients = self._certificates.read("--clientCAFile", self._settings.client_ca_file)
-        self._certificates.offer(kept.present.certificate, kept.present.key, clients)
+        self._certificates.offer(state.current.certificate, state.current.key, clients)
 
     async def _announce_file(self, cluster: Any) -> None:
         while True:
@@ -231,12 +227,11 @@ class _WatchedFiles:
         self._taken: tuple[Any, ...] | None = None
 
     def close(self) -> None:
-        """Stop the notifications."""
         self._events.close()
 
     def has_settled_change(self) -> bool:
-        """Whether the files have changed since this was last true, and not since the previous call (writing is complete)."""
-        self._is_watched = self._events.watch(self._paths)  # before the check, so that later changes send an event
+        """Whether the files changed since this was last true, and are stable since the previous call."""
+        self._is_watched = self._events.watch(self._paths)  # before the check, to miss no change
         found = tuple([_identity(path) for path in self._paths])
         is_complete, self._seen = found == self._seen, found
         if not is_complete or found == self._taken:
@@ -245,19 +240,18 @@ class _WatchedFiles:
         return True
 
     async def pause(self) -> None:
-        """Wait until the next check: for an event if nothing is pending, otherwise for a short time."""
+        """Wait for an event, or briefly while a change is pending."""
         if self._is_watched and self._seen == self._taken:
             await self._events.wait(_RESYNC_SECONDS)
         else:
             await asyncio.sleep(_POLL_SECONDS)
 
     def retry(self) -> None:
-        """Make `has_settled_change` true again for unchanged files, because the last read could not be used."""
+        """Report the same files as changed again."""
         self._taken = None
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """Return what changes when a file is replaced or written; empty if it does not exist."""
     try:
         status = path.stat()
     except OSError:

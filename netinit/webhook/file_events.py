@@ -1,4 +1,4 @@
-"""Wait for file changes with inotify, so that an idle server does not wake up."""
+"""Wait for file changes with inotify, without polling."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["FileEvents"]
-
-# inotify(7): IN_ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF.
+# inotify(7): ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF
 _MASK = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-_READ = 64 << 10  # bytes per read
+_READ_BYTES = 64 << 10
 
 
 class FileEvents:
-    """Change notifications for the directories of files; without inotify `wait` only sleeps."""
+    """Notifications for the directories of files; without inotify `wait` only sleeps."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None)
@@ -29,13 +27,13 @@ class FileEvents:
             os.close(self._descriptor)
 
     def watch(self, paths: Iterable[Path]) -> bool:
-        """Watch the directories of these files and of the targets of symbolic links; return whether all are watched."""
+        """Watch the directories of files and of their symbolic links' targets; return whether all are watched."""
         folders = {folder for path in paths for folder in (path.parent, path.resolve().parent, path if path.is_dir() else path.parent)}
         watched = [self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _MASK) >= 0 for folder in folders]
         return self._descriptor >= 0 and all(watched)
 
     async def wait(self, seconds: float) -> None:
-        """Return after an event since the last call, or after `seconds`."""
+        """Return after a change since the last call, or after `seconds`."""
         loop, happened = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._descriptor, happened.set)
         try:
@@ -46,5 +44,5 @@ class FileEvents:
         finally:
             loop.remove_reader(self._descriptor)
         with contextlib.suppress(BlockingIOError):
-            while os.read(self._descriptor, _READ):
+            while os.read(self._descriptor, _READ_BYTES):
                 pass

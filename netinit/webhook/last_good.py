@@ -1,4 +1,4 @@
-"""The last configuration in use, stored in a ConfigMap: after a restart it replaces an invalid newest one."""
+"""The last valid configuration, stored in a ConfigMap for use after a restart."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ from netinit.kube.resources import CONFIG_MAPS
 from netinit.webhook.configuration import Texts
 from netinit.webhook.serving_state import Problems
 
-__all__ = ["LastGoodConfig"]
-
 _KEYS = ("config", "values", "mesh")
 
 
 class LastGoodConfig:
-    """The ConfigMap, which the chart creates; all replicas write the same content. Errors are noted in `problems`."""
+    """The ConfigMap, which must exist. Errors are noted in `problems`."""
 
     def __init__(self, client: Client, namespace: str, name: str, problems: Problems) -> None:
         self._client = client
         self._namespace, self._name = namespace, name
+        self._label = f"ConfigMap {namespace}/{name}"
         self._problems = problems
         self._written: Texts | None = None
-
-    @property
-    def label(self) -> str:
-        """The name for messages."""
-        return f"ConfigMap {self._namespace}/{self._name}"
 
     async def read(self) -> Texts | None:
         """Return the stored configuration, or None."""
@@ -37,10 +31,10 @@ class LastGoodConfig:
             self._note(error)
         if not data:
             return None
-        return Texts(**{key: data.get(key) for key in _KEYS}, origin=f"{self.label}, the last good one of {data.get('origin')}")
+        return Texts(**{key: data.get(key) for key in _KEYS}, origin=f"{self._label}, the last good one of {data.get('origin')}")
 
     async def write(self, texts: Texts) -> None:
-        """Store a configuration that is in use, unless it was stored last."""
+        """Store the configuration in use, if it changed."""
         if texts == self._written:
             return
         target = {**{key: getattr(texts, key) for key in _KEYS}, "origin": texts.origin}
@@ -51,8 +45,8 @@ class LastGoodConfig:
         except ClusterError as error:
             self._note(error)
             return
-        self._problems.note(self.label, "")
+        self._problems.note(self._label, "")
         self._written = texts
 
     def _note(self, error: ClusterError) -> None:
-        self._problems.note(self.label, f"the last good configuration is not kept: {error}")
+        self._problems.note(self._label, f"the last good configuration is not kept: {error}")

@@ -1,4 +1,4 @@
-"""Prometheus metrics: Istio's names, so that its dashboards work, and our own in addition."""
+"""Prometheus metrics: Istio's names, for its dashboards, and netinit's own."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from netinit.webhook.serving_state import ServingState
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class Metrics:
-    """The counters of this process, and gauges that read its state when scraped."""
+    """Counters, and gauges that read the server's state when scraped."""
 
     def __init__(self, state: ServingState, connections: Callable[[], int]) -> None:
-        # No `_created` series: dashboards do not use them.
+        # Dashboards do not use `_created` series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         own: Any = {"registry": self._registry}
@@ -47,7 +45,7 @@ class Metrics:
         self._labelled: dict[tuple[str, str], Any] = {}
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
-        """Count an answered review. `seconds`: from the arrival of its headers to the answer."""
+        """Count an answered review; `seconds` from its headers to the answer."""
         self.requests.inc()
         known = {"injected": self.success, "unchanged": self.success, "skipped": self.skip}
         known.get(outcome, self.failure).inc()
@@ -58,7 +56,7 @@ class Metrics:
         self.seconds.observe(seconds)
 
     def count_dropped(self, stage: str) -> None:
-        """Count a connection that was dropped or refused, by its stage."""
+        """Count a connection that was dropped or refused."""
         self.dropped.labels(stage).inc()
 
     def text(self) -> bytes:
@@ -67,7 +65,7 @@ class Metrics:
 
 
 def _gauges(state: ServingState) -> Iterator[tuple[str, str, Callable[[], float]]]:
-    """Yield name, description and reader of each gauge of the state."""
+    """Yield name, description and reader of each gauge."""
     yield (
         "netinit_webhook_configuration_generation",
         "The configuration in use, counted from 1.",

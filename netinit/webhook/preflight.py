@@ -10,17 +10,15 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import parse_webhooks
 from netinit.webhook.installation_findings import ERROR, WARNING, InstallationFinding
 from netinit.webhook.linting import arguments_of, lint
-from netinit.webhook.prerequisites import find_missing
+from netinit.webhook.prerequisites import find_missing, join_some
 
-__all__ = ["ClusterState", "detect_platforms", "find_pods", "name_resource", "preflight"]
-
-NATIVE_SIDECARS = (1, 29)  # the feature gate SidecarContainers is on by default
+NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
 NFTABLES_KERNEL = (5, 2)  # docs/backends.md
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
 _HOOKS = "MutatingWebhookConfiguration"
-_PLATFORMS = (  # the chart's node.platform, the field of nodeInfo that shows it, and its pattern
+_PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern
     ("k3s", "kubeletVersion", re.compile(r"\+k3s")),
     ("gke", "kubeletVersion", re.compile(r"-gke\.")),
     ("openshift", "osImage", re.compile("Red Hat Enterprise Linux CoreOS")),
@@ -30,17 +28,14 @@ _PLATFORMS = (  # the chart's node.platform, the field of nodeInfo that shows it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """The cluster's objects by kind (unreadable kinds are absent), and the API server's version."""
+    """The API server's version, and the cluster's objects by kind; unreadable kinds are absent."""
 
     version: str
     by_kind: Mapping[str, list[Tree]]
 
 
 def preflight(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> tuple[InstallationFinding, ...]:
-    """Return the problems that the `planned` objects would have in this cluster, errors first; `namespace`.
-
-    where they are installed.
-    """
+    """Return the problems of installing the `planned` objects into `namespace`, errors first."""
     found = [
         *lint(planned, now=0.0, whole=False),
         *_check_versions(planned, cluster),
@@ -69,7 +64,7 @@ def find_pods(planned: Sequence[Tree], kind: str) -> list[Tree]:
 
 
 def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
-    """Return the Kubernetes platforms of these nodes, each with the name of one node."""
+    """Return the Kubernetes platforms of these nodes, each with one node's name."""
     found: dict[str, str] = {}
     for tree in nodes:
         info = _node_info(tree)
@@ -82,7 +77,6 @@ def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
 
 
 def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Check that API server and kubelets support native sidecars, if they are enabled."""
     if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
         return
     versions = {"the API server": cluster.version}
@@ -90,13 +84,12 @@ def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[
     old = [f"{name} is {text}" for name, text in versions.items() if (number := _parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
         yield InstallationFinding(
-            ERROR, "native-sidecars", "Kubernetes", f"native sidecars are there since 1.29, and {_shorten(old)}",
+            ERROR, "native-sidecars", "Kubernetes", f"native sidecars are there since 1.29, and {join_some(old, 3)}",
             "set injection.nativeSidecars=false",
         )  # fmt: skip
 
 
 def _check_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> Iterator[InstallationFinding]:
-    """Check that PodSecurity admits the agent, and the init containers of injected pods."""
     has_agent = any(tree.get("kind") == "DaemonSet" for tree in planned)
     hooks = [hook for tree in planned if tree.get("kind") == _HOOKS for hook in parse_webhooks(tree)]
     for tree in cluster.by_kind.get("Namespace", []):
@@ -115,7 +108,7 @@ def _check_pod_security(planned: Sequence[Tree], cluster: ClusterState, namespac
 
 
 def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Report webhooks of other injectors that match the same pods."""
+    """Report other injectors that match the same pods."""
     ours = [tree for tree in planned if tree.get("kind") == _HOOKS]
     names = {_name(tree) for tree in ours}
     others = [{**tree, "kind": _HOOKS} for tree in cluster.by_kind.get(_HOOKS, []) if _name(tree) not in names]
@@ -125,15 +118,14 @@ def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator
 
 
 def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
-    """Check the kernels of the nodes against the chosen backend and the oldest tested kernel."""
     texts = {_name(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
     kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
     too_old = [name for name, number in kernels.items() if number < NFTABLES_KERNEL]
     if too_old and "--backend=nftables" in _arguments(planned, "DaemonSet"):
-        message = f"the backend nftables needs Linux 5.2: {_shorten(too_old)}"
+        message = f"the backend nftables needs Linux 5.2: {join_some(too_old, 3)}"
         yield InstallationFinding(ERROR, "old-kernel", "Linux", message, "set node.backend=auto")
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
-        message = f"older than 6.1, the oldest kernel that netinit is tested on: {_shorten(untested)}"
+        message = f"older than 6.1, the oldest kernel that netinit is tested on: {join_some(untested, 3)}"
         remedy = "run netinit doctor on such a node: it tries what pods need"
         yield InstallationFinding(WARNING, "untested-kernel", "Linux", message, remedy)
 
@@ -159,7 +151,3 @@ def _parse_version(version: str) -> tuple[int, int] | None:
 
 def _arguments(planned: Sequence[Tree], kind: str) -> list[str]:
     return [word for tree in planned if tree.get("kind") == kind for word in arguments_of(tree)]
-
-
-def _shorten(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""Check what injected pods need besides a webhook: the control plane's CA in their namespace, and images that exist. Pure."""
+"""Check what injected pods need: the control plane's CA in their namespace, and pullable images. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook
 
-__all__ = ["CA_CONFIG_MAP", "find_missing"]
-
 CA_CONFIG_MAP = "istio-ca-root-cert"
-"""The ConfigMap with the CA certificate, which istiod writes into every namespace and sidecars mount."""
+"""The ConfigMap with the CA certificate, written by istiod and mounted by sidecars."""
 
-_WITH_IMAGES = (  # kind, name label and the chart's value for the image
+_WITH_IMAGES = (  # kind, name label, and the chart's value for the image
     ("Deployment", "netinit-webhook", "image.repository"),
     ("DaemonSet", "netinit-node", "node.image.repository"),
 )
 FindingParts = tuple[str, str, str, str]
-"""A finding without severity: its kind, the object concerned, the message and the remedy."""
+"""A finding's kind, object, message and remedy."""
 
 
 def find_missing(by_kind: Mapping[str, list[Tree]], hooks: Sequence[Webhook], *, whole: bool) -> Iterator[FindingParts]:
-    """Yield what is missing, as parts of findings.
-
-    `whole`: the objects are a complete cluster, so an object that is not among them does not exist.
-    """
+    """Yield what is missing. `whole`: the objects are a complete cluster, so others do not exist."""
     if whole and "ConfigMap" in by_kind:
         yield from _find_namespaces_without_ca(by_kind, hooks)
     for kind, name, value in _WITH_IMAGES:
@@ -42,6 +37,11 @@ def find_missing(by_kind: Mapping[str, list[Tree]], hooks: Sequence[Webhook], *,
             yield from _check_images(label, [_read_init_image(text)], "initImage.repository")
 
 
+def join_some(names: Sequence[str], limit: int) -> str:
+    """Return the first `limit` names, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
 def _find_namespaces_without_ca(by_kind: Mapping[str, list[Tree]], hooks: Sequence[Webhook]) -> Iterator[FindingParts]:
     namespaces_with_ca = {
         mapping(tree.get("metadata")).get("namespace")
@@ -55,10 +55,9 @@ def _find_namespaces_without_ca(by_kind: Mapping[str, list[Tree]], hooks: Sequen
         if metadata.get("name") not in namespaces_with_ca and any(hook.matches(labels, {}) for hook in hooks):
             missing.append(string(metadata.get("name")))
     if missing:
-        names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")  # noqa: PLR2004
         yield (
             "no-authority",
-            f"namespace {names}",
+            f"namespace {join_some(missing, 5)}",
             f"there is no ConfigMap {CA_CONFIG_MAP}, which the sidecar mounts: injected pods do not start",
             f"install a control plane: istiod writes it. Or: kubectl -n {missing[0]} create configmap {CA_CONFIG_MAP} --from-file=",
         )
@@ -67,7 +66,7 @@ def _find_namespaces_without_ca(by_kind: Mapping[str, list[Tree]], hooks: Sequen
 def _check_images(label: str, images: Sequence[str], value: str) -> Iterator[FindingParts]:
     for image in images:
         host = image.partition("/")[0] if "/" in image else ""
-        if image and host != "localhost" and not {".", ":"} & {*host}:  # as runtimes distinguish a registry from a folder
+        if image and host != "localhost" and not {".", ":"} & {*host}:  # how runtimes recognize a registry
             yield (
                 "short-image",
                 label,

@@ -1,4 +1,4 @@
-"""Find our webhooks in webhook configurations, and the patch that updates their caBundle. Pure."""
+"""Find our webhooks in webhook configurations, and patch their caBundle. Pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import base64
 
 from netinit.base.tree import Tree, mapping, sequence, string
 
-__all__ = ["bundle_patch", "is_ours"]
-
 
 def is_ours(webhook: Tree, *, service: str, namespace: str, name: str = "") -> bool:
-    """Whether a webhook is ours: it has this `name`, or if that is empty, it leads to our Service."""
+    """Whether a webhook has this `name` or, if that is empty, calls our Service."""
     if name:
         return webhook.get("name") == name
-    leads_to = mapping(mapping(webhook.get("clientConfig")).get("service"))
-    return leads_to.get("name") == service and leads_to.get("namespace") == namespace
+    target = mapping(mapping(webhook.get("clientConfig")).get("service"))
+    return target.get("name") == service and target.get("namespace") == namespace
 
 
 def bundle_patch(configuration: Tree, bundle: str, *, service: str, namespace: str, name: str = "") -> list[Tree]:
-    """Return the JSON patch that sets the caBundle (PEM) of our webhooks in a configuration; empty if it is set.
+    """Return the JSON patch that sets our webhooks' caBundle (PEM); empty if it is set.
 
-    The patch tests the resourceVersion, since it addresses webhooks by index.
+    It tests the resourceVersion, since JSON patches address webhooks by index.
     """
     encoded = base64.b64encode(bundle.encode()).decode("ascii")
     operations: list[Tree] = []
@@ -30,7 +28,7 @@ def bundle_patch(configuration: Tree, bundle: str, *, service: str, namespace: s
             continue
         if string(mapping(webhook.get("clientConfig")).get("caBundle")) != encoded:
             path = f"/webhooks/{index}/clientConfig/caBundle"
-            operations.append({"op": "add", "path": path, "value": encoded})  # "add" also replaces
+            operations.append({"op": "add", "path": path, "value": encoded})  # add also replaces
     if not operations:
         return []
     version = mapping(configuration.get("metadata")).get("resourceVersion")

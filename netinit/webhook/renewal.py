@@ -1,9 +1,8 @@
-"""Renew a self-signed serving certificate: the state in a Secret, and its next step. Pure.
+"""Renew the self-signed serving certificate in a Secret. Pure.
 
-A new CA must be in every caBundle before a certificate that it signed is served. So a renewal has two steps. First, the
-next pair is added to the Secret next to the current one, and its CA to the bundle. After the overlap, the next pair
-becomes the current one. Each step is one write of the Secret, which fails if another replica was faster. Every replica
-serves the current pair of the Secret.
+A CA must be in every caBundle before its certificate is served. So a renewal first adds the next pair to the Secret and
+its CA to the bundle; after an overlap the next pair becomes current. Each step is one write, which fails if another
+replica was faster.
 """
 
 from __future__ import annotations
@@ -15,35 +14,30 @@ from dataclasses import dataclass, replace
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, string
-from netinit.webhook.certificates import Pair, check, describe
+from netinit.webhook.certificates import Pair, check, describe, split_pem
 
-__all__ = ["CertificateState", "RenewalPlan", "from_secret", "next_state", "to_data"]
-
-_OVERLAP = 60.0  # seconds for every API server to receive a new caBundle
+_OVERLAP_SECONDS = 60.0  # for every API server to receive a new caBundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateState:
-    """The content of the Secret: the current pair, the next pair and earlier CAs (PEM).
+    """The Secret's content. `waiting_since`: creation time of `next_pair` in seconds since the epoch."""
 
-    `waiting_since`: when the next pair was created, in seconds since the epoch.
-    """
-
-    present: Pair
-    following: Pair | None = None
+    current: Pair
+    next_pair: Pair | None = None
     waiting_since: float = 0.0
-    older: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
 
     @property
     def bundle(self) -> str:
-        """The caBundle: the current, next and earlier CAs, as PEM."""
-        following = (self.following.authority,) if self.following else ()
-        return "".join(dict.fromkeys((self.present.authority, *following, *self.older)))
+        """The caBundle: current, next and earlier CAs, as PEM."""
+        next_pair = (self.next_pair.authority,) if self.next_pair else ()
+        return "".join(dict.fromkeys((self.current.authority, *next_pair, *self.earlier)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalPlan:
-    """The lifetime of certificates in seconds, and a function that creates a pair from the current time and the lifetime."""
+    """The lifetime in seconds, and a function of time and lifetime that creates a pair."""
 
     lifetime: float
     make: Callable[[float, float], Pair]
@@ -51,25 +45,25 @@ class RenewalPlan:
     @property
     def overlap(self) -> float:
         """Seconds between creating the next pair and serving it."""
-        return min(_OVERLAP, self.lifetime / 10)
+        return min(_OVERLAP_SECONDS, self.lifetime / 10)
 
 
 def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> CertificateState:
-    """Return the state that the Secret should have now: the same object if nothing is due.
+    """Return the state that the Secret should have; the same object if nothing is due.
 
-    `announced`: every caBundle contains the next CA; the next pair is not served before that.
+    `announced`: every caBundle has the next CA, so its pair may be served.
     """
-    if state is None or _is_unusable(state.present, now):
-        if state is not None and state.following is not None and not _is_unusable(state.following, now):
-            return _promote(state, state.following, now)
-        return CertificateState(present=plan.make(now, plan.lifetime))
-    if state.following is not None:
-        if _is_unusable(state.following, now):
-            return replace(state, following=None, waiting_since=0.0)
+    if state is None or _is_unusable(state.current, now):
+        if state is not None and state.next_pair is not None and not _is_unusable(state.next_pair, now):
+            return _promote(state, state.next_pair, now)
+        return CertificateState(current=plan.make(now, plan.lifetime))
+    if state.next_pair is not None:
+        if _is_unusable(state.next_pair, now):
+            return replace(state, next_pair=None, waiting_since=0.0)
         due = announced and now - state.waiting_since >= plan.overlap
-        return _promote(state, state.following, now) if due else state
-    if now >= describe(state.present.certificate).until - plan.lifetime / 3:
-        return replace(state, following=plan.make(now, plan.lifetime), waiting_since=now)
+        return _promote(state, state.next_pair, now) if due else state
+    if now >= describe(state.current.certificate).until - plan.lifetime / 3:
+        return replace(state, next_pair=plan.make(now, plan.lifetime), waiting_since=now)
     return state
 
 
@@ -81,10 +75,10 @@ def _is_unusable(pair: Pair, now: float) -> bool:
     return False
 
 
-def _promote(state: CertificateState, following: Pair, now: float) -> CertificateState:
-    """Make the next pair the current one; earlier CAs stay for replicas that still serve their certificates."""
-    older = tuple(text for text in (state.present.authority, *state.older) if _is_valid(text, now))
-    return CertificateState(present=following, older=older[:2])
+def _promote(state: CertificateState, next_pair: Pair, now: float) -> CertificateState:
+    """Make the next pair current; keep earlier CAs for replicas that still use them."""
+    earlier = tuple(text for text in (state.current.authority, *state.earlier) if _is_valid(text, now))
+    return CertificateState(current=next_pair, earlier=earlier[:2])
 
 
 def _is_valid(text: str, now: float) -> bool:
@@ -101,16 +95,16 @@ def to_data(state: CertificateState) -> dict[str, str]:
     """Encode the state as the Secret's `data`."""
     texts = {
         "ca.crt": state.bundle,
-        "tls.crt": state.present.certificate,
-        "tls.key": state.present.key,
-        "authority.crt": state.present.authority,
-        "older.crt": "".join(state.older),
+        "tls.crt": state.current.certificate,
+        "tls.key": state.current.key,
+        "authority.crt": state.current.authority,
+        "older.crt": "".join(state.earlier),
     }
-    if state.following is not None:
+    if state.next_pair is not None:
         texts |= {
-            "next-authority.crt": state.following.authority,
-            "next.crt": state.following.certificate,
-            "next.key": state.following.key,
+            "next-authority.crt": state.next_pair.authority,
+            "next.crt": state.next_pair.certificate,
+            "next.key": state.next_pair.key,
             "next-since": str(int(state.waiting_since)),
         }
     return {key: base64.b64encode(text.encode()).decode("ascii") for key, text in texts.items()}
@@ -125,18 +119,13 @@ def from_secret(secret: Tree) -> CertificateState | None:
         }
         if not all(texts.get(key) for key in ("tls.crt", "tls.key", "authority.crt")):
             return None
-        present = Pair(authority=texts["authority.crt"], certificate=texts["tls.crt"], key=texts["tls.key"])
-        following = None
+        current = Pair(authority=texts["authority.crt"], certificate=texts["tls.crt"], key=texts["tls.key"])
+        next_pair = None
         if all(texts.get(key) for key in ("next.crt", "next.key", "next-authority.crt")):
-            following = Pair(
+            next_pair = Pair(
                 authority=texts["next-authority.crt"], certificate=texts["next.crt"], key=texts["next.key"]
             )
-        since = float(texts.get("next-since") or 0)
+        since, earlier = float(texts.get("next-since") or 0), tuple(split_pem(texts.get("older.crt", "")))
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
-    return CertificateState(present=present, following=following, waiting_since=since, older=_split(texts.get("older.crt", "")))
-
-
-def _split(text: str) -> tuple[str, ...]:
-    end = "-----END CERTIFICATE-----\n"
-    return tuple(part + end for part in text.split(end) if part.strip())
+    return CertificateState(current=current, next_pair=next_pair, waiting_since=since, earlier=earlier)

@@ -1,7 +1,6 @@
-"""Answer one admission review: request bytes in, response bytes out. Pure.
+"""Answer an admission review: request bytes in, response bytes out. Pure.
 
-A request that is not a review gets an HTTP error. A review gets an AdmissionReview of its own version; if the pod
-cannot be injected, with allowed=false and the reason. `answer` raises only Interruption.
+Invalid requests get an HTTP error; pods that cannot be injected are denied with the reason.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
-from netinit.base.errors import ConfigError, InjectionError, NetinitError, TemplateError
+from netinit.base.errors import ConfigError, NetinitError, TemplateError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, string
 from netinit.inject.admission_warnings import advise
@@ -22,32 +21,30 @@ from netinit.inject.decision import decide
 from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
-from netinit.webhook.bounds import LARGEST, find_excess, is_too_dense
+from netinit.webhook.bounds import MAX_REVIEW_BYTES, find_excess, is_too_dense
 from netinit.webhook.configuration import Served
-
-__all__ = ["Fault", "Interruption", "ReviewAnswer", "answer", "environment_of", "refuse"]
 
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 _MAX_VARIABLES = 32
-_LONGEST_PATH = 4096
-_LONGEST_UID = 256
-_MAX_WARNINGS, _LONGEST_WARNING = 10, 250  # kubectl shows 256 characters of each, 4096 of all
-_LONGEST_MESSAGE = 2000
-_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # JSON and rendered YAML have no cycles
+_MAX_PATH = 4096
+_MAX_UID = 256
+_MAX_WARNINGS, _MAX_WARNING = 10, 250  # kubectl shows 256 characters of each, 4096 in total
+_MAX_MESSAGE = 2000
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # JSON and YAML have no cycles
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_.-]{0,127}\Z")
 _KEYS = {"cluster": "ISTIO_META_CLUSTER_ID", "net": "ISTIO_META_NETWORK"}
 
 
 class Interruption(BaseException):
-    """Stops a review that exceeds its limits. A BaseException, so that no handler of errors catches it on the way."""
+    """A review exceeds its limits. A BaseException, so that no error handler catches it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewAnswer:
     """The HTTP response, and what is logged and counted.
 
-    `outcome`: injected, unchanged, skipped, denied, or refused (an HTTP error). `reason`: one word of a small set, for
-    metrics.
+    `outcome`: injected, unchanged, skipped, denied or refused (an HTTP error). `reason`: a metric label. `detail`: a
+    traceback.
     """
 
     status: int
@@ -60,15 +57,12 @@ class ReviewAnswer:
     pod: str = ""
     owner: str = ""
     dry_run: bool = False
-    warnings: tuple[str, ...] = ()
     detail: str = ""
-    """A traceback, only for the log."""
-
     content_type: str = "application/json"
 
 
 class Fault(Exception):  # noqa: N818 - it becomes an HTTP response
-    """A request that is not a valid review: the HTTP status and the message."""
+    """An invalid request: HTTP status, metric label and message."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -90,7 +84,6 @@ class _Review:
     audit: dict[str, str] = field(default_factory=dict)
 
     def respond(self, outcome: str, reason: str, message: str = "", *, patch: list[Tree] | None = None) -> ReviewAnswer:
-        """Return the answer, with the warnings and audit annotations so far."""
         denied = outcome == "denied"
         response: Tree = {"uid": self.uid, "allowed": not denied}
         if denied:
@@ -98,12 +91,11 @@ class _Review:
         if patch:
             text = _JSON.encode(patch)
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(text.encode()).decode("ascii")}
-        shown = tuple(escape(shorten(text, _LONGEST_WARNING - 1)) for text in self.warnings[:_MAX_WARNINGS])
-        if shown:
-            response["warnings"] = list(shown)
-        if reason not in _UNTOUCHED:
+        if self.warnings:
+            response["warnings"] = [escape(shorten(text, _MAX_WARNING - 1)) for text in self.warnings[:_MAX_WARNINGS]]
+        if reason not in _NOT_A_NEW_POD:
             decision = f"{outcome}: {message}" if message else outcome
-            response["auditAnnotations"] = {**self.audit, "decision": escape(shorten(decision, _LONGEST_MESSAGE))}
+            response["auditAnnotations"] = {**self.audit, "decision": escape(shorten(decision, _MAX_MESSAGE))}
         review = {"kind": "AdmissionReview", "apiVersion": self.api_version, "response": response}
         return ReviewAnswer(
             status=200,
@@ -116,11 +108,10 @@ class _Review:
             pod=self.pod,
             owner=self.owner,
             dry_run=self.request.get("dryRun") is True,
-            warnings=shown,
         )
 
 
-_UNTOUCHED = ("other-kind", "other-operation")
+_NOT_A_NEW_POD = ("other-kind", "other-operation")
 
 
 def answer(
@@ -130,9 +121,9 @@ def answer(
     environment: Mapping[str, str] | None = None,
     namespace: Callable[[str], Namespace] = lambda name: Namespace(name=name),
 ) -> ReviewAnswer:
-    """Return the answer to a request body.
+    """Return the answer to a request body. Raises only Interruption.
 
-    `environment`: proxy variables from the request's path (`environment_of`). `namespace` looks a namespace up by name.
+    `environment`: proxy variables from the path (`environment_of`). `namespace`: looks a namespace up by name.
     """
     review = None
     try:
@@ -149,18 +140,12 @@ def answer(
         denied = _deny(
             review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid"
         )
-        return _with_detail(denied, traceback.format_exc())
-
-
-def _with_detail(given: ReviewAnswer, detail: str) -> ReviewAnswer:
-    import dataclasses
-
-    return dataclasses.replace(given, detail=detail)
+        return replace(denied, detail=traceback.format_exc())
 
 
 def refuse(fault: Fault) -> ReviewAnswer:
     """Return the HTTP error for an invalid request."""
-    text = escape(shorten(str(fault), _LONGEST_MESSAGE))
+    text = escape(shorten(str(fault), _MAX_MESSAGE))
     return ReviewAnswer(
         status=fault.status,
         body=(text + "\n").encode(),
@@ -189,11 +174,11 @@ def _no_constant(name: str) -> Any:
 
 
 def _read(body: bytes | bytearray) -> _Review:
-    """Parse the review. Raises Fault if the body is not a valid review."""
+    """Parse the review. Raises Fault."""
     if not body.strip():
         raise Fault(400, "empty", "the body is empty: an AdmissionReview is expected")
-    if len(body) > LARGEST:
-        raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
+    if len(body) > MAX_REVIEW_BYTES:
+        raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")
     if is_too_dense(body):
         raise Fault(413, "too-large", "the body holds more values than a pod can have")
     try:
@@ -209,9 +194,9 @@ def _read(body: bytes | bytearray) -> _Review:
         raise Fault(400, "no-review", f"the AdmissionReview must be of {' or '.join(VERSIONS)}")
     request = tree.get("request")
     uid = mapping(request).get("uid")
-    if not isinstance(request, dict) or not isinstance(uid, str) or not 0 < len(uid) <= _LONGEST_UID:
+    if not isinstance(request, dict) or not isinstance(uid, str) or not 0 < len(uid) <= _MAX_UID:
         raise Fault(
-            400, "no-review", f"the AdmissionReview has no request with a uid of at most {_LONGEST_UID} characters"
+            400, "no-review", f"the AdmissionReview has no request with a uid of at most {_MAX_UID} characters"
         )
     return _Review(api_version=version, uid=uid, request=request)
 
@@ -238,7 +223,7 @@ def _answer(
     review.pod = string(metadata.get("name")) or string(metadata.get("generateName")) or string(request.get("name"))
     review.audit["template-version"] = served.version
     if excess := find_excess(pod, size):
-        return review.respond("denied", "too-large", f"{_title(review)}: {excess}")
+        return _deny(review, "too-large", excess)
     return _decide(review, pod, served, environment, namespace(review.namespace))
 
 
@@ -253,12 +238,9 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
         injected = inject_pod(
             pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner
         )
-    except InjectionError as error:
-        return review.respond("denied", "pod", f"{_title(review)}: {_format_error(error)}")
-    except (TemplateError, ConfigError) as error:
-        return review.respond("denied", "template", f"{_title(review)}: {_format_error(error)}")
     except NetinitError as error:
-        return review.respond("denied", "pod", f"{_title(review)}: {_format_error(error)}")
+        reason = "template" if isinstance(error, TemplateError | ConfigError) else "pod"
+        return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
     review.warnings += advise(pod, injected, served.known)
     patch = json_patch(pod, injected)
     if not patch:
@@ -266,23 +248,19 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     return review.respond("injected", decision.step.value, decision.reason, patch=patch)
 
 
-def _format_error(error: NetinitError) -> str:
-    return escape(shorten("; ".join(str(error).splitlines()), _LONGEST_MESSAGE))
-
-
 # ---- the path ---------------------------------------------------------------------------------------------------------
 
 
 def environment_of(path: str) -> dict[str, str]:
-    """Return the proxy's variables in a path such as `/inject/cluster/c1/net/n1`. Raises Fault for an invalid path.
+    """Return the proxy variables in a percent-encoded path, `/inject/cluster/c1/net/n1`. Raises Fault.
 
-    `cluster` and `net` set the names of cluster and network; other keys are upper-cased. `--slash--` is a slash in a
-    value, as in Istio; a last key without a value is ignored. `path` is percent-encoded.
+    As in Istio, `--slash--` is a slash, keys other than `cluster` and `net` are upper-cased, and a key without a value
+    is ignored.
     """
     head, *words = path.strip("/").split("/")
     if head != "inject":
         raise Fault(404, "no-path", "there is nothing at this path; reviews are answered at /inject")
-    if len(path) > _LONGEST_PATH or len(words) > 2 * _MAX_VARIABLES:
+    if len(path) > _MAX_PATH or len(words) > 2 * _MAX_VARIABLES:
         raise Fault(414, "no-path", f"the path is too long: {_MAX_VARIABLES} variables at most")
     found = {}
     for key, value in zip(words[::2], words[1::2], strict=False):

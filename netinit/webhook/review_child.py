@@ -1,7 +1,6 @@
-"""Compute a heavy review in a child process with lower priority and limits on processor time, memory and answer.
+"""Compute an expensive review in a child process with limits on priority, CPU time and memory.
 
-A thread would block the event loop through Python's GIL; a process competes only for the processor, with a tenth of the
-event loop's weight, and frees its memory when it exits. The fork inherits the configuration and the request's body.
+A thread would block the event loop through the GIL. The fork inherits configuration and body; exiting frees its memory.
 """
 
 from __future__ import annotations
@@ -17,17 +16,15 @@ from netinit.base.errors import NetinitError
 from netinit.kernel import children
 from netinit.webhook.review import Interruption, ReviewAnswer
 
-__all__ = ["run_in_child"]
-
-_CPU_SECONDS = 2  # twice the time of the largest pod within `bounds` with Istio's template
-_MEMORY = 112 << 20  # bytes beyond the server's: such a pod needs 90 MiB
-_NICE = 10  # a tenth of the event loop's weight: sched_prio_to_weight in kernel/sched/core.c
-_ANSWER_SECONDS = 60.0  # never reached: the review's own deadline is shorter
-_POLL_SECONDS = 0.005  # between two checks whether a killed child is gone
+_CPU_SECONDS = 2  # twice that of the largest pod within `bounds`, with Istio's template
+_MEMORY_BYTES = 112 << 20  # beyond the server's: such a pod needs 90 MiB
+_NICE = 10  # a tenth of the weight: sched_prio_to_weight in kernel/sched/core.c
+_ANSWER_SECONDS = 60.0  # the review's own deadline is shorter
+_POLL_SECONDS = 0.005  # for a killed child
 
 
 async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> ReviewAnswer:
-    """Run `work` in a child and return its result. Raises Interruption if it exceeds a limit; the child is gone then."""
+    """Return the result of `work`, run in a child. Raises Interruption if it exceeds a limit."""
     child = children.start(lambda _: _compute(work), seconds=_ANSWER_SECONDS, what="the review", keeps_groups=True)
     try:
         await _read(child, deadline)
@@ -39,19 +36,18 @@ async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> Rev
 
 
 def _compute(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
-    """In the child: set the limits and run the work."""
     signal.set_wakeup_fd(-1)  # the event loop's descriptor is closed in the child
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     os.nice(_NICE)
-    children.limit_growth(_MEMORY)
-    for kind, most in ((resource.RLIMIT_CPU, _CPU_SECONDS), (resource.RLIMIT_CORE, 0)):
-        resource.setrlimit(kind, (most, most))
+    children.limit_growth(_MEMORY_BYTES)
+    for kind, limit in ((resource.RLIMIT_CPU, _CPU_SECONDS), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(kind, (limit, limit))
     return work()
 
 
 async def _read(child: children.Child, deadline: float) -> None:
-    """Wait until the child has answered or exited. Raises TimeoutError at the deadline."""
+    """Wait for the answer. Raises TimeoutError."""
     loop = asyncio.get_running_loop()
     complete = asyncio.Event()
 
@@ -68,7 +64,7 @@ async def _read(child: children.Child, deadline: float) -> None:
 
 
 async def _end(child: children.Child) -> None:
-    """Kill the child and wait until its memory is free, before the next one starts."""
+    """Kill the child and wait for it: the next one needs its memory."""
     while child.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)

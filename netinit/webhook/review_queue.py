@@ -1,4 +1,4 @@
-"""Limit the number of waiting reviews, and give clients turns in round-robin order."""
+"""Limit the number of waiting reviews, and serve clients round-robin."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ from dataclasses import dataclass
 
 from netinit.webhook.review import Fault
 
-__all__ = ["QueuePlace", "ReviewPlaces", "Turns"]
-
 
 @dataclass(slots=True, eq=False)
 class QueuePlace:
-    """A review's place in the queue; `turn` is set while it waits for its turn."""
+    """A review's place; `turn` is set while it waits."""
 
     peer: str
     turn: asyncio.Future[None] | None = None
 
 
 class ReviewPlaces:
-    """Places for `most` reviews. If all are taken, a client that holds more of them than the new one gives one up."""
+    """Places for `max_reviews` reviews; when none is free, the client with the most places loses one."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_reviews: int) -> None:
+        self._max_reviews = max_reviews
         self._held: dict[str, list[QueuePlace]] = {}
         self._count = 0
 
     @contextlib.contextmanager
     def hold(self, peer: str) -> Iterator[QueuePlace]:
-        """Hold a place until the block ends. Raises Fault if there is none."""
-        if self._count >= self._most and not self._free_one_for(peer):
+        """Hold a place until the block ends. Raises Fault if none is free."""
+        if self._count >= self._max_reviews and not self._free_one_for(peer):
             raise self._refusal()
         place = QueuePlace(peer)
         self._held.setdefault(peer, []).append(place)
@@ -46,7 +44,7 @@ class ReviewPlaces:
                 del self._held[peer]
 
     def _free_one_for(self, peer: str) -> bool:
-        """Refuse the newest waiting review of the client with most places; return whether a place becomes free."""
+        """Refuse the newest waiting review of the client with the most places; False if there is none."""
         largest = max(self._held.values(), key=len, default=[])
         if len(largest) <= len(self._held.get(peer, ())) + 1:
             return False
@@ -57,11 +55,11 @@ class ReviewPlaces:
         return True
 
     def _refusal(self) -> Fault:
-        return Fault(503, "busy", f"{self._most} reviews are waiting already; try again")
+        return Fault(503, "busy", f"{self._max_reviews} reviews are waiting already; try again")
 
 
 class Turns:
-    """One review runs at a time; the next turn goes to the client that has waited longest since its last one."""
+    """Runs one review at a time; the client that waited longest is next."""
 
     def __init__(self) -> None:
         self._is_taken = False
@@ -69,7 +67,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def take(self, place: QueuePlace, deadline: float) -> AsyncIterator[None]:
-        """Hold the turn until the block ends. Raises TimeoutError at the deadline, or Fault if the place was given up."""
+        """Hold the turn until the block ends. Raises TimeoutError, or Fault if the place is lost."""
         if self._is_taken:
             await self._wait(place, deadline)
         self._is_taken = True
@@ -86,7 +84,7 @@ class Turns:
                 await turn
         except BaseException:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._pass_on()  # the turn arrived just as the wait ended
+                self._pass_on()  # granted just as the wait ended
             raise
         finally:
             place.turn = None

@@ -1,4 +1,4 @@
-"""Run the webhook server: sockets, limits, tasks, and a shutdown that completes reviews in progress."""
+"""Run the webhook server: sockets, limits, tasks and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from netinit.webhook.metrics import Metrics
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
-__all__ = ["run"]
-
-_DRAIN_SECONDS = 15.0  # for reviews in progress
+_DRAIN_SECONDS = 15.0  # for open reviews
 _MONITORING_CONNECTIONS = 64
-_SPARE_DESCRIPTORS = 256  # for files and the API, and for connections that are being closed
-_MEMORY_FOR_CONNECTION = 512 << 10  # bytes of the memory limit: one with TLS and half its headers takes a fifth
+_SPARE_DESCRIPTORS = 256  # for files, the API and closing connections
+_BYTES_PER_CONNECTION = 512 << 10  # of the memory limit; one with TLS and half its headers takes a fifth
 _MIN_CONNECTIONS, _MAX_CONNECTIONS = 64, 512
-_MIN_BYTES, _MAX_BYTES = 8 << 20, 32 << 20  # for request bodies: a sixteenth of the memory limit, within these bounds
+_MIN_BYTES, _MAX_BYTES = 8 << 20, 32 << 20  # for request bodies: 1/16 of the memory limit, within these bounds
 
 
 def run(settings: ServeSettings) -> int:
@@ -40,15 +38,15 @@ def run(settings: ServeSettings) -> int:
 
 
 class _Server:
-    """All parts of the server, connected."""
+    """The server's parts, connected."""
 
     def __init__(self, settings: ServeSettings, log: EventLog) -> None:
         self._settings = settings
         self._log = log
         self._state = state = ServingState()
-        memory = memory_limit() or _MAX_CONNECTIONS * _MEMORY_FOR_CONNECTION * 2
-        most = settings.most_connections or _clamp(_MIN_CONNECTIONS, memory // _MEMORY_FOR_CONNECTION, _MAX_CONNECTIONS)
-        allow_descriptors(most + _MONITORING_CONNECTIONS + _SPARE_DESCRIPTORS)
+        memory = memory_limit() or _MAX_CONNECTIONS * _BYTES_PER_CONNECTION * 2
+        max_connections = settings.max_connections or _clamp(_MIN_CONNECTIONS, memory // _BYTES_PER_CONNECTION, _MAX_CONNECTIONS)
+        allow_descriptors(max_connections + _MONITORING_CONNECTIONS + _SPARE_DESCRIPTORS)
         self._certificates = CertificateLoader(settings, state, log)
         self._controller = Controller(settings, state, self._certificates, log)
         metrics = Metrics(state, lambda: self._reviews.connections)
@@ -56,15 +54,14 @@ class _Server:
             state,
             log=log,
             metrics=metrics,
-            most_reviews=settings.most_reviews,
-            most_bytes=_clamp(_MIN_BYTES, memory // 16, _MAX_BYTES),
+            max_reviews=settings.max_reviews,
+            max_bytes=_clamp(_MIN_BYTES, memory // 16, _MAX_BYTES),
             wants_certificate=bool(settings.client_ca_file),
         )
-        self._reviews = HttpListener(application, most_connections=most, dropped=metrics.count_dropped)
-        self._monitoring = HttpListener(Monitoring(state, metrics), most_connections=_MONITORING_CONNECTIONS)
+        self._reviews = HttpListener(application, max_connections=max_connections, dropped=metrics.count_dropped)
+        self._monitoring = HttpListener(Monitoring(state, metrics), max_connections=_MONITORING_CONNECTIONS)
 
     async def run(self, reviews: socket.socket, monitoring: socket.socket) -> None:
-        """Serve until SIGTERM or SIGINT."""
         adopt_library_logs(self._log)
         stop_requested = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,12 +78,12 @@ class _Server:
         await self._monitoring.close(1.0)
 
     async def _drain(self) -> None:
-        """Keep serving until the API server has stopped sending reviews, then close the ports and complete those in progress."""
+        """Keep serving until the API server stops sending reviews, then finish open ones."""
         self._state.draining = True
         await asyncio.sleep(self._settings.shutdown_delay / SECOND)
         if not await self._reviews.close(_DRAIN_SECONDS):
             self._log.event("error", f"reviews were cut off: they were not done within {_DRAIN_SECONDS:.0f} s")
 
 
-def _clamp(least: int, value: int, most: int) -> int:
-    return min(max(least, value), most)
+def _clamp(low: int, value: int, high: int) -> int:
+    return min(max(low, value), high)

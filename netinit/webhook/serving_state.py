@@ -1,4 +1,4 @@
-"""The current values of the server, and its problems: written by the controller, read when answering requests."""
+"""The server's current values and problems, which the controller writes and the application reads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from netinit.base.tree import Tree, mapping
 from netinit.inject.pod import Namespace
 from netinit.webhook.configuration import Served
 
-__all__ = ["Problems", "ServingState"]
-
 
 class Problems(dict[str, str]):
     """Current problems by subject."""
 
     def note(self, subject: str, problem: str) -> None:
-        """Set the problem of a subject; an empty one clears it."""
+        """Set a subject's problem; an empty one clears it."""
         if problem:
             self[subject] = problem
         else:
@@ -28,8 +26,7 @@ class Problems(dict[str, str]):
 class ServingState:
     """The values in use.
 
-    `certificate_expires`: seconds since the epoch, 0 without a certificate. `awaited`: kinds of objects that affect
-    injection and have not been listed yet.
+    `certificate_expires`: seconds since the epoch, or 0. `awaited`: kinds of objects not listed yet.
     """
 
     served: Served | None = None
@@ -43,7 +40,7 @@ class ServingState:
     cluster_problems: Problems = field(default_factory=Problems)
 
     def namespace(self, name: str) -> Namespace:
-        """Return the known labels and annotations of a namespace."""
+        """Return a namespace's known labels and annotations."""
         known = mapping(self.namespaces.get(name))
         return Namespace(name=name, labels=mapping(known.get("labels")), annotations=mapping(known.get("annotations")))
 
@@ -58,11 +55,11 @@ class ServingState:
         return f"the cluster's {' and '.join(sorted(self.awaited))} have not been read yet" if self.awaited else ""
 
     def is_ready(self) -> bool:
-        """Whether reviews can be answered and the server is not shutting down."""
+        """Whether every check of /readyz passes."""
         return all(passed for _, passed, _ in self._checks())
 
     def report(self, *, verbose: bool) -> str:
-        """Return the text of /readyz: `ok`, or the checks and problems if it is not ready or `verbose`."""
+        """Return the text of /readyz: `ok`, or details if not ready or `verbose`."""
         checks = self._checks()
         is_ready = all(passed for _, passed, _ in checks)
         if is_ready and not verbose:
@@ -75,7 +72,7 @@ class ServingState:
         return "\n".join([*lines, "ready" if is_ready else "not ready", ""])
 
     def _checks(self) -> list[tuple[str, bool, str]]:
-        """Return the checks: name, whether it passed, and a detail."""
+        """Return name, result and detail of each check."""
         served, expires = self.served, self.certificate_expires
         configuration = f"generation {served.generation}, version {served.version}, of {served.origin}" if served else "none yet"
         return [

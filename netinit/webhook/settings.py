@@ -1,4 +1,4 @@
-"""The options of `netinit webhook serve`: one declaration per flag, named as in Istio's injector. Pure."""
+"""The flags of `netinit webhook serve`, named as in Istio's injector. Pure."""
 
 from __future__ import annotations
 
@@ -20,51 +20,41 @@ from netinit.options.kinds import (
     Kind,
     read_bool,
     write_bool,
+    write_duration,
 )
-
-__all__ = ["REMOVED", "SECOND", "ServeSettings", "read_duration"]
 
 REMOVED = {
     "processes": "Has no effect since the server is one process; run more replicas. The next release refuses it.",
     "state_folder": "Has no effect since the server is one process, which writes no files. The next release refuses it.",
 }
-"""Flags without effect that are accepted for one more release, by field: the notice to print."""
+"""Notices for flags without effect, which are accepted for one more release, by field."""
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
-
-
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(h|ms|us|ns|m|s)")
-_LONGEST = 10 * 365 * 24 * _HOUR
+_MAX_DURATION = 10 * 365 * 24 * _HOUR
 
 
 def read_duration(text: str) -> int:
-    """Parse a Go duration (1h30m, 2s, 500ms) into nanoseconds. Raises ValueError."""
+    """Parse a Go duration (1h30m, 2s, 500ms) into nanoseconds; 0 is allowed. Raises ValueError."""
     parts = _PART.findall(text)
     if text == "0":
         return 0
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("is not a duration such as 5s, 500ms or 2160h")
     total = int(sum(float(number) * DURATION_UNITS[unit] for number, unit in parts))
-    if total > _LONGEST:
+    if total > _MAX_DURATION:
         raise ValueError("is longer than ten years")
     return total
 
 
-def _write_duration(nanoseconds: int) -> str:
-    for unit in ("h", "m", "s", "ms"):
-        if nanoseconds and nanoseconds % DURATION_UNITS[unit] == 0:
-            return f"{nanoseconds // DURATION_UNITS[unit]}{unit}"
-    return f"{nanoseconds}ns" if nanoseconds else "0s"
-
-
-_DURATION = Kind(metavar="DURATION", read=read_duration, write=_write_duration)
+_DURATION = Kind(metavar="DURATION", read=read_duration, write=lambda value: write_duration(value) if value else "0s")
 _TEXT = Kind(metavar="NAME", read=str)
 _BOOL = Kind(metavar="true|false", read=read_bool, write=write_bool, words=("true", "false"))
 
 
 class ServeSettings(DeclaredOptions):
-    """The server's settings. Durations are in nanoseconds; an empty text means not set."""
+    """The server's settings. Durations in nanoseconds; an empty text means not set."""
 
     inject_config: str = plain(
         "--injectConfig", PATH, default="",
@@ -142,8 +132,8 @@ class ServeSettings(DeclaredOptions):
     shutdown_delay: int = plain(
         "--shutdownDelay", _DURATION, default=5 * SECOND,
         help_text="How long to keep serving after SIGTERM, until no new reviews arrive.")
-    most_reviews: int = plain("--maxReviews", COUNT, default=128, help_text="Maximum number of waiting reviews; further ones get 503.")
-    most_connections: int = plain(
+    max_reviews: int = plain("--maxReviews", COUNT, default=128, help_text="Maximum number of waiting reviews; further ones get 503.")
+    max_connections: int = plain(
         "--maxConnections", COUNT, default=0,
         help_text="Maximum number of connections; half for one peer (default: 2 per MiB of the memory limit, 64 to 512).")
     log_level: str = plain(
@@ -162,11 +152,10 @@ class ServeSettings(DeclaredOptions):
         )
 
     def notices(self) -> list[str]:
-        """Return a sentence for each flag that is set and no longer has an effect."""
+        """Return a notice for each flag that is set but has no effect."""
         return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
 
     def _proxy_metadata(self) -> dict[str, str]:
-        """Return the variables to add to the mesh's proxyMetadata."""
         found = {DUAL_STACK: "true"} if self.dual_stack else {}
         return found if self.ipv6 == AUTO else {**found, IPV6_OF_PODS: self.ipv6}
 
@@ -177,7 +166,7 @@ class ServeSettings(DeclaredOptions):
 
     @property
     def uses_cluster(self) -> bool:
-        """Whether a setting needs access to the API."""
+        """Whether a setting needs the Kubernetes API."""
         return any((
             self.config_map, self.mesh_map, self.values_map, self.certificate_secret, self.webhook_config, self.watch_namespaces,
             self.watch_proxy_configs, self.watches_nodes,

@@ -1,4 +1,4 @@
-"""Read from a cluster the objects of an installation, for lint, and its workloads, for compare."""
+"""Read an installation's objects (for lint) or workloads (for compare) from a cluster."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ from netinit.kube.resources import (
 )
 from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
-__all__ = ["find_workloads", "survey"]
-
 _LINTED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, PROXY_CONFIGS)
 _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS, JOBS, PODS)
 _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
 
 
 def survey(context: str, kubeconfig: str) -> list[Tree]:
-    """Return the objects to lint, without the kinds that the caller may not read. Raises ClusterError if webhooks cannot be read."""
+    """Return the objects to lint, without unreadable kinds. Raises ClusterError if webhooks cannot be read."""
     return asyncio.run(_survey(context, kubeconfig))
 
 
@@ -62,7 +60,7 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
 
 
 def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
-    """Return the workloads without an owner among them; in all namespaces if `namespace` is empty. Raises ClusterError."""
+    """Return the workloads not owned by another one; in all namespaces if `namespace` is empty. Raises ClusterError."""
     return asyncio.run(_find_workloads(context, kubeconfig, namespace))
 
 
@@ -83,6 +81,6 @@ def _typed(resource: Resource, found: list[Tree]) -> list[Tree]:
 
 
 def _namespaces(trees: list[Tree]) -> set[str]:
-    """Return the namespaces of the webhooks' Services, which also have the certificates."""
+    """Return the namespaces of the webhooks' Services."""
     hooks = [mapping(hook) for tree in trees for hook in sequence(tree.get("webhooks"))]
     return {string(mapping(mapping(hook.get("clientConfig")).get("service")).get("namespace")) for hook in hooks} - {""}

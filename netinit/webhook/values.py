@@ -1,4 +1,4 @@
-"""Validate values against the chart's schema: the keywords of JSON Schema (draft 7) that it uses. Pure."""
+"""Validate values against the chart's schema: the JSON Schema (draft 7) keywords that it uses. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
-
-__all__ = ["KEYWORDS", "find_problems"]
 
 _ANNOTATIONS = ("$schema", "title", "description")
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
@@ -22,7 +20,7 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def find_problems(value: Any, schema: Tree, path: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a sentence for each value that violates the schema, with its path."""
+    """Yield a message for each value that violates the schema, with its path."""
     name = quote(".".join(path)) if path else "the values"
     if "anyOf" in schema:
         if all(any(True for _ in find_problems(value, one, path)) for one in schema["anyOf"]):

@@ -43,7 +43,7 @@ BUDGETS = {  # (backend, figure, excluded networks) -> greatest ratio of process
     ("iptables-nft", "first", 0): 3.7,
     ("iptables-nft", "second", 0): 3.3,
     ("iptables-nft", "first", 1000): 8.0,
-    ("iptables-nft", "second", 1000): 8.0,
+    ("iptables-nft", "second", 1000): 8.5,
     ("nftables", "first", 0): 2.9,
     ("nftables", "second", 0): 2.8,
     ("nftables", "remove", 0): 2.5,

@@ -347,7 +347,7 @@ def test_a_pod_of_an_ambient_mesh_is_known_by_its_annotation_and_its_rules_are_l
     tree["spec"]["containers"] = [{"name": "app"}]
     tree["metadata"]["annotations"] = {"ambient.istio.io/redirection": "enabled", **({"ambient.istio.io/dns-capture": annotation} if annotation else {})}
     api.put(tree)
-    with Node(tmp_path, api, *OWN) as node:
+    with Node(tmp_path, api, *OWN, "--hostProbes", "none") as node:  # this node has no agent of a mesh
         node.until(lambda: 'netinit_node_pods{state="captured"} 1.0' in node.get("/metrics")[1], "the sweep")
         assert not reasons(api)
         pod.run(["iptables", "-t", "nat", "-D", "ISTIO_OUTPUT", "1"], check=True)

@@ -224,7 +224,7 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     probes = Probes((row,), (text,))
     shown = [
         doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled, [text]), *[findings.render(form, "lint", tangled, [text]) for form in ("json", "sarif", "github")],
-        check_inject._table([verdict], webhooks=True), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
+        check_inject._table([verdict], webhooks=True), check_inject._render_json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)

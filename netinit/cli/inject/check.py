@@ -87,11 +87,14 @@ def _judged(flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[
     return verdicts
 
 
+def _render_json(verdicts: list[Verdict]) -> str:
+    objects = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
+    return to_json(with_version({"objects": [{key: value for key, value in one.items() if key != "options"} for one in objects]}))
+
+
 def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
     if flags.as_json:
-        objects = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
-        shown = [{key: value for key, value in one.items() if key != "options"} for one in objects]
-        show_artefact(to_json(with_version({"objects": shown})))
+        show_artefact(_render_json(verdicts))
     else:
         answer(_table(verdicts, webhooks=webhooks))
     if any(verdict.error for verdict in verdicts):

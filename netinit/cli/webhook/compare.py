@@ -20,7 +20,7 @@ from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.manifests import Selection
 from netinit.inject.unread_annotations import known_to
 from netinit.inject.webhooks import DEFAULT_REVISION
-from netinit.webhook.bounds import LARGEST
+from netinit.webhook.bounds import MAX_REVIEW_BYTES
 from netinit.webhook.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
 from netinit.webhook.configuration import Served
 from netinit.webhook.review import answer
@@ -29,7 +29,7 @@ EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
 INSTALL = "pip install 'netinit[kubernetes]'"
 _SECONDS = 10.0  # per answer: the API server's default timeout for webhooks
-_LARGEST_ANSWER = 4 * LARGEST  # bytes: a patch may contain a pod of maximum size in base64, and more
+_LARGEST_ANSWER = 4 * MAX_REVIEW_BYTES  # bytes: a patch may contain a pod of maximum size in base64, and more
 _DOCS = "docs/differences.md"
 
 Ask = Callable[[Review], ReviewOutcome]

@@ -47,7 +47,7 @@ class MemoryLink:
                 report = verify(options, self.machine)
                 found = JobResult(differences=tuple(one.describe() for one in report.differences), ours=report.ours)
             else:
-                done = (apply if job.kind == APPLY else remove)(options, machine=self.machine)
+                done = (apply if job.kind == APPLY else remove)(options, locked=True, machine=self.machine)
                 found = JobResult(backend=done.backend, changed=done.changed)
         except NetinitError as error:
             found = JobResult(error=str(error))

@@ -107,4 +107,4 @@ def test_a_connection_is_old_after_its_lifetime_and_not_all_at_the_same_time(roo
     connections = [room.connect(peer) for peer in "abcd"]
     assert not any(one.is_old(room.now + 59.0) for one in connections)
     assert all(one.is_old(room.now + 91.0) for one in connections)
-    assert len({one.ends for one in connections}) > 1
+    assert len({one.expires for one in connections}) > 1

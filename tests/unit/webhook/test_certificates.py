@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.base.errors import ConfigError
 from netinit.webhook.certificates import (
-    Facts,
+    CertificateInfo,
     check,
     describe,
     find_missing_name,
@@ -41,12 +41,12 @@ PAIR = make_pair(NAMES, now=NOW, seconds=90 * DAY)
 
 
 def test_a_pair_is_for_the_services_names_and_as_long_as_asked():
-    facts = describe(PAIR.certificate)
-    assert facts.names == NAMES
-    assert "netinit-webhook.mesh.svc" in facts.names
-    assert facts.until == NOW + 90 * DAY
-    assert facts.since < NOW  # clocks differ
-    assert check(PAIR.certificate, PAIR.key, now=NOW) == facts
+    info = describe(PAIR.certificate)
+    assert info.names == NAMES
+    assert "netinit-webhook.mesh.svc" in info.names
+    assert info.until == NOW + 90 * DAY
+    assert info.since < NOW  # clocks differ
+    assert check(PAIR.certificate, PAIR.key, now=NOW) == info
 
 
 def handshake(server_context, client_context, name):
@@ -146,8 +146,8 @@ def test_what_cannot_be_served_is_refused_with_the_reason(certificate, key, now,
 
 def test_nothing_there_makes_a_pair():
     kept = next_state(None, NOW, plan())
-    assert kept.bundle == kept.present.authority
-    assert kept.following is None
+    assert kept.bundle == kept.current.authority
+    assert kept.next_pair is None
 
 
 FIRST = next_state(None, NOW, plan())
@@ -162,20 +162,20 @@ def test_before_two_thirds_nothing_is_due(age):
 def test_two_thirds_are_those_of_the_lifetime_whatever_the_clocks_allowance(lifetime):
     kept = next_state(None, NOW, plan(lifetime))
     assert next_state(kept, NOW + lifetime * 0.6, plan(lifetime)) is kept
-    assert next_state(kept, NOW + lifetime * 0.7, plan(lifetime)).following is not None
+    assert next_state(kept, NOW + lifetime * 0.7, plan(lifetime)).next_pair is not None
 
 
 def test_the_new_authority_is_in_the_bundle_before_its_certificate_is_served():
     due = NOW + 60.1 * DAY
     waiting = next_state(FIRST, due, plan())
-    assert waiting.present == FIRST.present
-    assert waiting.following is not None
-    assert waiting.bundle == FIRST.present.authority + waiting.following.authority
+    assert waiting.current == FIRST.current
+    assert waiting.next_pair is not None
+    assert waiting.bundle == FIRST.current.authority + waiting.next_pair.authority
     assert next_state(waiting, due + 59, plan()) is waiting
     assert next_state(waiting, due + 3600, plan(), announced=False) is waiting, "not before every caBundle has it"
     done = next_state(waiting, due + 61, plan())
-    assert done.present == waiting.following
-    assert FIRST.present.authority in done.bundle, "a replica that has not heard of it yet still serves the old one"
+    assert done.current == waiting.next_pair
+    assert FIRST.current.authority in done.bundle, "a replica that has not heard of it yet still serves the old one"
 
 
 def test_an_expired_authority_leaves_the_bundle_at_the_next_renewal():
@@ -185,24 +185,24 @@ def test_an_expired_authority_leaves_the_bundle_at_the_next_renewal():
         kept = next_state(kept, now, plan())
         now += 61
         kept = next_state(kept, now, plan())
-    assert FIRST.present.authority not in kept.bundle
+    assert FIRST.current.authority not in kept.bundle
     assert kept.bundle.count("BEGIN CERTIFICATE") <= 3
 
 
 def test_an_expired_pair_is_replaced_at_once_whatever_was_announced():
     kept = next_state(FIRST, NOW + 200 * DAY, plan(), announced=False)
-    assert kept.present != FIRST.present
-    assert kept.following is None
+    assert kept.current != FIRST.current
+    assert kept.next_pair is None
 
 
 def test_an_expired_pair_gives_way_to_the_one_that_waits():
     waiting = next_state(FIRST, NOW + 89.9 * DAY, plan())
-    assert next_state(waiting, NOW + 90.5 * DAY, plan(), announced=False).present == waiting.following
+    assert next_state(waiting, NOW + 90.5 * DAY, plan(), announced=False).current == waiting.next_pair
 
 
 def test_a_waiting_pair_that_has_expired_is_dropped():
-    kept = dataclasses.replace(FIRST, following=OTHER, waiting_since=NOW)
-    assert next_state(kept, NOW + 2 * DAY, plan()).following is None
+    kept = dataclasses.replace(FIRST, next_pair=OTHER, waiting_since=NOW)
+    assert next_state(kept, NOW + 2 * DAY, plan()).next_pair is None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_waiting_pair_that_has_expired_is_dropped():
     [
         FIRST,
         next_state(FIRST, NOW + 61 * DAY, plan()),
-        dataclasses.replace(FIRST, older=(OTHER.authority, PAIR.authority)),
+        dataclasses.replace(FIRST, earlier=(OTHER.authority, PAIR.authority)),
     ],
 )
 def test_the_secret_keeps_all_of_it(kept):
@@ -234,15 +234,15 @@ def test_a_secret_that_holds_no_pair_is_as_good_as_none(secret):
 
 def test_a_secret_that_somebody_spoilt_is_made_anew():
     data = to_data(FIRST)
-    data["tls.key"] = to_data(CertificateState(present=OTHER))["tls.key"]
+    data["tls.key"] = to_data(CertificateState(current=OTHER))["tls.key"]
     spoilt = from_secret({"data": data})
-    assert next_state(spoilt, NOW, plan()).present.key not in {FIRST.present.key, OTHER.key}
+    assert next_state(spoilt, NOW, plan()).current.key not in {FIRST.current.key, OTHER.key}
 
 
 def test_a_secret_with_the_authority_of_another_certificate_is_made_anew():
-    spoilt = from_secret({"data": {**to_data(FIRST), "authority.crt": to_data(CertificateState(present=OTHER))["authority.crt"]}})
+    spoilt = from_secret({"data": {**to_data(FIRST), "authority.crt": to_data(CertificateState(current=OTHER))["authority.crt"]}})
     made = next_state(spoilt, NOW, plan())
-    assert made.present.authority not in {FIRST.present.authority, OTHER.authority}
+    assert made.current.authority not in {FIRST.current.authority, OTHER.authority}
     assert next_state(made, NOW, plan()) is made
 
 
@@ -254,7 +254,7 @@ def test_a_secret_with_the_authority_of_another_certificate_is_made_anew():
     ],
 )  # fmt: skip
 def test_the_name_by_which_the_api_server_asks_is_looked_for(names, missing):
-    assert find_missing_name(Facts(since=0.0, until=1.0, names=names), "hook", "mesh") == missing
+    assert find_missing_name(CertificateInfo(since=0.0, until=1.0, names=names), "hook", "mesh") == missing
 
 
 def signed(name, key, by, issuer):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hostile_reviews
-from netinit.webhook.bounds import LARGEST
+from netinit.webhook.bounds import MAX_REVIEW_BYTES
 from webhook_server import Server, make_pod
 
 CASES = 400
@@ -133,7 +133,7 @@ def test_bodies_that_do_not_come_take_no_place_of_others(tmp_path):
 
 
 def test_large_bodies_that_do_not_end_give_way_to_small_ones(tmp_path):
-    size = LARGEST - 1
+    size = MAX_REVIEW_BYTES - 1
     with Server(tmp_path) as server, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(contextlib.closing(begin(server, size, b" " * (size - 1)))) for _ in range(8)]
         for _ in range(5):

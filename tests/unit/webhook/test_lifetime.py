@@ -34,8 +34,8 @@ async def ask(reader, writer):
 async def serve(visit):
     state = ServingState(served=load(Texts(), Settings(), 1))
     metrics = Metrics(state, lambda: 0)
-    application = Application(state, log=EventLog("error", stream=io.StringIO()), metrics=metrics, most_reviews=8, most_bytes=1 << 20)
-    listener = HttpListener(application, most_connections=8)
+    application = Application(state, log=EventLog("error", stream=io.StringIO()), metrics=metrics, max_reviews=8, max_bytes=1 << 20)
+    listener = HttpListener(application, max_connections=8)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         await listener.start(listening, None)
@@ -49,7 +49,7 @@ async def serve(visit):
 
 @pytest.mark.parametrize(("lifetime", "ends"), [(0.0, True), (1e6, False)], ids=["old", "young"])
 def test_a_review_on_an_old_connection_is_answered_and_its_answer_says_that_it_is_the_last(monkeypatch, lifetime, ends):
-    monkeypatch.setattr(client_connections, "_LIFETIME", (lifetime, lifetime))
+    monkeypatch.setattr(client_connections, "_LIFETIME_SECONDS", (lifetime, lifetime))
 
     async def visit(reader, writer):
         head = await ask(reader, writer)

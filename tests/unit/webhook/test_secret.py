@@ -60,8 +60,8 @@ def renew(cluster, *moments):
 def test_a_deleted_secret_is_written_anew_with_the_pair_that_is_served(cluster):
     """API servers go on trusting it, while a new authority would have to reach each of them first."""
     first, second = renew(cluster, lambda: setattr(cluster, "secret", None))
-    assert first.present == second.present
-    assert from_secret(cluster.secret).present == first.present
+    assert first.current == second.current
+    assert from_secret(cluster.secret).current == first.current
 
 
 def test_a_secret_without_its_key_gets_another_pair(cluster):
@@ -77,7 +77,7 @@ def test_a_secret_without_its_key_gets_another_pair(cluster):
 
     cluster.replace = replace
     served = renew(cluster, spoil)
-    assert served[0].present != served[1].present
+    assert served[0].current != served[1].current
 
 
 def test_it_belongs_to_the_service_account_and_goes_with_it(cluster):
