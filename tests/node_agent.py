@@ -20,10 +20,14 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from netinit.node.conflist import settings_of
+from netinit.node.settings import OUTSIDE_FILE
 from prefork import AGENT, Running
 from webhook_server import free_port
 
 ROOT = Path(__file__).parent.parent
+PODS = "/api/v1/pods"
+HOOKS = "MutatingWebhookConfiguration"
+LISTS = {"Namespace": "/api/v1/namespaces", HOOKS: f"/apis/admissionregistration.k8s.io/v1/{HOOKS.lower()}s"}  # by kind
 NODE, AGENT_NAMESPACE, DAEMON_SET = "node-1", "netinit-system", "netinit-node"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
@@ -46,8 +50,8 @@ def copy_plugin(folder, built):
     return shutil.copy(built, folder / "netinit-cni")
 
 
-def write_settings(plugin, *, socket, namespace="", daemon_set="", seconds=30, excluded=("kube-system",)):
-    text = settings_of(socket=str(socket), namespace=namespace, daemon_set=daemon_set, seconds=seconds, excluded=excluded)
+def write_settings(plugin, *, socket, namespace="", daemon_set="", seconds=30, excluded=("kube-system",), outside=""):
+    text = settings_of(socket=str(socket), namespace=namespace, daemon_set=daemon_set, seconds=seconds, excluded=excluded, outside=str(outside))
     Path(f"{plugin}.settings").write_text(text)
 
 
@@ -102,7 +106,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         query = dict(parse_qsl(parts.query))
         if query.get("watch"):
-            self.watch(api)
+            self.watch(api, parts.path)
             return
         status, tree = api.answer(self.command, parts.path, json.loads(body) if body else None, query)
         text = json.dumps(tree).encode()
@@ -112,7 +116,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(text)
 
-    def watch(self, api):
+    def watch(self, api, path):
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.send_response(200)
@@ -120,8 +124,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             at = len(api.changes)
             while not api.away.is_set() and not api.closed:
                 while at < len(api.changes):
-                    self.wfile.write(json.dumps(api.changes[at]).encode() + b"\n")
-                    self.wfile.flush()
+                    about, change = api.changes[at]
+                    if about == path:
+                        self.wfile.write(json.dumps(change).encode() + b"\n")
+                        self.wfile.flush()
                     at += 1
                 time.sleep(0.01)
 
@@ -157,19 +163,21 @@ class Api:
 
     @staticmethod
     def path(tree):
+        if kind := tree.get("kind"):
+            return f"{LISTS[kind]}/{tree['metadata']['name']}"
         return f"/api/v1/namespaces/{tree['metadata']['namespace']}/pods/{tree['metadata']['name']}"
 
     def put(self, tree, *, told=True):
-        """The pod is there; `told`: the watch says so."""
+        """The object, a pod if it has no kind, is there; `told`: the watch says so."""
         with self.lock:
             self.objects[self.path(tree)] = tree
             if told:
-                self.changes.append({"type": "ADDED", "object": tree})
+                self.changes.append((LISTS.get(tree.get("kind"), PODS), {"type": "ADDED", "object": tree}))
 
     def drop(self, tree, path=""):
         with self.lock:
             self.objects.pop(path or self.path(tree), None)
-            self.changes.append({"type": "DELETED", "object": tree})
+            self.changes.append((path.rpartition("/")[0] if path else LISTS.get(tree.get("kind"), PODS), {"type": "DELETED", "object": tree}))
 
     def answer(self, method, path, body, query):
         with self.lock:
@@ -179,7 +187,10 @@ class Api:
                 self.asked.append((method, path, body))
             if method == "GET" and path.endswith("/daemonsets"):
                 return 200, {"metadata": {"resourceVersion": "1"}, "items": [tree for key, tree in self.objects.items() if key.startswith(path)]}
-            if method == "GET" and path == "/api/v1/pods":
+            if method == "GET" and path in LISTS.values():
+                items = [tree for tree in self.objects.values() if LISTS.get(tree.get("kind")) == path]
+                return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
+            if method == "GET" and path == PODS:
                 items = [tree for key, tree in self.objects.items() if "/pods/" in key]
                 return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
             if method == "POST":
@@ -297,7 +308,7 @@ class Node:
 
     def set_plugin(self, seconds=30):
         """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent."""
-        write_settings(self.plugin, socket=self.socket, namespace=AGENT_NAMESPACE, daemon_set=DAEMON_SET, seconds=seconds)
+        write_settings(self.plugin, socket=self.socket, namespace=AGENT_NAMESPACE, daemon_set=DAEMON_SET, seconds=seconds, outside=self.socket.with_name(OUTSIDE_FILE))
 
     def configuration(self, **more):
         tree = {"cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", **more}

@@ -5,7 +5,7 @@ They see only labels of the namespace and the pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from netinit.base.errors import ConfigError
@@ -16,7 +16,7 @@ from netinit.inject.selectors import Requirement, Selector
 
 DEFAULT_REVISION = "default"
 REVISION_LABEL = "istio.io/rev"
-_INJECTION_LABEL = "istio-injection"
+INJECTION_LABEL = "istio-injection"
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 
@@ -55,7 +55,7 @@ def _selector(*conditions: tuple[str, str, tuple[str, ...]]) -> Selector:
 
 
 _NO_REVISION = (REVISION_LABEL, "DoesNotExist", ())
-_NO_INJECTION = (_INJECTION_LABEL, "DoesNotExist", ())
+_NO_INJECTION = (INJECTION_LABEL, "DoesNotExist", ())
 _NOT_REFUSED = (INJECT, "NotIn", ("false",))
 
 
@@ -70,7 +70,7 @@ def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = Fal
         ("rev.object", _selector(_NO_REVISION, _NO_INJECTION), _selector(_NOT_REFUSED, of_revision)),
     ]
     if revision == DEFAULT_REVISION:
-        enabled = (_INJECTION_LABEL, "In", ("enabled",))
+        enabled = (INJECTION_LABEL, "In", ("enabled",))
         found += [
             ("namespace", _selector(enabled), _selector(_NOT_REFUSED)),
             ("object", _selector(_NO_INJECTION, _NO_REVISION), _selector((INJECT, "In", ("true",)), _NO_REVISION)),
@@ -87,7 +87,7 @@ def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = Fal
 
 def early_webhook(*, by_default: bool = False) -> tuple[Webhook, ...]:
     """Return the only webhook of early releases, which selects by namespace."""
-    condition = (_INJECTION_LABEL, "NotIn", ("disabled",)) if by_default else (_INJECTION_LABEL, "In", ("enabled",))
+    condition = (INJECTION_LABEL, "NotIn", ("disabled",)) if by_default else (INJECTION_LABEL, "In", ("enabled",))
     name = "sidecar-injector.istio.io"
     return (Webhook(name=name, namespace_selector=_selector(condition), object_selector=Selector()),)
 
@@ -96,6 +96,15 @@ def parse_webhooks(configuration: Tree) -> tuple[Webhook, ...]:
     """Parse a MutatingWebhookConfiguration. Raises ConfigError."""
     revision = string(mapping(mapping(configuration.get("metadata")).get("labels")).get(REVISION_LABEL))
     return tuple(_parse(item, revision) for item in sequence(configuration.get("webhooks")))
+
+
+def parse_injectors(configuration: Tree) -> Iterator[tuple[Tree, Webhook]]:
+    """Yield the webhooks that inject sidecars, by their name or path, each with its object. Raises ConfigError."""
+    for item, webhook in zip(sequence(configuration.get("webhooks")), parse_webhooks(configuration), strict=True):
+        leads_to = mapping(item.get("clientConfig"))
+        path, url = string(mapping(leads_to.get("service")).get("path")), string(leads_to.get("url"))
+        if "sidecar-injector" in webhook.name or "/inject" in path or "/inject" in url:
+            yield item, webhook
 
 
 def _parse(item: Any, revision: str) -> Webhook:

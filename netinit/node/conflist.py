@@ -32,12 +32,14 @@ def is_list(name: str) -> bool:
     return name.endswith(LIST)
 
 
-def settings_of(*, socket: str, namespace: str, daemon_set: str, seconds: int, excluded: Iterable[str]) -> str:
+def settings_of(*, socket: str, namespace: str, daemon_set: str, seconds: int, excluded: Iterable[str], outside: str = "") -> str:
     """Return the settings file next to the plugin's executable (netinit/node/plugin.c), NAME=VALUE lines. Raises ConfigError.
 
-    `seconds`: the plugin's timeout for the agent's answer. Pods of the `excluded` namespaces start without one.
+    `seconds`: the plugin's timeout for the agent's answer. Pods of the `excluded` namespaces start without one,
+    and those of the namespaces that the agent lists in the file `outside` (empty: none).
     """
     lines = [("socket", socket), ("seconds", str(seconds)), ("namespace", namespace), ("daemon-set", daemon_set)]
+    lines += [("outside-namespaces", outside)] if outside else []
     lines += [("exclude-namespace", name) for name in excluded]
     for name, value in lines:
         if "\n" in value or "\0" in value:

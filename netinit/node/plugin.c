@@ -7,7 +7,8 @@
  *   rules are in the pod's namespace and go with it, and a node without an agent must be able to delete pods.
  * - STATUS always succeeds. The runtime reports an error as a network that is not ready, and then no pod starts on the node, the agent's
  *   own included.
- * - Pods that the agent would not capture start without it: the agent's own, and those of excluded namespaces.
+ * - Pods that the agent would not capture start without it: the agent's own, those of excluded namespaces, and, where it does not answer,
+ *   those of namespaces that it last knew to be outside of the mesh (netinit/node/outside_namespaces.py).
  *
  * What it must know stands in SETTINGS beside the executable, NAME=VALUE lines that the installer writes (netinit/node/conflist.py). Of
  * the configuration on stdin, which is JSON, it needs two members: cniVersion, and prevResult to print when a pod starts without the
@@ -29,6 +30,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,7 +43,8 @@
 #define MOST_OUTPUT (2u << 20)
 #define MOST_VARIABLES (64u << 10)
 #define MOST_SETTINGS (1u << 20) /* 4,000 namespaces with names of the greatest length */
-#define MOST_TEXT 253 /* bytes of a DNS name */
+#define MOST_PATH 4096
+#define MOST_LABEL 63 /* bytes of a DNS label, as a namespace's name is */
 #define POD_SUFFIX 5 /* letters and digits that a DaemonSet puts behind its name and a dash */
 #define SECONDS 30 /* for an answer, unless the settings say otherwise */
 #define SECONDS_BESIDE 10 /* for verbs that no pod's start waits for, and for the runtime to write the configuration */
@@ -63,7 +66,7 @@ struct configuration {
 };
 
 struct settings {
-    struct slice socket, pod_namespace, daemon_set;
+    struct slice socket, pod_namespace, daemon_set, outside; /* the file of namespaces outside of the mesh */
     int64_t seconds;
     bool excluded; /* the pod's namespace is one of those that are left alone */
 };
@@ -283,6 +286,8 @@ static bool take_setting(struct slice name, struct slice value, struct slice pod
         found->pod_namespace = value;
     else if (equals(name, "daemon-set"))
         found->daemon_set = value;
+    else if (equals(name, "outside-namespaces"))
+        found->outside = value;
     else if (equals(name, "exclude-namespace"))
         found->excluded |= same(value, pod_namespace);
     else if (equals(name, "seconds"))
@@ -290,12 +295,24 @@ static bool take_setting(struct slice name, struct slice value, struct slice pod
     return true; /* a name of a newer release */
 }
 
+/* Reads a file whole, and returns its length; -1 where it cannot be read or is as long as the buffer. */
+static ssize_t read_whole(int file, char *bytes, size_t most)
+{
+    size_t length = 0;
+    ssize_t done = 1;
+
+    for (; done && length < most; length += (size_t)done)
+        if ((done = read(file, bytes + length, most - length)) < 0)
+            return -1;
+    return length == most ? -1 : (ssize_t)length;
+}
+
 /* Reads the settings beside the executable; without a file the defaults count. False where it cannot be read. */
 static bool read_settings(struct settings *found)
 {
-    static char path[4096 + sizeof SETTINGS], bytes[MOST_SETTINGS];
+    static char path[MOST_PATH + sizeof SETTINGS], bytes[MOST_SETTINGS];
     struct slice pod_namespace = argument("K8S_POD_NAMESPACE");
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof SETTINGS), done = 1;
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof SETTINGS);
 
     *found = (struct settings){.socket = {SOCKET, sizeof SOCKET - 1}, .seconds = SECONDS};
     if (length <= 0)
@@ -304,10 +321,7 @@ static bool read_settings(struct settings *found)
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0)
         return errno == ENOENT;
-    for (length = 0; done && (size_t)length < sizeof bytes; length += done)
-        if ((done = read(file, bytes + length, sizeof bytes - (size_t)length)) < 0)
-            return false;
-    if ((size_t)length == sizeof bytes)
+    if ((length = read_whole(file, bytes, sizeof bytes)) < 0)
         return false;
     for (const char *at = bytes, *end = bytes + length; at < end;) {
         const char *newline = memchr(at, '\n', (size_t)(end - at)), *equal = newline ? memchr(at, '=', (size_t)(newline - at)) : NULL;
@@ -332,6 +346,44 @@ static bool is_own_pod(const struct settings *settings)
         if (!((name.start[at] >= 'a' && name.start[at] <= 'z') || (name.start[at] >= '0' && name.start[at] <= '9')))
             return false;
     return true;
+}
+
+static bool is_label(struct slice text)
+{
+    for (size_t at = 0; at < text.length; at++)
+        if (!((text.start[at] >= 'a' && text.start[at] <= 'z') || (text.start[at] >= '0' && text.start[at] <= '9') || text.start[at] == '-'))
+            return false;
+    return text.length && text.length <= MOST_LABEL;
+}
+
+/* Whether the pod's namespace is in the agent's list of those outside of the mesh. A list counts only if none but the user that runs this
+ * (root) can write it, and if every line of it is a name. */
+static bool is_outside(struct slice list)
+{
+    static char path[MOST_PATH], bytes[MOST_SETTINGS];
+    struct slice pod_namespace = argument("K8S_POD_NAMESPACE");
+    struct stat status;
+    bool found = false;
+
+    if (!list.length || list.length >= sizeof path)
+        return false;
+    memcpy(path, list.start, list.length);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
+    if (file < 0 || fstat(file, &status) || !S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_mode & (S_IWGRP | S_IWOTH))
+        return false;
+    ssize_t length = read_whole(file, bytes, sizeof bytes);
+    if (length < 0)
+        return false;
+    for (const char *at = bytes, *end = bytes + length; at < end;) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        struct slice name = {at, newline ? (size_t)(newline - at) : 0};
+
+        if (!is_label(name))
+            return false;
+        found |= same(name, pod_namespace);
+        at = newline + 1;
+    }
+    return found;
 }
 
 /* ---- the agent */
@@ -546,6 +598,8 @@ static int serve(const char *verb, const struct configuration *configuration, co
         return code;
     if (deletion)
         return 0;
+    if ((add || check) && is_outside(settings.outside))
+        return add ? print_previous(configuration) : 0;
     return fail(configuration, LATER, "the node's agent does not answer, so this pod waits; see the agent's pod on this node: kubectl get pods -A -o wide -l app.kubernetes.io/name=netinit-node; if it was uninstalled, install it again or run on the node: netinit node uninstall");
 }
 

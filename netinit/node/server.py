@@ -24,9 +24,10 @@ from netinit.node.attachments import Attachments
 from netinit.node.background_tasks import Installation, remove_taint
 from netinit.node.host_probe_check import HostProbeCheck
 from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
+from netinit.node.outside_namespaces import OutsideNamespaces
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import NOTHING, STATUS_FILE, AgentSettings
+from netinit.node.settings import NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
@@ -112,6 +113,11 @@ class AgentServer:
             found["host probes"] = HostProbeCheck(
                 self.settings, client, pod_cache=self.agent.pod_cache, programmer=self._programmer, metrics=self.metrics, log=self.log
             ).run
+        outside = self.folder / OUTSIDE_FILE
+        if self.settings.outside_namespaces == START:
+            found["outside namespaces"] = OutsideNamespaces(outside, client, self.agent.pod_cache, self.log).run
+        else:
+            outside.unlink(missing_ok=True)
         if self.settings.taint:
             found["taint"] = lambda: remove_taint(client, self.settings, lambda: not any(self.checks().values()), self.log)
         return found

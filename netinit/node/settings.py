@@ -8,8 +8,8 @@ from netinit.options.interception import OF_IPV6
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
 __all__ = [
-    "CGROUPS", "DELETE", "LABEL", "NOTHING", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings",
-    "InstallSettings",
+    "CGROUPS", "DELETE", "LABEL", "NOTHING", "OUTSIDE_FILE", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "START",
+    "STATUS_FILE", "AgentSettings", "InstallSettings",
 ]  # fmt: skip
 
 SECOND = 10**9
@@ -17,6 +17,8 @@ SOCKET = "/run/netinit/cni.sock"
 RECORDS = "/var/lib/cni/results"  # libcni's
 CGROUPS = "/host/sys/fs/cgroup"
 STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows it
+OUTSIDE_FILE = "outside-namespaces"  # next to the socket: the namespaces whose pods start without the agent
+START, WAIT = "start", "wait"
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
 _TEXT = Kind(metavar="NAME", read=str)
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -57,6 +59,10 @@ class InstallSettings(DeclaredOptions):
     exclude_namespaces: tuple[str, ...] = plain(
         "--excludeNamespaces", _NAMES, default=("kube-system",), also=("EXCLUDE_NAMESPACES",),
         help_text="Pods of these namespaces are left alone; they start without the agent too.")
+    outside_namespaces: str = plain(
+        "--outsideNamespaces", choice(START, WAIT), default=START,
+        help_text="Pods of namespaces that the agent knows to be outside of the mesh: they start without the agent, or wait.",
+    )
     plugin: str = plain(
         "--pluginFile", PATH, default="/usr/lib/netinit/netinit-cni", help_text="The plugin's executable, as this image has it.",
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.errors import ConfigError
-from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.inject.webhooks import Webhook, parse_webhooks
+from netinit.base.tree import Tree, mapping, string
+from netinit.inject.webhooks import Webhook, parse_injectors
 
 __all__ = ["ERROR", "WARNING", "Hook", "InstallationFinding", "find_hooks"]
 
@@ -55,13 +56,6 @@ def find_hooks(configurations: list[Tree]) -> Iterator[Hook]:
     """Yield the webhooks that inject sidecars, by their name or path."""
     for tree in configurations:
         name = string(mapping(tree.get("metadata")).get("name"))
-        listed = [mapping(item) for item in sequence(tree.get("webhooks"))]
-        try:
-            parsed = parse_webhooks(tree)
-        except ConfigError:
-            continue  # the API server would have rejected it
-        for item, webhook in zip(listed, parsed, strict=True):
-            path = string(mapping(mapping(item.get("clientConfig")).get("service")).get("path"))
-            url = string(mapping(item.get("clientConfig")).get("url"))
-            if "sidecar-injector" in webhook.name or "/inject" in path or "/inject" in url:
+        with contextlib.suppress(ConfigError):  # the API server would have rejected it
+            for item, webhook in parse_injectors(tree):
                 yield Hook(tree=item, parsed=webhook, configuration=name)

@@ -24,7 +24,7 @@ VALUES = (
     (), ("node.platform=k3s",), ("node.platform=openshift",), ("node.platform=gke",), ("node.platform=microk8s",), ("node.platform=talos",),
     ("node.repair=delete", "node.startupTaint=netinit.io/not-ready"), ("node.watch=false", "node.repair=label", "node.confName=10-a.conflist", "logAsJson=false"),
     ("node.binFolder=/bin", "node.confFolder=/conf", "node.excludeNamespaces=[a, b]", "node.extraArgs=[--jobs=2]", "node.backend=nftables"),
-    ("dualStack=true",), ("ipv6=reject",),
+    ("dualStack=true",), ("ipv6=reject",), ("node.outsideNamespaces=wait",),
 )  # fmt: skip
 FOLDERS = {
     "": ("/opt/cni/bin", "/etc/cni/net.d"),
@@ -62,6 +62,7 @@ def test_the_containers_flags_are_those_of_the_agent(given):
     settings = AgentSettings.from_texts(taken.texts, {"NODE_NAME": "n", "POD_NAMESPACE": "mesh"}, [*taken.problems, *taken.rest])
     assert settings.daemon_set == daemon_set(*given)["metadata"]["name"]
     assert settings.watch == ("node.watch=false" not in given)
+    assert settings.outside_namespaces == ("wait" if "node.outsideNamespaces=wait" in given else "start")
     mounts = {mount["mountPath"] for mount in container(*given)["volumeMounts"]}
     folders = {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.records_folder, settings.cgroup_folder}
     assert {*folders, settings.socket.rpartition("/")[0]} == mounts
@@ -133,7 +134,9 @@ def rights(*given):
 
 def test_the_rights_are_what_the_settings_need():
     least = {("pods", "get"), ("pods", "list"), ("pods", "watch"), ("events", "create"), ("daemonsets", "get"), ("daemonsets", "list"), ("daemonsets", "watch")}
+    least |= {(resource, verb) for resource in ("namespaces", "mutatingwebhookconfigurations") for verb in ("list", "watch")}
     assert rights() == least
+    assert rights("node.outsideNamespaces=wait") == {right for right in least if right[0] in {"pods", "events", "daemonsets"}}
     assert rights("node.repair=none") == least - {("events", "create")}
     assert rights("node.repair=delete") == least | {("pods", "delete")}
     assert rights("node.repair=label") == least | {("pods/status", "patch")}
@@ -141,7 +144,7 @@ def test_the_rights_are_what_the_settings_need():
     assert rights("node.startupTaint=x") == least | {("nodes", "get"), ("nodes", "patch")}
 
 
-@pytest.mark.parametrize("wrong", ["node.platform=beos", "node.repair=pray", "node.binFolder=relative", "node.capabilities=[SYS_MODULE]"])
+@pytest.mark.parametrize("wrong", ["node.platform=beos", "node.outsideNamespaces=maybe", "node.repair=pray", "node.binFolder=relative", "node.capabilities=[SYS_MODULE]"])
 def test_the_schema_refuses_what_is_no_value(wrong):
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((CHART / "values.schema.json").read_text())

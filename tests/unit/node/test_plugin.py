@@ -153,6 +153,77 @@ def test_pods_of_excluded_namespaces_start_without_an_agent_and_no_others(plugin
         assert ask(plugin, "ADD", CNI_ARGS=f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME=web")[1]["code"] == 11
 
 
+def ask_from(plugin, namespace, verb="ADD", **more):
+    status, tree = ask(plugin, verb, {"prevResult": PREVIOUS}, CNI_ARGS=f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME=web", **more)
+    return tree["code"] if status else tree
+
+
+@pytest.fixture
+def outside(plugin, tmp_path):
+    """The agent's list of namespaces outside of the mesh; the plugin's settings name it."""
+    path = tmp_path / "outside-namespaces"
+    path.write_text("batch\nshop-2\n")
+    set_plugin(plugin, outside=path)
+    return path
+
+
+@pytest.mark.usefixtures("outside")
+def test_without_an_agent_only_pods_of_namespaces_known_to_be_outside_of_the_mesh_start(plugin):
+    for namespace in ("batch", "shop-2"):
+        assert ask_from(plugin, namespace) == PREVIOUS
+        assert ask_from(plugin, namespace, "CHECK") is None
+        assert ask_from(plugin, namespace, "GC") == 11
+    for namespace in ("shop", "batch-2", "bat", "", "batch\nshop-2", "shop-2\n"):
+        assert ask_from(plugin, namespace) == 11
+    assert ask(plugin, "ADD")[1]["code"] == 11
+    set_plugin(plugin)  # --outsideNamespaces=wait
+    assert ask_from(plugin, "batch") == 11
+
+
+def test_an_agent_that_answers_decides_about_namespaces_outside_of_the_mesh_too(plugin, outside, tmp_path):
+    error = {"cniVersion": "1.0.0", "code": 101, "msg": "a bad annotation"}
+    with agent(tmp_path, framed(1, error), framed(0, PREVIOUS)[:-1], None) as path:
+        set_plugin(plugin, path, outside=outside, seconds=1)
+        assert ask_from(plugin, "batch") == 101
+        assert ask_from(plugin, "batch") == PREVIOUS, "half an answer is none"
+        assert ask_from(plugin, "batch") == PREVIOUS, "nor is an agent that hangs"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "batch", "shop\nbatch", "\nbatch\n", "batch\n\n", "batch\nA\n", "batch\n a\n", "batch\0\n", "batch\n\0", "batch\r\n", "batch\n" + "a" * 64 + "\n",
+     "batch\n" * 200_000, "batch\n" + "a" * (1 << 20) + "\n"],
+    ids=range(13),
+)  # fmt: skip
+def test_a_list_that_is_not_whole_or_too_long_lets_nobody_through(plugin, outside, text):
+    outside.write_text(text)
+    assert ask_from(plugin, "batch") == 11
+    assert ask_from(plugin, "batch", "DEL") is None
+
+
+def test_a_list_that_others_may_have_written_or_that_is_no_file_lets_nobody_through(plugin, outside, tmp_path):
+    for mode in (0o620, 0o602, 0o666):
+        outside.chmod(mode)
+        assert ask_from(plugin, "batch") == 11
+    outside.chmod(0o644)
+    assert ask_from(plugin, "batch") == PREVIOUS
+    if os.geteuid() == 0:
+        os.chown(outside, 1337, 0)
+        assert ask_from(plugin, "batch") == 11
+        os.chown(outside, 0, 0)
+    outside.rename(tmp_path / "elsewhere")
+    assert ask_from(plugin, "batch") == 11
+    outside.symlink_to(tmp_path / "elsewhere")
+    assert ask_from(plugin, "batch") == 11
+    for make in (os.mkdir, os.mkfifo):
+        place = tmp_path / make.__name__
+        make(place)
+        set_plugin(plugin, outside=place)
+        assert ask_from(plugin, "batch") == 11
+    set_plugin(plugin, outside="/" + "x" * 5000)
+    assert ask_from(plugin, "batch") == 11
+
+
 def test_without_settings_the_socket_of_the_image_is_asked(plugin):
     Path(f"{plugin}.settings").unlink()
     assert ask(plugin, "ADD", CNI_ARGS=POD)[1]["code"] == 11

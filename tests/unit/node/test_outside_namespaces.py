@@ -1,0 +1,77 @@
+"""Which namespaces are outside of the mesh, by the webhooks of the chart and of Istio, and the list that the plugin reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from helm import render_chart
+from netinit.inject.webhooks import Webhook, current_webhooks, early_webhook, parse_injectors
+from netinit.node.outside_namespaces import find_outside, format_names
+
+NAMESPACES = {
+    "plain": {}, "labelled": {"team": "a"}, "injected": {"istio-injection": "enabled"}, "refused": {"istio-injection": "disabled"},
+    "odd": {"istio-injection": "Enabled"}, "revised": {"istio.io/rev": "default"}, "canary": {"istio.io/rev": "canary"},
+    "ambient": {"istio.io/dataplane-mode": "ambient"}, "no-ambient": {"istio.io/dataplane-mode": "none"},
+}  # fmt: skip
+NAMESPACES = {name: {**labels, "kubernetes.io/metadata.name": name} for name, labels in NAMESPACES.items()}
+OUTSIDE = {"plain", "labelled", "refused", "no-ambient"}
+
+
+def of_chart(*given):
+    trees = [tree for tree in render_chart("node.enabled=true", *given) if tree["kind"] == "MutatingWebhookConfiguration"]
+    return [webhook for tree in trees for _, webhook in parse_injectors(tree)]
+
+
+@pytest.mark.parametrize(
+    ("webhooks", "expected"),
+    [
+        (current_webhooks(), OUTSIDE), (current_webhooks("canary"), OUTSIDE), (current_webhooks(by_default=True), {"refused"}),
+        (early_webhook(), OUTSIDE), (early_webhook(by_default=True), {"refused"}),
+        (of_chart(), OUTSIDE), (of_chart("revision=canary"), OUTSIDE), (of_chart("webhook.enableNamespacesByDefault=true"), {"refused"}),
+        (of_chart("webhook.flavour=kubesphere"), OUTSIDE),
+        ((*current_webhooks(), *current_webhooks("canary", by_default=True)), OUTSIDE), ((*current_webhooks("canary"), *early_webhook(by_default=True)), {"refused"}),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_what_no_webhook_selects_and_no_label_asks_for_is_outside(webhooks, expected):
+    assert webhooks
+    assert find_outside(NAMESPACES, webhooks) == expected
+
+
+def test_a_kubesphere_workspace_is_in_the_mesh():
+    spaces = {"shop": {"kubesphere.io/workspace": "w"}, "off": {"kubesphere.io/workspace": "w", "istio-injection": "disabled"}, "plain": {}}
+    assert find_outside(spaces, of_chart("webhook.flavour=kubesphere")) == {"off", "plain"}
+
+
+def test_without_an_injector_nothing_is_known_to_be_outside():
+    assert find_outside(NAMESPACES, ()) == set()
+
+
+def test_only_injectors_count():
+    def configuration(name, **leads_to):
+        return {"webhooks": [{"name": name, "clientConfig": leads_to}]}
+
+    for tree in (
+        configuration("x.sidecar-injector.istio.io"), configuration("x", service={"path": "/inject"}), configuration("x", url="https://istiod/inject/cluster/c"),
+    ):  # fmt: skip
+        assert [webhook.name for _, webhook in parse_injectors(tree)] == [tree["webhooks"][0]["name"]]
+    for tree in (configuration("mutate.example.com", service={"path": "/mutate"}), configuration("x"), {}):
+        assert list(parse_injectors(tree)) == []
+
+
+def test_the_list_has_only_names_sorted_and_no_more_than_the_plugin_reads():
+    assert format_names(["b", "a-2", "a"]) == "a\na-2\nb\n"
+    assert format_names([]) == ""
+    assert format_names(["ok", "", "A", "a\nb", "-a", "a-", "a.b", "é", "a" * 64, "b" * 63]) == "b" * 63 + "\nok\n"
+    text = format_names(f"{number:063}" for number in range(20_000))
+    assert (1 << 20) - 65 < len(text) < 1 << 20
+    assert text.endswith("\n")
+
+
+def test_a_webhook_that_cannot_be_read_selects_everything():
+    from netinit.node.outside_namespaces import _read_webhooks
+
+    tree = {"webhooks": [{"name": "x.sidecar-injector.istio.io", "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Newer"}]}}]}
+    (found,) = _read_webhooks(tree)
+    assert isinstance(found, Webhook)
+    assert find_outside(NAMESPACES, [found]) == set()
