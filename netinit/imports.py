@@ -22,7 +22,7 @@ SUFFIX = f".{sys.implementation.cache_tag}.pyc"
 # How a compiled file begins (PEP 552): of a source of this time and size, or never to be compared with its source.
 TIMED, UNCHECKED = MAGIC_NUMBER + bytes(4), MAGIC_NUMBER + b"\1\0\0\0"
 HEADER = 16  # bytes before the code
-MOST = 40 << 10  # bytes that are read at once; the largest module of the lean path has 31 KiB
+MAX_MODULE_BYTES = 40 << 10  # bytes that are read at once; the largest module of the lean path has 31 KiB
 
 
 def begin(package: str) -> None:
@@ -51,11 +51,11 @@ class CompiledLoader(SourceFileLoader):
         except OSError:
             return self._compile(fullname)
         try:
-            data = posix.read(descriptor, MOST)
+            data = posix.read(descriptor, MAX_MODULE_BYTES)
         finally:
             posix.close(descriptor)
         kind = data[:8]
-        if len(data) == MOST or (kind != UNCHECKED and (kind != TIMED or data[8:HEADER] != self._stamp())):
+        if len(data) == MAX_MODULE_BYTES or (kind != UNCHECKED and (kind != TIMED or data[8:HEADER] != self._stamp())):
             return self._compile(fullname)
         code: CodeType = _compile_bytecode(memoryview(data)[HEADER:], fullname, self.compiled, self.path)
         return code

@@ -43,7 +43,7 @@ ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
 DECIDING = (*[flag.field for flag in Interception.flags], *ANY_BACKEND, "ipset_threshold", "config")  # fields that determine the rules
 STDIN = 0
 GIVEN = "netinit.given"
-SHORTEST, LONGEST = 0.1, 86400.0
+MIN_SECONDS, MAX_SECONDS = 0.1, 86400.0
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
 RULES_ELSEWHERE = "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
 
@@ -201,7 +201,7 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
                 seconds = read_duration(value) / 10**9
             except ValueError:
                 seconds = 0.0
-        if not SHORTEST <= seconds <= LONGEST:
+        if not MIN_SECONDS <= seconds <= MAX_SECONDS:
             self.fail(f"{quote_value(str(value))} is not a time from 0.1 seconds to a day; use 5, 0.5, 5s or 1m30s", param, ctx)
         return seconds
 

@@ -16,7 +16,7 @@ MODULES = "/sys/module"
 RESOLV_CONF = "/etc/resolv.conf"
 WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONOSUPPORT: no nfnetlink
 _TABLE_NAMES = {family: f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names" for family in FAMILIES}
-_LONGEST_NAMES = 4096  # bytes: five tables of at most 31 characters each
+_MAX_NAME_BYTES = 4096  # bytes: five tables of at most 31 characters each
 _opened: dict[str, int] = {}  # path -> descriptor
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program
 
@@ -62,7 +62,7 @@ def legacy_tables(family: Family) -> tuple[str, ...] | None:
     """
     path = _TABLE_NAMES[family]
     if path in _opened:
-        return tuple(posix.pread(_opened[path], _LONGEST_NAMES, 0).decode().split())
+        return tuple(posix.pread(_opened[path], _MAX_NAME_BYTES, 0).decode().split())
     names = tuple(read_text(path).split())
     if not names and posix.access(path, posix.F_OK) and not posix.access(path, posix.R_OK):
         return None

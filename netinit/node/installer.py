@@ -24,7 +24,7 @@ from netinit.node import conflist
 
 __all__ = ["Installer"]
 
-_MOST = 4 << 20  # bytes of a list
+_MAX_BYTES = 4 << 20  # bytes of a list
 _ASIDE = ".netinit-aside"
 _REMEDIES = {
     errno.ENOSPC: "the disk is full",
@@ -209,9 +209,9 @@ class Installer:
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(_MOST + 1)
-        if len(data) > _MOST:
-            raise ConfigError(f"it is longer than {_MOST >> 20} MiB")
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"it is longer than {_MAX_BYTES >> 20} MiB")
         return data.decode()
     except OSError as error:
         if path.is_symlink() and not path.exists():
@@ -226,7 +226,7 @@ def _mentions_us(path: Path) -> bool:
     """Whether a file that is not a list contains our name; a network without its plugin would start no pod."""
     try:
         with path.open("rb") as file:
-            return conflist.TYPE.encode() in file.read(_MOST + 1)
+            return conflist.TYPE.encode() in file.read(_MAX_BYTES + 1)
     except OSError:
         return False
 

@@ -21,7 +21,7 @@ from netinit.serving.events import EventLog
 __all__ = ["OutsideNamespaces", "find_outside", "format_names"]
 
 _PAUSE = 1.0  # seconds between two comparisons
-_MOST = 1 << 20  # bytes of the file; the plugin reads no longer one
+_MAX_BYTES = 1 << 20  # bytes of the file; the plugin reads no longer one
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label
 _DATAPLANE_LABEL = "istio.io/dataplane-mode"
 _UNREADABLE = Webhook(name="", namespace_selector=Selector(), object_selector=Selector())  # selects everything
@@ -52,7 +52,7 @@ def format_names(names: Iterable[str]) -> str:
     text, size = [], 0
     for name in sorted(filter(_NAME.fullmatch, names)):
         size += len(name) + 1
-        if size >= _MOST:
+        if size >= _MAX_BYTES:
             break
         text.append(f"{name}\n")
     return "".join(text)

@@ -19,7 +19,7 @@ from netinit.node.attachments import Attachment, Attachments
 
 __all__ = ["find_cgroups", "find_namespaces"]
 
-_LARGEST = 1 << 20  # bytes per record; real ones have 2 KiB
+_MAX_RECORD_BYTES = 1 << 20  # bytes per record; real ones have 2 KiB
 _UID = "K8S_POD_UID"
 _OF_POD = re.compile(r"(?:.*-)?pod([0-9A-Za-z_-]+?)(?:\.slice)?")
 _QUALITY = ("burstable", "besteffort", "guaranteed")
@@ -63,7 +63,7 @@ def _read_records(folder: Path) -> Iterator[tuple[str, str]]:
     for _, path in sorted(by_age, reverse=True):
         try:
             with path.open("rb") as file:
-                tree = json.loads(file.read(_LARGEST))
+                tree = json.loads(file.read(_MAX_RECORD_BYTES))
         except (OSError, ValueError, RecursionError):  # incomplete, deleted, or of another program
             continue
         uid = _find_uid(mapping(tree))

@@ -35,7 +35,7 @@ from netinit.node.jobs import (
     APPLY,
     CHECK_PROBES,
     JUDGE_CONNECTIONS,
-    MOST_DIFFERENCES,
+    MAX_DIFFERENCES,
     OF_THE_NODE,
     REMOVE,
     SUBSCRIBE,
@@ -48,15 +48,15 @@ from netinit.pods import child_jobs, host_probes
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import find_bypassing
 
-__all__ = ["ENDING", "MOST_WAITING", "PACKET", "Programmer", "perform"]
+__all__ = ["ENDING", "MAX_WAITING", "PACKET", "Programmer", "perform"]
 
 PACKET = 64  # bytes of a packet: the job's number
-MOST_WAITING = 4096
+MAX_WAITING = 4096
 IDLE = 2  # children that wait for a job
-MOST_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with several plans
-_MOST_OF_A_JUDGEMENT = 4096  # characters; that of a pod without findings has 200
-_MOST_BYTES = 4 << 20  # of a job
-_MOST_HANDED = 64 << 10  # bytes of a job for an idle child: the limit of a packet
+MAX_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with several plans
+_MAX_JUDGEMENT_LENGTH = 4096  # characters; that of a pod without findings has 200
+_MAX_BYTES = 4 << 20  # of a job
+_MAX_HANDED = 64 << 10  # bytes of a job for an idle child: the limit of a packet
 _NO_DEADLINE = 10.0**9  # seconds: an idle child has no deadline until it gets a job
 _GRACE = 2.0  # seconds to roll back before SIGKILL
 _WHAT = "programming the pod"
@@ -107,7 +107,7 @@ class Programmer:
     def serve(self, seconds: float) -> None:
         """Process pending work, then wait up to `seconds` for more."""
         poller = select.poll()
-        if self.open and len(self.waiting) + len(self.maintenance) < MOST_WAITING:
+        if self.open and len(self.waiting) + len(self.maintenance) < MAX_WAITING:
             poller.register(self.agent, select.POLLIN)
         for accepted in self.running:
             if accepted.child is not None:
@@ -188,7 +188,7 @@ class Programmer:
         if accepted.job.kind != APPLY:
             return None
         data = accepted.job.encode()
-        while self.idle and len(data) <= _MOST_HANDED:
+        while self.idle and len(data) <= _MAX_HANDED:
             idle = self.idle.pop()
             try:
                 socket.send_fds(idle.job_socket, [data], [accepted.namespace] if accepted.namespace >= 0 else [])
@@ -235,9 +235,9 @@ class Programmer:
         if job.kind != VERIFY:
             return
         self.known.pop(_subject(job), None)
-        if 0 < len(judgement) <= _MOST_OF_A_JUDGEMENT:
+        if 0 < len(judgement) <= _MAX_JUDGEMENT_LENGTH:
             self.known[_subject(job)] = judgement
-        while len(self.known) > MOST_KNOWN:
+        while len(self.known) > MAX_KNOWN:
             del self.known[next(iter(self.known))]
 
     def _stop_late(self, accepted: _AcceptedJob) -> None:
@@ -277,7 +277,7 @@ def _await_job(job_socket: socket.socket) -> str | None:
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     child_jobs.rehearse()
-    data, descriptors, _, _ = socket.recv_fds(job_socket, _MOST_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
+    data, descriptors, _, _ = socket.recv_fds(job_socket, _MAX_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
     job_socket.close()
     return _work(Job.decode(data), descriptors[0] if descriptors else -1) if data else None
 
@@ -312,13 +312,13 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
             return JobResult(backend=done.backend, changed=done.changed, warnings=said)
         if job.kind == VERIFY:
             report = child_jobs.verify_for_good(options, job.cgroup_folder, job.cgroup, _read_judgement(known))
-            found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])
+            found = tuple(difference.describe() for difference in report.differences[:MAX_DIFFERENCES])
             judgement = answers.encode(report.judgement).decode() if report.judgement else ""
             return JobResult(
                 backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement
             )
         if job.kind == JUDGE_CONNECTIONS:
-            return JobResult(differences=find_bypassing(options)[:MOST_DIFFERENCES])
+            return JobResult(differences=find_bypassing(options)[:MAX_DIFFERENCES])
         if job.kind in SUBSCRIPTIONS:
             child_jobs.subscribe_for_good(options, channel, CHANGES if job.kind == SUBSCRIBE else CONNECTIONS)
             return JobResult()
@@ -351,8 +351,8 @@ def _read_judgement(text: str) -> Judgement | None:
 
 def _read(descriptor: int) -> bytes:
     size = os.fstat(descriptor).st_size
-    if size > _MOST_BYTES:
-        raise NetinitError(f"the job is longer than {_MOST_BYTES >> 20} MiB")
+    if size > _MAX_BYTES:
+        raise NetinitError(f"the job is longer than {_MAX_BYTES >> 20} MiB")
     return os.pread(descriptor, size, 0)
 
 

@@ -30,9 +30,9 @@ VERSIONS = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 NEWEST = VERSIONS[-1]
 _WITH_IP_VERSION = VERSIONS[:2]  # versions in which an address states its family
 GREETING = b"netinit-cni 1 "
-LONGEST_HEAD = 64
-_MOST_VARIABLES, _MOST_INPUT, _LONGEST = 64 << 10, 1 << 20, 600_000  # bytes, bytes, milliseconds
-_MOST_MESSAGE = 2000
+MAX_HEAD_BYTES = 64
+_MAX_VARIABLES, _MAX_INPUT, _MAX_MILLISECONDS = 64 << 10, 1 << 20, 600_000  # bytes, bytes, milliseconds
+_MAX_MESSAGE = 2000
 _FIRST_OF = {"CHECK": 1, "GC": 3}  # index in VERSIONS of the first version with this verb
 _VERBS = ("ADD", "DEL", "CHECK", "GC")
 _OF_A_POD = ("ADD", "DEL", "CHECK")
@@ -92,9 +92,9 @@ def parse_head(line: bytes) -> Head:
     if not line.startswith(GREETING) or len(words) != 3 or not all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
         raise CniError("this is no request of netinit's plugin", CODES.DECODING)
     variables, given, milliseconds = map(int, words)
-    if variables > _MOST_VARIABLES or given > _MOST_INPUT:
+    if variables > _MAX_VARIABLES or given > _MAX_INPUT:
         raise CniError("the request is too long", CODES.CONFIGURATION)
-    return Head(variables=variables, input=given, milliseconds=min(milliseconds, _LONGEST))
+    return Head(variables=variables, input=given, milliseconds=min(milliseconds, _MAX_MILLISECONDS))
 
 
 def parse_request(variables: bytes, given: bytes) -> Request:
@@ -200,9 +200,9 @@ def encode_answer(tree: Tree | None) -> bytes:
 def encode_error(error: CniError, version: str = NEWEST) -> bytes:
     """Encode a failure as a CNI error: one line as the message, the rest as details."""
     first, _, more = str(error).partition("\n")
-    tree = {"cniVersion": version, "code": error.code, "msg": f"netinit: {escape(shorten(first, _MOST_MESSAGE))}"}
+    tree = {"cniVersion": version, "code": error.code, "msg": f"netinit: {escape(shorten(first, _MAX_MESSAGE))}"}
     if more:
-        tree["details"] = "\n".join(escape(line) for line in shorten(more, _MOST_MESSAGE).split("\n"))
+        tree["details"] = "\n".join(escape(line) for line in shorten(more, _MAX_MESSAGE).split("\n"))
     return _frame(1, json.dumps(tree).encode() + b"\n")
 
 

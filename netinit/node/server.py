@@ -36,7 +36,7 @@ from netinit.serving.listener import HttpListener, reply
 
 __all__ = ["serve"]
 
-_MOST_CONNECTIONS = 64
+_MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
 _RETRY_SECONDS = 1.0
 _STATUS_SECONDS = 2.0
@@ -69,7 +69,7 @@ class AgentServer:
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
         self._programmer.start()
-        self._listener = HttpListener(self._answer, max_connections=_MOST_CONNECTIONS)
+        self._listener = HttpListener(self._answer, max_connections=_MAX_CONNECTIONS)
         await self._listener.start(self._sockets[1], None)
         async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
             await self._work(client)

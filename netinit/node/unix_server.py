@@ -17,13 +17,22 @@ from pathlib import Path
 
 from netinit.base.errors import CniError, ConfigError
 from netinit.kernel import locks
-from netinit.node.protocol import CODES, GREETING, LONGEST_HEAD, Head, Request, encode_error, parse_head, parse_request
+from netinit.node.protocol import (
+    CODES,
+    GREETING,
+    MAX_HEAD_BYTES,
+    Head,
+    Request,
+    encode_error,
+    parse_head,
+    parse_request,
+)
 
 __all__ = ["PluginServer", "open_socket"]
 
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
-_MOST_DISCARDED = 4 << 20  # bytes
+_MAX_DISCARDED = 4 << 20  # bytes
 _MARGIN = 0.9  # fraction of the plugin's timeout to use, so that the answer arrives in time
 _CREDENTIALS = struct.Struct("=iII")
 
@@ -135,7 +144,7 @@ class PluginServer:
 async def _discard(peer: socket.socket) -> None:
     """Read until the peer disconnects: closing with unread data would discard the answer."""
     peer.shutdown(socket.SHUT_WR)
-    left = _MOST_DISCARDED
+    left = _MAX_DISCARDED
     while left > 0 and (part := await asyncio.get_running_loop().sock_recv(peer, 1 << 18)):
         left -= len(part)
 
@@ -154,11 +163,11 @@ async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[Head 
     """Read the first line, with the namespace's descriptor, and the bytes after it."""
     data = b""
     while b"\n" not in data:
-        if len(data) >= LONGEST_HEAD or not GREETING.startswith(data[: len(GREETING)]):
+        if len(data) >= MAX_HEAD_BYTES or not GREETING.startswith(data[: len(GREETING)]):
             raise CniError("this is no request of netinit's plugin", CODES.DECODING)
         await _readable(peer)
         with contextlib.suppress(BlockingIOError):
-            part, found, _, _ = socket.recv_fds(peer, LONGEST_HEAD, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+            part, found, _, _ = socket.recv_fds(peer, MAX_HEAD_BYTES, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
             descriptors += found
             if not part and not data:
                 return None, b""

@@ -6,7 +6,7 @@ pod's sockets, so further changes cost nothing. The check that follows drains th
 the pod's rules with the plan, by the same job as a sweep's. So every change is followed by a check that starts after it,
 and the content of notifications is never trusted. Our own changes cause a check as well, which finds the plan.
 
-A pod that changes constantly is checked less and less often (`_LEAST` to `_MOST_PAUSE`); checks of such pods have a queue
+A pod that changes constantly is checked less and less often (`_LEAST` to `_MAX_PAUSE`); checks of such pods have a queue
 of their own, so that they do not delay others.
 
 Connections, where they are watched, have a watcher of their own, so that a pod that opens many delays no check of rules. A
@@ -35,12 +35,12 @@ from netinit.node.programmer_client import ProgrammerClient
 from netinit.options import Options
 from netinit.serving.events import EventLog
 
-__all__ = ["MOST_WATCHED", "Look", "PodWatcher"]
+__all__ = ["MAX_WATCHED", "Look", "PodWatcher"]
 
-MOST_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
+MAX_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
 _SETTLE = 0.05  # seconds from a notification to the check: programs change several rules in a row
 _AFTER_ADD = 0.5  # seconds until a newly programmed pod is watched: starting pods come first
-_LEAST, _MOST_PAUSE = 0.1, 5.0  # seconds between two checks of one pod
+_LEAST, _MAX_PAUSE = 0.1, 5.0  # seconds between two checks of one pod
 _QUIET = 1.0  # seconds without a change after which a pod's pause is reset to the least; or four pauses
 _NOISY = 0.5  # seconds of pause from which a pod moves to the queue of noisy pods
 _REST = 4  # minimum pause after a check of such a pod, in multiples of the check's duration
@@ -90,8 +90,8 @@ class PodWatcher:
         known, identity = self._watched.get(uid), _identity(path)
         if not uid or identity is None or (known and known.identity == identity):
             return
-        if known is None and len(self._watched) >= MOST_WATCHED:
-            self._log.event("warn", f"{MOST_WATCHED} pods are watched, and no more: sweeps alone look at it", pod=uid)
+        if known is None and len(self._watched) >= MAX_WATCHED:
+            self._log.event("warn", f"{MAX_WATCHED} pods are watched, and no more: sweeps alone look at it", pod=uid)
             return
         if known:
             self._drop(known)
@@ -158,7 +158,7 @@ class PodWatcher:
         finally:
             watched.looking, watched.ended = False, now()
             if watched.pause > _NOISY:
-                watched.pause = max(watched.pause, min(_MOST_PAUSE, (watched.ended - started) * _REST))
+                watched.pause = max(watched.pause, min(_MAX_PAUSE, (watched.ended - started) * _REST))
         if watched.heard:
             self._wait_longer(watched)
             self._schedule(watched, watched.pause)
@@ -200,7 +200,7 @@ class PodWatcher:
 
     @staticmethod
     def _wait_longer(watched: _Watched) -> None:
-        watched.pause = min(_MOST_PAUSE, 2 * watched.pause)
+        watched.pause = min(_MAX_PAUSE, 2 * watched.pause)
 
     def _schedule(self, watched: _Watched, delay: float) -> None:
         queue = self._noisy if watched.pause > _NOISY else self._quiet

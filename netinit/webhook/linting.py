@@ -23,7 +23,7 @@ _WATCHES = "--watchProxyConfigs=true"
 _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
-_LONGEST_SECONDS = 10
+_MAX_SECONDS = 10
 _MAX_CASES = 20_000
 
 
@@ -120,8 +120,8 @@ def _check_webhook(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[In
             f"it takes pods of {_SYSTEM} once that is labelled",
             f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{_SYSTEM}]}}",
         )
-    seconds = hook.tree.get("timeoutSeconds", _LONGEST_SECONDS)
-    if isinstance(seconds, int | float) and seconds > _LONGEST_SECONDS:
+    seconds = hook.tree.get("timeoutSeconds", _MAX_SECONDS)
+    if isinstance(seconds, int | float) and seconds > _MAX_SECONDS:
         yield InstallationFinding(
             WARNING,
             "timeout",

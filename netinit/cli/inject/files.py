@@ -18,7 +18,7 @@ from netinit.base.output import show_lines
 from netinit.cli.inject.flags import STDIN
 from netinit.kernel.files import BENEATH, NO_LINKS, open_path
 
-LARGEST = 128 << 20
+MAX_FILE_BYTES = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
 _MAX_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
 _TYPE, _LINK, _REGULAR = 0o170000, 0o120000, 0o100000
@@ -39,14 +39,14 @@ class RefusedFileError(Exception):
 def read(name: str) -> bytes:
     """Read any readable file, pipes included, or stdin for `-`. Raises OSError, or RefusedFileError if it is too long."""
     if name == STDIN:
-        return _bounded(sys.stdin.buffer.read(LARGEST + 1))
+        return _bounded(sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
     with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
-        return _bounded(file.read(LARGEST + 1))
+        return _bounded(file.read(MAX_FILE_BYTES + 1))
 
 
 def _bounded(data: bytes) -> bytes:
-    if len(data) > LARGEST:
-        raise RefusedFileError(f"longer than {LARGEST >> 20} MiB; split it")
+    if len(data) > MAX_FILE_BYTES:
+        raise RefusedFileError(f"longer than {MAX_FILE_BYTES >> 20} MiB; split it")
     return data
 
 
@@ -91,7 +91,7 @@ def _content(folder: str, name: str) -> bytes:
         finally:
             os.close(seen)
         with open(handle, "rb") as file:  # noqa: PTH123 - as in read
-            return _bounded(file.read(LARGEST + 1))
+            return _bounded(file.read(MAX_FILE_BYTES + 1))
     except (OSError, NetinitError, RefusedFileError) as error:
         reason = _REFUSALS.get(error.errno or 0, error.strerror) if isinstance(error, OSError) else str(error)
         raise RefusedFileError(f"{folder.rstrip('/')}/{name}: cannot be read: {reason}") from error

@@ -29,7 +29,7 @@ EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
 INSTALL = "pip install 'netinit[kubernetes]'"
 _SECONDS = 10.0  # per answer: the API server's default timeout for webhooks
-_LARGEST_ANSWER = 4 * MAX_REVIEW_BYTES  # bytes: a patch may contain a pod of maximum size in base64, and more
+_MAX_ANSWER_BYTES = 4 * MAX_REVIEW_BYTES  # bytes: a patch may contain a pod of maximum size in base64, and more
 _DOCS = "docs/differences.md"
 
 Ask = Callable[[Review], ReviewOutcome]
@@ -130,8 +130,8 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
                 body = b""
                 for chunk in response.iter_bytes():
                     body += chunk
-                    if len(body) > _LARGEST_ANSWER:
-                        return ReviewOutcome(failure=f"no answer: it is longer than {_LARGEST_ANSWER >> 20} MiB")
+                    if len(body) > _MAX_ANSWER_BYTES:
+                        return ReviewOutcome(failure=f"no answer: it is longer than {_MAX_ANSWER_BYTES >> 20} MiB")
         except httpx2.ConnectError as error:
             raise NetinitError(
                 f"--url: {url} cannot be reached: {error}; check that it is forwarded, and --ca and --server-name"

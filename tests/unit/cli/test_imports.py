@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import netinit
-from netinit.imports import MOST, CompiledFinder
+from netinit.imports import MAX_MODULE_BYTES, CompiledFinder
 
 MAIN = str(Path(netinit.__file__).parent / "__main__.py")
 TIMED, CHECKED, UNCHECKED = py_compile.PycInvalidationMode
@@ -113,7 +113,7 @@ def test_the_compiled_file_is_what_is_run(source):
     assert run(find(source).loader) == "first"
 
 
-@pytest.mark.parametrize("size", [10, MOST, MOST + 1])
+@pytest.mark.parametrize("size", [10, MAX_MODULE_BYTES, MAX_MODULE_BYTES + 1])
 def test_what_is_not_compiled_is_compiled_and_what_is_long_is_read_whole(source, size, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     source.write_text(f"VALUE = '{'x' * size}'\n")

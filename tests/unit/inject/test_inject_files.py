@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from netinit.base.errors import InjectionError, ParseError
 from netinit.cli.inject import command as inject
-from netinit.cli.inject.files import LARGEST, RefusedFileError, replace
+from netinit.cli.inject.files import MAX_FILE_BYTES, RefusedFileError, replace
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
@@ -115,7 +115,7 @@ def test_what_is_no_regular_file_is_never_opened(tmp_path, kind):
 def test_a_file_that_would_fill_the_memory_is_refused(tmp_path):
     path = tmp_path / "x.yaml"
     path.touch()
-    os.truncate(path, LARGEST + 1)
+    os.truncate(path, MAX_FILE_BYTES + 1)
     refused(ParseError, "longer than 128 MiB", "-f", tmp_path)
 
 
