@@ -21,7 +21,7 @@ import prefork
 from netinit.backends import libiptc
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel.switch_user import creating_as
-from netinit.lab import NetworkNamespace, Probe, drop_empty_tables, list_rules, take_snapshot
+from netinit.lab import NetworkNamespace, Probe, describe_state, drop_empty_tables, list_rules
 from netinit.options import Options
 from netinit.pods import apply as applying
 from netinit.pods import verify as verifying
@@ -151,7 +151,7 @@ def state(namespace: NetworkNamespace) -> str:
     It keeps empty built-in tables, and in a pod's first second it settles link-local addresses and the routes of its own;
     an IPv6 address is tentative for a moment after it was added.
     """
-    text = drop_empty_tables(take_snapshot(namespace))
+    text = drop_empty_tables(describe_state(namespace))
     text = re.sub(r"(?<= flags=)\d+", lambda flags: str(int(flags[0]) & ~TENTATIVE), text)
     return re.sub(r"^(route .* proto=2 .*|address address=fe80::.*)\n", "", text, flags=re.MULTILINE)
 

@@ -56,7 +56,7 @@ class XtablesState(State):
         return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
 
     def detailed(self) -> Self:
-        """Return the state including foreign rules in tables with ours."""
+        """Return the state whose flag `foreign` also counts foreign rules in tables with ours. Raises ParseError."""
         if not self.ours or self.foreign:
             return self
         from netinit.backends.listing_comparison import find_holders

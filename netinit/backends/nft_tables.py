@@ -138,7 +138,7 @@ def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> 
 
 
 def render_live(tables: tuple[str, ...]) -> str:
-    """Return the tables in nft syntax."""
+    """Return the tables in nft syntax, or one line `(not read: REASON)`. Raises BackendUnavailableError."""
     from netinit.rules.expressions import table_differences
 
     snapshot, unread = _read_snapshot(tables)
@@ -146,7 +146,7 @@ def render_live(tables: tuple[str, ...]) -> str:
 
 
 def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the rules of each table in nft syntax."""
+    """Return the rules in nft syntax by `nft TABLE`; what is unreadable is left out. Raises BackendUnavailableError."""
     from netinit.rules.expressions import table_differences
 
     live = table_differences.decode_tables(_read_snapshot(tables)[0])

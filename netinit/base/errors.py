@@ -64,7 +64,7 @@ class LockedError(NetinitError):
 
 
 class ApplyError(NetinitError):
-    """The kernel could not be brought to the target state; changes were rolled back."""
+    """A change failed and was rolled back; otherwise the message says which rules stay in the kernel, or what is lost."""
 
 
 class BusyError(ApplyError):

@@ -68,7 +68,7 @@ class Log:
 
 
 def level_of(text: str) -> str:
-    """The level that `--log_output_level` sets for netinit's scope: `debug`, `default:debug`, `other:warn,default:debug`."""
+    """Return the level in `--log_output_level` (debug, default:debug, all:warn): the last one, else info. Not checked."""
     found = "info"
     for item in text.split(","):
         scope, _, level = item.strip(" \t").rpartition(":")

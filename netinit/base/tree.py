@@ -61,5 +61,5 @@ def shown(value: Any, longest: int = MAX_TEXT_LENGTH) -> str:
 
 
 def strings(value: Any) -> dict[str, str]:
-    """A map of strings such as labels; other scalars become strings, null values empty."""
+    """A map of strings such as labels: scalars become strings, null ""; lists and maps in it are left out; {} if no map."""
     return {key: string(item) for key, item in mapping(value).items() if not isinstance(item, (dict, list))}

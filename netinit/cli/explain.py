@@ -42,9 +42,9 @@ from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 def command(options: Options, question: Question, choice: RuleChoice, *, as_json: bool, everything: bool) -> int:
     """Show what happens to a connection, and why.
 
-    The rules are those of the options, or of --pod; with --pid, --netns or --live the live ones, and with --pod as well the two are
-    compared. The packet's path is simulated: nothing is sent and nothing changes. If the result cannot be known, the answer
-    says why.
+    The rules are those of the options or of --pod; with --pid, --netns or --live the live ones, compared with those of
+    --pod if given. The path is simulated: nothing is sent or changed. The answer says why something cannot be known.
+    Exit codes: 0 answered, whatever the verdict, also unknown; 1 the rules cannot be read; 2 wrong options.
     """
     rule_sources = [rule_source for _, rule_source in find_rule_sources(options, choice)]
     found = [(rule_source, answer_each(rule_source, question)) for rule_source in rule_sources]

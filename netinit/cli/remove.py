@@ -19,7 +19,7 @@ SHOWN = (*ANY_NAMESPACE, "host_network", "dry_run", "lock_timeout", "retries", "
 def command(options: Options) -> int:
     """Remove all rules, chains, routes and addresses that netinit or istio-iptables created.
 
-    You need not know the options that created them. Foreign rules stay. With --dry-run it only lists what it would remove.
+    You need not know their options. Foreign rules stay. --dry-run only lists. Exit codes: 0 done, 1 failed, rolled back.
     """
     if not options.dry_run:
         log = None if options.log_as_json else PersonLog(options.log_level)

@@ -24,11 +24,11 @@ CONFIG = "config"
 )
 @click.option("--check", is_flag=True, help="With --format nft: the kernel checks the rules first (NET_ADMIN).")
 def command(options: Options, form: str, family: str | None, check: bool) -> int:
-    """Print what apply would program; changes nothing and needs no privilege.
+    """Print what apply would program; changes nothing and, without --check, needs no privilege.
 
-    The formats: restore is input for iptables-restore --noflush or ip6tables-restore, one family at a time; commands are shell
-    lines; json has the purpose and the option of each rule, and a hash that is equal for equal rules; nft is input for nft -f;
-    config is a file for --config.
+    The formats: restore is input for iptables-restore --noflush or ip6tables-restore, one family at a time; commands are
+    shell lines; json has each rule's purpose and option, and a hash that is equal for equal rules; nft is input for nft -f;
+    config is a file for --config. Exit codes: 0 printed, 1 the kernel refuses the rules (--check), 2 wrong options.
     """
     if check and form != "nft":
         raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")

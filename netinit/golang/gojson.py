@@ -26,7 +26,7 @@ _Put: TypeAlias = "Callable[[str], None]"
 
 
 def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
-    """Encode a value for a template, sorted. Raises FunctionError if the value is too large or cannot be encoded."""
+    """As `encode`, for templates: sorted by default. Raises FunctionError, also if the value is too large."""
     measure(value)
     return encode(value, indent=indent, sort=sort)
 

@@ -86,7 +86,7 @@ def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = Fal
 
 
 def early_webhook(*, by_default: bool = False) -> tuple[Webhook, ...]:
-    """Return the only webhook of early releases, which selects by namespace."""
+    """Return the only webhook of releases with the classic configuration (to Istio 1.8), which selects by namespace."""
     condition = (INJECTION_LABEL, "NotIn", ("disabled",)) if by_default else (INJECTION_LABEL, "In", ("enabled",))
     name = "sidecar-injector.istio.io"
     return (Webhook(name=name, namespace_selector=_selector(condition), object_selector=Selector()),)

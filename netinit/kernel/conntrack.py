@@ -58,7 +58,7 @@ class Watch:
         self._socket.close()
 
     def read(self, seconds: float) -> Iterator[Event]:
-        """Yield the next events; none if none arrives in `seconds`."""
+        """Yield the next events; none if none arrives in `seconds`. Raises OSError, ENOBUFS if the kernel dropped some."""
         self._socket.settimeout(seconds)
         try:
             data = self._socket.recv(RECEIVE_SIZE)

@@ -33,9 +33,9 @@ class UnsuitableFileError(OSError):
 
 
 def open_lock_file(path: str, *, make: bool = True) -> int:
-    """Open a lock file, creating it if `make` is set; /dev/null is accepted and locks nothing.
+    """Return a descriptor of a lock file, created with mode 0600 if `make` is set; /dev/null is accepted, locks nothing.
 
-    Raises UnsuitableFileError for anything else, symbolic links included; OSError.
+    Raises UnsuitableFileError for anything else, symbolic links included; OSError, ENOENT without `make`.
     """
     try:
         seen = posix.open(path, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)

@@ -26,7 +26,7 @@ _SLACK = 15.0  # seconds that a silent watch may last beyond its end
 
 
 class Client:
-    """The API of one cluster, as an asynchronous context manager. `seconds` is a request's timeout."""
+    """One cluster's API, an async context manager; a request has `seconds`. Raises ConfigError for bad certificates."""
 
     def __init__(self, access: Access, *, seconds: float = 10.0, agent: str = "netinit") -> None:
         self.access = access

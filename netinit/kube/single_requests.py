@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 def ask_one(access: Access, resource: Resource, name: str, namespace: str = "") -> Tree:
-    """Get one object. Raises ClusterError."""
+    """Get one object. Raises ClusterError (status NOT_FOUND: there is none), ConfigError for bad certificates."""
     return asyncio.run(_ask(access, lambda client: client.get(resource, name, namespace)))
 
 

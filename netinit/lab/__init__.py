@@ -18,7 +18,7 @@ from netinit.lab.namespace import NetworkNamespace
 from netinit.lab.pod import Pod, find_obstacle
 from netinit.lab.probes import Arrival, Probe
 from netinit.lab.servers import Listener, Server
-from netinit.lab.snapshot import drop_empty_tables, list_rules, take_snapshot
+from netinit.lab.state_text import describe_state, drop_empty_tables, list_rules
 from netinit.lab.usual_servers import APP_ID, PROXY_ID, start_servers
 
 __all__ = [
@@ -30,9 +30,9 @@ __all__ = [
     "Pod",
     "Probe",
     "Server",
+    "describe_state",
     "drop_empty_tables",
     "find_obstacle",
     "list_rules",
     "start_servers",
-    "take_snapshot",
 ]

@@ -105,7 +105,7 @@ class NetworkNamespace(IsolatedNamespace):
             raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
     def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
-        """Send all probes at once and return where each arrived, in order.
+        """Send all probes at once and return where each arrived, in order. Raises LabError: a bad address.
 
         A forked child sends them if one needs other supplementary groups, which a thread cannot have.
         """

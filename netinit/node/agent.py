@@ -16,7 +16,7 @@ from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.protocol import CODES, Request, encode_answer, encode_error, result
+from netinit.node.protocol import CniCode, Request, encode_answer, encode_error, result
 from netinit.node.settings import AgentSettings
 from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
@@ -54,7 +54,7 @@ class Agent:
         return f"the node's pods are not known yet: {self.pod_cache.error or 'the API was not asked yet'}"
 
     async def answer(self, request: Request, namespace: int, deadline: float) -> bytes:
-        """Return the answer to a request, in the plugin's format."""
+        """Return the plugin's output, or its error. `namespace`: a descriptor or -1; `deadline`: of time.monotonic()."""
         started = time.monotonic()
         self.metrics.in_flight.inc()
         outcome = FAILED
@@ -65,7 +65,7 @@ class Agent:
             answer = encode_error(error, request.version)
             self._note(request, error)
         except Exception as error:  # noqa: BLE001 - the pod waits, and the log says why
-            answer = encode_error(CniError("internal error; the agent's log says more", CODES.LATER), request.version)
+            answer = encode_error(CniError("internal error; the agent's log says more", CniCode.LATER), request.version)
             self._note(request, error)
         finally:
             self.metrics.in_flight.dec()
@@ -127,9 +127,9 @@ class Agent:
     async def _do(self, job: Job, namespace: int) -> JobResult:
         done = await self.programmer.do(job, namespace)
         if done.gone:
-            raise CniError(done.error, CODES.UNKNOWN)
+            raise CniError(done.error, CniCode.UNKNOWN)
         if done.error:
-            raise CniError(done.error, CODES.LATER if done.late else CODES.NOT_PROGRAMMED)
+            raise CniError(done.error, CniCode.LATER if done.late else CniCode.NOT_PROGRAMMED)
         return done
 
     def _remember(self, request: Request, namespace: int, options: Options, pod: NodePod | None) -> None:
@@ -160,7 +160,7 @@ class Agent:
         done = await self._do(Job.of(VERIFY, options, seconds=_left(deadline)), namespace)
         if done.differences:
             first, *more = done.differences
-            raise CniError("\n".join([f"the pod's rules differ from the plan: {first}", *more]), CODES.DRIFT)
+            raise CniError("\n".join([f"the pod's rules differ from the plan: {first}", *more]), CniCode.DRIFT)
         return OK
 
     async def _delete(self, request: Request, namespace: int, deadline: float) -> str:
@@ -182,7 +182,7 @@ class Agent:
         """Handle GC: forget containers that the runtime no longer has."""
         valid = request.configuration.get("cni.dev/valid-attachments", request.configuration.get("cni.dev/attachments"))
         if not isinstance(valid, list):
-            raise CniError("GC: cni.dev/valid-attachments is no list", CODES.CONFIGURATION)
+            raise CniError("GC: cni.dev/valid-attachments is no list", CniCode.CONFIGURATION)
         known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
         gone = self.attachments.keep(known)
         self.log.event("info", f"GC: forgot {gone} containers, {len(known)} are there")
@@ -193,7 +193,7 @@ def _left(deadline: float) -> float:
     """Return the seconds until the deadline. Raises CniError if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise CniError("there was no time left to program the pod", CODES.LATER)
+        raise CniError("there was no time left to program the pod", CniCode.LATER)
     return left
 
 
@@ -209,4 +209,4 @@ def _parse_capture(base: Options, words: list[object]) -> Options:
         own = {flag.field: getattr(given, flag.field) for flag in Interception.flags}
         return Options(**own, backend=base.backend, native_nftables=base.native_nftables, reconcile=True)
     except OptionError as error:
-        raise CniError(str(error), CODES.CONFIGURATION) from None
+        raise CniError(str(error), CniCode.CONFIGURATION) from None

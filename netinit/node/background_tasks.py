@@ -15,14 +15,14 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.events import EventLog
 
-__all__ = ["Installation", "remove_taint"]
+__all__ = ["InstallationKeeper", "remove_taint"]
 
 _LOOK = 1.0  # seconds between two checks for changes by other programs
 _AGAIN = 5.0
 _SECONDS_TO_ASK = 5.0
 
 
-class Installation:
+class InstallationKeeper:
     """Keeps the plugin installed; `problem` says why it is not, empty if it is."""
 
     def __init__(self, settings: AgentSettings, client: Client, metrics: NodeMetrics, log: EventLog) -> None:

@@ -12,7 +12,7 @@ from netinit.inject.annotations import STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
 from netinit.inject.decision import INJECT
 from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
-from netinit.node.protocol import CODES
+from netinit.node.protocol import CniCode
 from netinit.options import Options
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_own_pod", "matches_uid", "options_of_pod", "read_pod"]
@@ -138,9 +138,9 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
     annotations = pod.annotations
     wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in complain(annotations)]
     if wrong:
-        raise CniError("\n".join(wrong), CODES.BAD_POD)
+        raise CniError("\n".join(wrong), CniCode.BAD_POD)
     try:
         made = make_cni_options(annotations, pod.environment, base, uid=pod.uid_of_proxy, gid=pod.gid_of_proxy)
         return made.decide_ipv6(addresses) if addresses else made
     except OptionError as error:
-        raise CniError(str(error), CODES.BAD_POD) from None
+        raise CniError(str(error), CniCode.BAD_POD) from None

@@ -61,7 +61,7 @@ class Installer:
         return changed
 
     def uninstall(self) -> bool:
-        """Uninstall the plugin, the entry before the executable that it names; return whether anything was there."""
+        """Uninstall the plugin, entry first, executable last; return whether anything was there. Raises ConfigError."""
         with self._locked():
             changed = self.own is not None and self.own.exists()
             if self.own is not None and changed:

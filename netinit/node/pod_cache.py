@@ -11,7 +11,7 @@ from netinit.kube.cache import Cache
 from netinit.kube.client import NOT_FOUND, Client
 from netinit.kube.resources import PODS
 from netinit.node.decision import NodePod, matches_uid, read_pod
-from netinit.node.protocol import CODES
+from netinit.node.protocol import CniCode
 
 __all__ = ["PodCache"]
 
@@ -49,7 +49,7 @@ class PodCache:
         await self._cache.run()
 
     async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
-        """Return exactly this pod; a new pod with the same name is another. Raises CniError (try again) if not found in time."""
+        """Return the pod of this name and uid, asking the API until `deadline` (time.monotonic()). Raises CniError."""
         known: NodePod | None = self._cache.get(name, namespace)
         if known is not None and matches_uid(known, uid):
             return known
@@ -70,4 +70,4 @@ class PodCache:
                 return found
             problem = "another pod has that name now"
             break
-        raise CniError(f"pod {namespace}/{name} is not known: {problem}", CODES.LATER)
+        raise CniError(f"pod {namespace}/{name} is not known: {problem}", CniCode.LATER)

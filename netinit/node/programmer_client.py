@@ -31,7 +31,7 @@ class ProgrammerClient:
         asyncio.get_running_loop().add_reader(self._programmer, self._receive)
 
     async def do(self, job: Job, namespace: int = -1) -> JobResult:
-        """Run the job in the namespace of this descriptor or at the job's path; return its result."""
+        """Run the job in the namespace of this descriptor (-1: at its path). The result has failures, also a timeout."""
         number = str(next(self._numbers)).encode()
         answer: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
         self._pending[number] = answer

@@ -15,8 +15,8 @@ from netinit.base.sanitize import escape, quote, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 
 __all__ = [
-    "CODES",
     "VERSIONS",
+    "CniCode",
     "Head",
     "Request",
     "encode_answer",
@@ -40,7 +40,7 @@ _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*\Z")
 _INTERFACE = re.compile(r"[^\s/:\0]{1,15}\Z")
 
 
-class CODES:
+class CniCode:
     """CNI's error codes, and our own."""
 
     VERSION, FIELD, UNKNOWN, ENVIRONMENT, IO, DECODING, CONFIGURATION = range(1, 8)
@@ -90,10 +90,10 @@ def parse_head(line: bytes) -> Head:
     """Parse the first line. Raises CniError."""
     words = line[len(GREETING) :].split(b" ")
     if not line.startswith(GREETING) or len(words) != 3 or not all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
-        raise CniError("this is no request of netinit's plugin", CODES.DECODING)
+        raise CniError("this is no request of netinit's plugin", CniCode.DECODING)
     variables, given, milliseconds = map(int, words)
     if variables > _MAX_VARIABLES or given > _MAX_INPUT:
-        raise CniError("the request is too long", CODES.CONFIGURATION)
+        raise CniError("the request is too long", CniCode.CONFIGURATION)
     return Head(variables=variables, input=given, milliseconds=min(milliseconds, _MAX_MILLISECONDS))
 
 
@@ -104,12 +104,12 @@ def parse_request(variables: bytes, given: bytes) -> Request:
     version = tree.get("cniVersion")
     if version not in VERSIONS:
         version_text = quote(version) if isinstance(version, str) else "not given"
-        raise CniError(f"cniVersion is {version_text}; netinit has {', '.join(VERSIONS)}", CODES.VERSION)
+        raise CniError(f"cniVersion is {version_text}; netinit has {', '.join(VERSIONS)}", CniCode.VERSION)
     verb = environ.get("CNI_COMMAND", "")
     if verb not in _VERBS:
-        raise CniError(f"CNI_COMMAND is {quote(verb)}; it must be one of {', '.join(_VERBS)}", CODES.ENVIRONMENT)
+        raise CniError(f"CNI_COMMAND is {quote(verb)}; it must be one of {', '.join(_VERBS)}", CniCode.ENVIRONMENT)
     if VERSIONS.index(version) < _FIRST_OF.get(verb, 0):
-        raise CniError(f"{verb} came with CNI {VERSIONS[_FIRST_OF[verb]]}; the configuration is of {version}", CODES.VERSION)
+        raise CniError(f"{verb} came with CNI {VERSIONS[_FIRST_OF[verb]]}; the configuration is of {version}", CniCode.VERSION)
     request = Request(
         verb=verb,
         version=version,
@@ -127,11 +127,11 @@ def parse_request(variables: bytes, given: bytes) -> Request:
 def _read_variables(variables: bytes) -> dict[str, str]:
     *items, rest = variables.split(b"\0")
     if rest:
-        raise CniError("the request's variables are cut off", CODES.DECODING)
+        raise CniError("the request's variables are cut off", CniCode.DECODING)
     try:
         texts = [item.decode() for item in items]
     except UnicodeDecodeError:
-        raise CniError("a variable of CNI is not UTF-8", CODES.ENVIRONMENT) from None
+        raise CniError("a variable of CNI is not UTF-8", CniCode.ENVIRONMENT) from None
     return dict(text.split("=", 1) for text in texts if "=" in text)
 
 
@@ -139,14 +139,14 @@ def _read_configuration(given: bytes) -> Tree:
     try:
         tree = json.loads(given)
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-        raise CniError("the configuration on stdin is not JSON", CODES.DECODING) from None
+        raise CniError("the configuration on stdin is not JSON", CniCode.DECODING) from None
     if not isinstance(tree, dict):
-        raise CniError("the configuration on stdin is no object", CODES.DECODING)
+        raise CniError("the configuration on stdin is no object", CniCode.DECODING)
     name = tree.get("name")
     if not isinstance(name, str) or not _ID.match(name):
-        raise CniError("the configuration has no name, or one with other characters than letters, digits, _ . -", CODES.CONFIGURATION)
+        raise CniError("the configuration has no name, or one with characters beside letters, digits, _ . -", CniCode.CONFIGURATION)
     if not isinstance(tree.get("prevResult", {}), dict):
-        raise CniError("prevResult is no object", CODES.DECODING)
+        raise CniError("prevResult is no object", CniCode.DECODING)
     return tree
 
 
@@ -154,7 +154,7 @@ def _read_arguments(text: str) -> dict[str, str]:
     """Parse CNI_ARGS, K=V;K=V. Raises CniError for an item that is not a pair, as libcni does."""
     pairs = [item.split("=", 1) for item in text.split(";") if item]
     if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004 - a pair
-        raise CniError(f"CNI_ARGS is {quote(text)}; it must be KEY=VALUE;KEY=VALUE", CODES.ENVIRONMENT)
+        raise CniError(f"CNI_ARGS is {quote(text)}; it must be KEY=VALUE;KEY=VALUE", CniCode.ENVIRONMENT)
     return dict(pairs)
 
 
@@ -164,11 +164,11 @@ def _check_pod(request: Request) -> None:
         needed["CNI_NETNS"] = request.netns
     missing = [name for name, value in needed.items() if not value]
     if missing:
-        raise CniError(f"{request.verb} needs {', '.join(missing)}, which the runtime did not set", CODES.ENVIRONMENT)
+        raise CniError(f"{request.verb} needs {', '.join(missing)}, which the runtime did not set", CniCode.ENVIRONMENT)
     if not _ID.match(request.container):
-        raise CniError("CNI_CONTAINERID has other characters than letters, digits, _ . -", CODES.ENVIRONMENT)
+        raise CniError("CNI_CONTAINERID has other characters than letters, digits, _ . -", CniCode.ENVIRONMENT)
     if not _INTERFACE.match(request.interface) or request.interface in (".", ".."):
-        raise CniError("CNI_IFNAME is no interface name: 1 to 15 characters, no blanks, slashes and colons", CODES.ENVIRONMENT)
+        raise CniError("CNI_IFNAME is no interface name: 1 to 15 characters, no blanks, slashes and colons", CniCode.ENVIRONMENT)
 
 
 def result(request: Request) -> Tree:

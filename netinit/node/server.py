@@ -21,7 +21,7 @@ from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.node.agent import Agent
 from netinit.node.attachments import Attachments
-from netinit.node.background_tasks import Installation, remove_taint
+from netinit.node.background_tasks import InstallationKeeper, remove_taint
 from netinit.node.host_probe_check import HostProbeCheck
 from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
 from netinit.node.outside_namespaces import OutsideNamespaces
@@ -84,7 +84,7 @@ class AgentServer:
         self.watchers = {of: PodWatcher(self.settings.base, **common, connections=of) for wanted, of in kinds if wanted}
         shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watchers": tuple(self.watchers.values())}
         self.agent = Agent(self.settings, **shared)
-        self.installation = Installation(self.settings, client, self.metrics, self.log)
+        self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
         plugin_server = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
         tasks = [asyncio.create_task(self.run_forever(name, task)) for name, task in self._make_tasks(client, plugin_server).items()]

@@ -115,7 +115,7 @@ class Sweeper:
         return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
 
     async def check_after_change(self, pod: NodePod, path: str) -> bool:
-        """Check a pod after a change; return whether its rules were missing or differed."""
+        """Check a pod, report and repair it; True if its rules were missing or differed, False also if not readable."""
         options = self._options_of(pod)
         if not options:
             return False

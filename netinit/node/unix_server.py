@@ -18,9 +18,9 @@ from pathlib import Path
 from netinit.base.errors import CniError, ConfigError
 from netinit.kernel import locks
 from netinit.node.protocol import (
-    CODES,
     GREETING,
     MAX_HEAD_BYTES,
+    CniCode,
     Head,
     Request,
     encode_error,
@@ -127,7 +127,7 @@ class PluginServer:
                 data = await _read_exactly(peer, rest, head.variables + head.input)
             request = parse_request(data[: head.variables], data[head.variables :])
         except TimeoutError:
-            return encode_error(CniError("the request did not come in time", CODES.IO))
+            return encode_error(CniError("the request did not come in time", CniCode.IO))
         except CniError as error:
             return encode_error(error)
         deadline = arrived + head.milliseconds * _MARGIN / 1000
@@ -136,9 +136,9 @@ class PluginServer:
     def _check_peer(self, peer: socket.socket) -> None:
         _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if user != self._user:
-            raise CniError(f"requests are taken of user {self._user} alone", CODES.ENVIRONMENT)
+            raise CniError(f"requests are taken of user {self._user} alone", CniCode.ENVIRONMENT)
         if len(self._conversations) > self._most:
-            raise CniError(f"{self._most} requests are being answered already; try again", CODES.LATER)
+            raise CniError(f"{self._most} requests are being answered already; try again", CniCode.LATER)
 
 
 async def _discard(peer: socket.socket) -> None:
@@ -164,7 +164,7 @@ async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[Head 
     data = b""
     while b"\n" not in data:
         if len(data) >= MAX_HEAD_BYTES or not GREETING.startswith(data[: len(GREETING)]):
-            raise CniError("this is no request of netinit's plugin", CODES.DECODING)
+            raise CniError("this is no request of netinit's plugin", CniCode.DECODING)
         await _readable(peer)
         with contextlib.suppress(BlockingIOError):
             part, found, _, _ = socket.recv_fds(peer, MAX_HEAD_BYTES, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
@@ -172,7 +172,7 @@ async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[Head 
             if not part and not data:
                 return None, b""
             if not part:
-                raise CniError("the request is cut off", CODES.DECODING)
+                raise CniError("the request is cut off", CniCode.DECODING)
             data += part
     line, _, rest = data.partition(b"\n")
     return parse_head(line), rest
@@ -183,9 +183,9 @@ async def _read_exactly(peer: socket.socket, data: bytes, size: int) -> bytes:
     while left > 0:
         part = await asyncio.get_running_loop().sock_recv(peer, min(left, 1 << 18))
         if not part:
-            raise CniError("the request is cut off", CODES.DECODING)
+            raise CniError("the request is cut off", CniCode.DECODING)
         parts.append(part)
         left -= len(part)
     if left < 0:
-        raise CniError("the request is longer than its first line says", CODES.DECODING)
+        raise CniError("the request is longer than its first line says", CniCode.DECODING)
     return b"".join(parts)

@@ -86,7 +86,7 @@ class PodWatcher:
             metrics.watched.set_function(lambda: sum(1 for one in self._watched.values() if one.sockets))
 
     def add(self, uid: str, path: str, *, delay: float = _AFTER_ADD) -> None:
-        """Watch the pod whose namespace is at this path, starting with a check."""
+        """Check the namespace at `path` after `delay` s and watch it; not without uid or file, or beyond MAX_WATCHED."""
         known, identity = self._watched.get(uid), _identity(path)
         if not uid or identity is None or (known and known.identity == identity):
             return

@@ -22,7 +22,7 @@ class Changes:
     """Watches the namespace that the options name (default: this process's), as a context manager.
 
     Call `begin_look` before each read and `wait` after it: any change after `begin_look` ends the wait. `connections`: so
-    does a connection that opens or ends. Raises NamespaceError.
+    does a connection that opens or ends. Raises NamespaceError; NetinitError if the kernel refuses (NET_ADMIN is needed).
     """
 
     def __init__(self, options: Options, *, connections: bool = False) -> None:
@@ -54,7 +54,7 @@ class Changes:
         notifications.drain(self._sockets)
 
     def wait(self) -> None:
-        """Return after a change since `begin_look`, later if changes are constant. Raises NamespaceError if the pod is gone."""
+        """Block until a change since `begin_look`, and 0.05 to 2 s more. Raises NamespaceError: the named pod is gone."""
         poller = select.poll()
         for one in self._sockets:
             poller.register(one, select.POLLIN)

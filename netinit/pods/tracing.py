@@ -102,7 +102,7 @@ class Follower:
         self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 
     def read(self, seconds: float) -> list[TracedPacket]:
-        """Return the packets whose path ends within this time."""
+        """Read events for up to `seconds`; return packets that ended 0.1 s ago, or are silent for 0.5 s (lost)."""
         for event in self._tracer.read(seconds):
             if isinstance(event, tracing.Begun):
                 if len(self._packets) < MAX_PACKETS:

@@ -1,4 +1,4 @@
-"""Targets of rules: syntax, effect on a packet, description. Sections refer to iptables-extensions(8)."""
+"""Targets of rules: syntax, effect, description; see iptables-extensions(8), and "Add a target" in CONTRIBUTING.md."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
 
 
 def allow_descriptors(number: int) -> None:
-    """Raise the soft limit of open files to `number`, or to the hard limit."""
+    """Set the soft limit of open files to `number`, or to the hard limit if that is less, even if it was higher before."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     soft = number if hard == resource.RLIM_INFINITY else min(number, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -18,7 +18,7 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True)
 class FateRate:
-    """Packets or connections of one fate since the last and the first reading; None if a rule has no counter."""
+    """One fate's packets or connections: `added` since the last reading, `since` the first; None without a counter."""
 
     fate: Fate
     added: int | None

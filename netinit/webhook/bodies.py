@@ -35,7 +35,7 @@ class Bodies:
 
     @contextlib.asynccontextmanager
     async def hold(self, receive: Any, deadline: float) -> AsyncIterator[bytearray]:
-        """Read a body and keep it counted until the block ends. Raises Fault if it is too long, too slow or dropped."""
+        """Read a body by `deadline` (loop time), within 5 s; count it in the block. Raises Fault: long, late, dropped."""
         current = _Body(asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _ARRIVAL_SECONDS)), bytearray())
         self._bodies.append(current)
         try:

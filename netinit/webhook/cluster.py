@@ -43,7 +43,7 @@ OfferCallback = Callable[[Texts | str, list[Tree]], Any]
 
 
 class WatchedCluster:
-    """The cluster tasks and their state; callbacks get the results."""
+    """The cluster tasks and their state; callbacks get results. `follow_*`, `renew`, `keep_bundles` run until cancelled."""
 
     def __init__(self, client: Client, settings: ServeSettings, problems: Problems) -> None:
         self.client = client
@@ -236,7 +236,7 @@ class WatchedCluster:
     # ---- caBundles
 
     def announce(self, bundle: str) -> None:
-        """Set the bundle that every caBundle must have."""
+        """Set the bundle (PEM) for every caBundle; `announced` is True once `keep_bundles` has written it everywhere."""
         if bundle != self.bundle:
             self.bundle = bundle
             self.announced = not self.settings.webhook_config

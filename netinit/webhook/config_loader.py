@@ -28,7 +28,7 @@ class ConfigLoader:
         self._offered: Texts | None = None
 
     async def offer(self, texts: Texts) -> bool:
-        """Load the texts; return False if they are unchanged. Problems are noted and logged."""
+        """Load and publish the texts, or note and log why they are invalid. False only if they are those of before."""
         if texts == self._offered:
             return False
         self._offered = texts

@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.005  # for a killed child
 
 
 async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> ReviewAnswer:
-    """Return the result of `work`, run in a child. Raises Interruption if it exceeds a limit."""
+    """Return the result of `work`, run in a child. Raises Interruption at a limit, `deadline` (loop time) or its death."""
     child = children.start(lambda _: _compute(work), seconds=_ANSWER_SECONDS, what="the review", keeps_groups=True)
     try:
         await _read(child, deadline)

@@ -9,7 +9,7 @@ import pytest
 
 from containers import Image
 from engine import Engine
-from netinit.lab import Pod, take_snapshot
+from netinit.lab import Pod, describe_state
 
 MEGABYTE = 1 << 20
 MOST = 45 * MEGABYTE
@@ -41,14 +41,14 @@ def run(pod: Pod, root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("words", [(), ("--backend", "nftables"), ("--native-nftables", "-m", "TPROXY", "--reconcile")], ids=" ".join)
 def test_it_programs_finds_and_removes_the_rules(root: Path, words: tuple[str, ...]):
     with Pod() as pod:
-        before = take_snapshot(pod)
+        before = describe_state(pod)
         for expected in ("programmed by nftables", "rules are as planned (nftables): nothing to do"):
             done = run(pod, root, *WORDS, *words)
             assert (done.returncode, expected in done.stderr) == (0, True), done.stderr
         assert "redirect to :15001" in pod.run(["nft", "list", "ruleset"], check=True).stdout
         removed = run(pod, root, "--cleanup-only")
         assert removed.returncode == 0, removed.stderr
-        assert take_snapshot(pod) == before
+        assert describe_state(pod) == before
 
 
 def test_other_backends_say_what_is_not_there(root: Path):

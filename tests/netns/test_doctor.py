@@ -10,7 +10,7 @@ import pytest
 
 from netinit.base.net import IPV4
 from netinit.kernel.runtime_environment import PERSON, find_situation
-from netinit.lab import APP_ID, PROXY_ID, start_servers, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, describe_state, start_servers
 from netinit.options import Options
 from netinit.pods.doctor.examination import examine
 from netinit.pods.doctor.findings import ERROR
@@ -50,9 +50,9 @@ def messages(answer, severity=ERROR):
 def test_on_a_good_node_every_backend_was_tried_and_nothing_stays(pod, arguments):
     for name in ("iptables-nft", "iptables-legacy"):
         needs(name)
-    before = take_snapshot(pod)
+    before = describe_state(pod)
     code, answer = ask(pod, *arguments)
-    check_same(take_snapshot(pod), before, "the doctor left a trace")
+    check_same(describe_state(pod), before, "the doctor left a trace")
     assert (code, answer["ok"], answer["backend"]) == (0, True, "iptables-nft"), answer["findings"]
     assert set(answer["feature_checks"]) == {"iptables-nft", "iptables-legacy", "nftables", "libiptc"}
     for name, checked in answer["feature_checks"].items():
@@ -147,9 +147,9 @@ def test_what_an_ordinary_user_cannot_try_is_not_called_broken(pod, readable, en
 
 @pytest.mark.mounts
 def test_without_sys_admin_it_only_looks_and_says_so(pod):
-    before = take_snapshot(pod)
+    before = describe_state(pod)
     code, answer = ask(pod, *REDIRECT, prefix=without("sys_admin"))
-    check_same(take_snapshot(pod), before, "looking left a trace")
+    check_same(describe_state(pod), before, "looking left a trace")
     assert (code, answer["backend"], answer["feature_checks"]) == (0, "iptables-nft", {})
     assert answer["obstacle"].startswith("SYS_ADMIN is missing")
     code, answer = ask(pod, *REDIRECT, prefix=[*WITHOUT_PROGRAMS, *without("sys_admin")])

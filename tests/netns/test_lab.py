@@ -22,11 +22,11 @@ from netinit.lab import (
     NetworkNamespace,
     Pod,
     Probe,
+    describe_state,
     drop_empty_tables,
     find_obstacle,
     list_rules,
     start_servers,
-    take_snapshot,
 )
 from programming import needs
 
@@ -76,7 +76,7 @@ def inode(path: str) -> int:
 
 
 def test_a_pod_has_the_interfaces_addresses_and_routes_of_a_pod(pod):
-    text = take_snapshot(pod)
+    text = describe_state(pod)
 
     assert "address address=10.77.0.2 " in text
     assert "address address=fd77::2 " in text
@@ -104,7 +104,7 @@ def test_the_client_is_entered_by_a_path(pod):
 
 
 def test_a_pod_without_ipv6_addresses_still_has_the_loopback_one(pod_v4only):
-    text = take_snapshot(pod_v4only)
+    text = describe_state(pod_v4only)
 
     assert "address=10.77.0.2" in text
     assert "fd77" not in text
@@ -114,7 +114,7 @@ def test_a_pod_without_ipv6_addresses_still_has_the_loopback_one(pod_v4only):
 def test_a_pod_with_ipv6_alone_reaches_and_is_reached(pod_v6only):
     start_servers(pod_v6only)
 
-    assert "10.77" not in take_snapshot(pod_v6only)
+    assert "10.77" not in describe_state(pod_v6only)
     assert pod_v6only.client.connect(POD[6], 80).server == "app"
     assert pod_v6only.connect(OUTSIDE[6], 80).server == "outside"
     assert pod_v6only.connect(OUTSIDE[4], 80).outcome == "unreachable"
@@ -124,7 +124,7 @@ def test_a_setting_of_the_kernel_changes_in_the_pod_alone(pod):
     before = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").read_text()
     pod.set_sysctl("net.ipv6.conf.all.disable_ipv6", 1)
 
-    assert "fd77::2" not in take_snapshot(pod)
+    assert "fd77::2" not in describe_state(pod)
     assert Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").read_text() == before
     with pytest.raises(LabError, match=r"cannot set net\.no\.such=1: No such file"):
         pod.set_sysctl("net.no.such", 1)
@@ -502,22 +502,22 @@ def test_a_namespace_outside_its_block_is_refused_with_the_remedy():
 def test_a_snapshot_is_the_same_until_something_changes(pod, family, variant):
     needs(f"iptables-{variant}")
     start_servers(pod)
-    before = take_snapshot(pod)
-    assert before == take_snapshot(pod)
+    before = describe_state(pod)
+    assert before == describe_state(pod)
 
     iptables(pod, family, "-t nat -A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001", variant=variant)
-    with_rule = take_snapshot(pod)
+    with_rule = describe_state(pod)
     assert with_rule.count("REDIRECT --to-ports 15001") == 1
     pod.connect(OUTSIDE[family], 80)
-    assert take_snapshot(pod) == with_rule, "counters do not show"
+    assert describe_state(pod) == with_rule, "counters do not show"
 
     iptables(pod, family, "-t nat -D OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001", variant=variant)
-    assert take_snapshot(pod) != before, "the kernel keeps the empty table"
-    assert drop_empty_tables(take_snapshot(pod)) == before
+    assert describe_state(pod) != before, "the kernel keeps the empty table"
+    assert drop_empty_tables(describe_state(pod)) == before
 
 
 def test_a_snapshot_registers_no_table(pod):
-    take_snapshot(pod)
+    describe_state(pod)
 
     assert pod.run(["nft", "list", "tables"], check=True).stdout == ""
     for name in ("ip_tables_names", "ip6_tables_names"):
@@ -525,11 +525,11 @@ def test_a_snapshot_registers_no_table(pod):
 
 
 def test_a_snapshot_shows_routes_rules_addresses_and_other_nft_tables(pod):
-    before = take_snapshot(pod)
+    before = describe_state(pod)
     route_tproxy(pod, 4)
     route_tproxy(pod, 6)
     pod.run(["nft", "add table inet mesh; add set inet mesh s { type ipv4_addr; }"], check=True)
-    after = take_snapshot(pod).splitlines()
+    after = describe_state(pod).splitlines()
 
     added = [line for line in after if line not in before.splitlines()]
     assert sum("fwmark=1337" in line and line.startswith("rule ") for line in added) == 2

@@ -27,7 +27,7 @@ from netinit.backends.legacy import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.lab import Pod, drop_empty_tables, take_snapshot
+from netinit.lab import Pod, describe_state, drop_empty_tables
 from netinit.options import CLASSIC, Options
 from netinit.pods.apply import apply, remove
 from netinit.rules.layouts import plan
@@ -178,17 +178,17 @@ def descriptors():
 def test_a_pod_is_programmed_found_right_and_cleaned_up():
     options = DEFAULT.replace(backend="libiptc")
     with Pod() as pod, pod.entered():
-        before = drop_empty_tables(take_snapshot(pod))
+        before = drop_empty_tables(describe_state(pod))
         first = apply(options)
         assert (first.backend, first.changed) == ("libiptc", True)
         assert "-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001" in first.rules["IPv6"]
-        programmed = take_snapshot(pod)
+        programmed = describe_state(pod)
         assert not apply(options).changed
-        assert take_snapshot(pod) == programmed
+        assert describe_state(pod) == programmed
         with pytest.raises(NetinitError, match="reconcile"):
             apply(options.replace(inbound_port=15016))
-        assert take_snapshot(pod) == programmed
+        assert describe_state(pod) == programmed
         assert apply(options.replace(inbound_port=15016, reconcile=True)).changed
         assert "--to-ports 15016" in listing(IPV4)
         remove(options)
-        assert drop_empty_tables(take_snapshot(pod)) == before
+        assert drop_empty_tables(describe_state(pod)) == before

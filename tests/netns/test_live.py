@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, Pod, describe_state, start_servers
 from netinit.options import Options
 from netinit.pods.probe import probe
 from netinit.pods.probe.peer import Peer
@@ -61,12 +61,12 @@ def test_a_good_pod_is_right_in_every_row_and_stays_as_it_was(pod, backend, mode
     for furnished in (False, True):
         if furnished:
             start_servers(pod, transparent=(15006,) if mode == "TPROXY" else ())
-        before, remembered = take_snapshot(pod), tracked(pod)
+        before, remembered = describe_state(pod), tracked(pod)
         report = probe_in(pod, arguments)
         assert not report.wrong, tell(report)
         assert not report.notes
         assert all(row.right for row in report.rows), tell(report)
-        check_same(take_snapshot(pod), before, "probing left a trace")
+        check_same(describe_state(pod), before, "probing left a trace")
         assert tracked(pod) == remembered, "connections of ours are still remembered"
         expected = {row.expected for row in report.rows}
         assert {"captured on 15001", "captured on 15006", "direct", "direct, out of the pod"} <= expected
@@ -189,7 +189,7 @@ def test_whatever_the_options_a_good_pod_is_right_in_every_row():
 
 def test_a_killed_run_takes_its_interface_along(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
-    before = take_snapshot(pod)
+    before = describe_state(pod)
     seen = 0
     for number in range(60):
         if number >= 6 and seen > 1:
@@ -201,7 +201,7 @@ def test_a_killed_run_takes_its_interface_along(pod):
         process.kill()
         process.wait()
         assert wait_until(lambda: Peer.NAME not in interfaces(pod)), "the interface stays"
-    check_same(take_snapshot(pod), before, "a killed run left a trace")
+    check_same(describe_state(pod), before, "a killed run left a trace")
     assert seen > 1, "the kills came at the wrong time"
 
 

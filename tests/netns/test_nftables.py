@@ -16,7 +16,7 @@ import netinit
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError
 from netinit.kernel import run as programs
-from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_servers, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, describe_state, start_servers
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
@@ -101,11 +101,11 @@ def subprocess_modules(pod: NetworkNamespace) -> list[str]:
 
 def test_removing_leaves_the_namespace_as_it_was_and_others_tables_alone(inside):
     inside.run(["nft", "-f", "-"], stdin=FOREIGN, check=True)
-    before = take_snapshot(inside)
+    before = describe_state(inside)
     assert apply(planned(*SHRINKING, ipv6="on"))
     assert NftablesBackend().observe().foreign
     remove()
-    assert take_snapshot(inside) == before
+    assert describe_state(inside) == before
     assert not NftablesBackend().observe().ours
 
 
@@ -175,14 +175,14 @@ def test_comments_are_written_when_asked_for_and_alone_are_no_difference(inside)
 
 
 def test_a_dry_run_checks_with_the_kernel_and_touches_nothing(inside):
-    before = take_snapshot(inside)
+    before = describe_state(inside)
     NftablesBackend().check(planned(*SHRINKING, ipv6="on"))
     tool = [sys.executable, "-m", "netinit", "render", "-b", "*", "--ipv6", "on", "--format"]
     checked = inside.run([*tool, "nft", "--check"])
     assert (checked.returncode, checked.stdout.count("table inet istio-proxy-nat {")) == (0, 1), checked.stderr
     assert inside.run([*tool, "restore", "--check"]).returncode == 2
     assert inside.run(["nft", "-c", "-f", "-"], stdin=render_script(SIMPLE)).returncode == 0
-    assert take_snapshot(inside) == before
+    assert describe_state(inside) == before
 
 
 def test_networks_that_overlap_touch_repeat_or_have_host_bits_capture_exactly_what_they_should():
@@ -298,7 +298,7 @@ def try_to_apply() -> str:
 def test_a_refused_rule_changes_nothing_and_is_named(inside):
     backend = NftablesBackend()
     apply(SIMPLE)
-    before = take_snapshot(inside)
+    before = describe_state(inside)
     change = backend.observe().compare(planned("-b", "80", ipv6="on")).change()
     at = next(at for at, ((_, _, attributes), _) in enumerate(change.parts) if b"redir\0" in attributes)
     (kind, flags, attributes), about = change.parts[at]
@@ -306,17 +306,17 @@ def test_a_refused_rule_changes_nothing_and_is_named(inside):
     wanted = r"nft table istio-proxy-nat chain istio-redirect rule 1 \(meta l4proto tcp counter redirect to :15001\): No such file or directory.*load nft_redix on the node"
     with pytest.raises(KernelFeatureError, match=wanted):
         backend.commit(change.replace(parts=(*change.parts[:at], broken, *change.parts[at + 1 :])))
-    assert take_snapshot(inside) == before
+    assert describe_state(inside) == before
 
 
 def test_tables_that_somebody_makes_meanwhile_are_not_filled_twice(inside):
     backend = NftablesBackend()
     change = backend.observe().compare(SIMPLE).change()
     apply(SIMPLE)
-    before = take_snapshot(inside)
+    before = describe_state(inside)
     with pytest.raises(ApplyError, match="nft table istio-proxy-nat chain istio-inbound: File exists"):
         backend.commit(change)
-    assert take_snapshot(inside) == before
+    assert describe_state(inside) == before
 
 
 @pytest.mark.users

@@ -12,7 +12,7 @@ import pytest
 
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import APP_ID, Pod, start_servers, take_snapshot
+from netinit.lab import APP_ID, Pod, describe_state, start_servers
 from netinit.options import Options
 from netinit.pods import apply as applying
 from programming import (
@@ -289,7 +289,7 @@ def test_choosing_leaves_no_trace_in_an_ipv4_pod(pod_v4only):
     assert names_of_legacy_tables(pod_v4only) == ["", ""]
     tables = pod_v4only.run(["sh", "-c", "command -v nft >/dev/null && nft list tables || printf 'table ip nat\\ntable ip filter\\n'"]).stdout
     assert tables == "table ip nat\ntable ip filter\n"
-    assert "KUBE" not in take_snapshot(pod_v4only)
+    assert "KUBE" not in describe_state(pod_v4only)
 
 
 def names_of_legacy_tables(pod):
@@ -389,7 +389,7 @@ HOSTILE = (
 def test_hostile_values_end_in_one_line_and_change_nothing(pod):
     needs("iptables-nft")
     apply_in(pod, Options.from_argv(REDIRECT))
-    before = take_snapshot(pod)
+    before = describe_state(pod)
     for arguments in HOSTILE:
         if "\x00" in arguments[1]:
             continue  # no argument can hold a NUL: the kernel ends it there
@@ -399,7 +399,7 @@ def test_hostile_values_end_in_one_line_and_change_nothing(pod):
         lines = [line for line in failed.stderr.splitlines() if not line.startswith("Usage:")]
         assert len(lines) in (1, 2), (arguments, lines)
         assert "Traceback" not in failed.stderr
-    check_same(take_snapshot(pod), before, "a hostile value changed something")
+    check_same(describe_state(pod), before, "a hostile value changed something")
 
 
 def test_every_wrong_value_is_named_at_once(pod):

@@ -22,7 +22,7 @@ from netinit.backends.machine import Machine
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel import netlink
 from netinit.kernel.nf_tables import NFT_MSG_DELTABLE, NfTables, Refusal
-from netinit.lab import Pod, take_snapshot
+from netinit.lab import Pod, describe_state
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
 from programming import (
@@ -231,7 +231,7 @@ def test_a_lock_that_the_other_backend_needs_is_had_before_the_first_change(pod,
     need(new)
     with pod.entered():
         apply(options_of("iptables-legacy", mode))
-    before = take_snapshot(pod)
+    before = describe_state(pod)
     path = tmp_path / "xtables.lock"
     with held(path):
         for words in (("--backend", new, "--reconcile"), ("--cleanup-only",)):
@@ -239,7 +239,7 @@ def test_a_lock_that_the_other_backend_needs_is_had_before_the_first_change(pod,
             refused = run_tool(pod, "apply", *arguments, env={"XTABLES_LOCKFILE": str(path)})
             assert refused.returncode == 1
             assert f"iptables-legacy: {path} is held by process {os.getpid()}" in refused.stderr, refused.stderr
-            check_same(take_snapshot(pod), before, " ".join(words))
+            check_same(describe_state(pod), before, " ".join(words))
 
 
 def test_the_lock_is_held_over_the_whole_run(pod, tmp_path, monkeypatch):
@@ -396,7 +396,7 @@ def test_a_full_disk_behind_the_log_makes_no_failure_of_a_success(pod):
     need("iptables-nft")
     done = run_tool(pod, "apply", *SIDECAR, prefix=("sh", "-c", 'exec "$0" "$@" 2>/dev/full'))
     assert done.returncode == 0
-    assert "ISTIO_OUTPUT" in take_snapshot(pod)
+    assert "ISTIO_OUTPUT" in describe_state(pod)
 
 
 def test_a_listing_that_fails_afterwards_makes_no_failure_of_a_success(pod):

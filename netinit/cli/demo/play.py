@@ -20,10 +20,10 @@ from netinit.lab import (
     Arrival,
     Pod,
     Probe,
+    describe_state,
     drop_empty_tables,
     find_obstacle,
     start_servers,
-    take_snapshot,
 )
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
@@ -79,7 +79,7 @@ def play(backend: str) -> Iterator[Line]:
         raise LabError(obstacle)
     with Pod(ipv6=Path("/proc/net/if_inet6").exists()) as pod:
         start_servers(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
-        before = take_snapshot(pod)
+        before = describe_state(pod)
         yield from present(pod)
         with pod.entered():
             plan = plan_for(settle(options).options)
@@ -214,7 +214,7 @@ def clean(pod: Pod, options: Options, before: str) -> Iterator[Line]:
     with pod.entered():
         outcome = remove(options)
     yield check(outcome.changed, f"removed ({outcome.backend})")
-    after = take_snapshot(pod)
+    after = describe_state(pod)
     old, new = drop_empty_tables(before).splitlines(), drop_empty_tables(after).splitlines()
     besides = "" if after == before else ", but for empty built-in tables that the kernel keeps"
     count = len(before.splitlines())

@@ -34,7 +34,7 @@ class Kubectl:
         return cls(program, flags, {name: text for name, text in environ.items() if _is_text(name + text)})
 
     def ask(self, *words: str, extra: float = 0) -> run.Finished:
-        """Run `kubectl WORDS`, with `extra` seconds added to the default timeout."""
+        """Run `kubectl WORDS` for at most 30 + `extra` s; see its `status`. Raises BackendUnavailableError."""
         begun = run.start(self.program, (*words[:1], *self.flags, *words[1:]), environment=self.environ, waits=int(extra * 10**9))
         return run.finish(begun)
 

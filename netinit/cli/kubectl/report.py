@@ -32,12 +32,12 @@ QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "D
 @click.option("--plain", is_flag=True, help="Leave names and addresses in.")
 @object_options((AUTO, AGENT, EPHEMERAL, MANIFEST), "Who reads the rules: the agent, else the manifest; or one alone.")
 def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
-    """Write a redacted bug report about a pod, as one file in Markdown.
+    """Write a redacted bug report about a pod, of a workload the first one, as one file in Markdown.
 
-    It has versions, the pod's options, the live rules, how they differ, the audit and the doctor's findings. Names and addresses
-    are replaced; environment, commands and volumes are never included. Read it before you send it.
+    It has versions, options, live rules (by the agent, if it runs; --source debug: an ephemeral container a question),
+    differences, audit, the doctor's findings. Names and addresses are replaced; environment, commands, volumes left out.
 
-    The live rules are read through the node agent, if it runs; --source debug uses an ephemeral container for each question.
+    Read it before you send it. Exit codes: 0 written, even if a part has only a reason; 1 no such pod; 2 wrong options.
     """
     pod = pods[0]
     asked = [one for one in sources.of(pod) if sources.chosen != AUTO or not isinstance(one, EphemeralSource)]

@@ -46,7 +46,7 @@ def read_exceptions(text: str) -> tuple[Any, ...]:
 
 
 def exceptions_of(protocol: str) -> Kind:
-    """Return the kind of value with ports and users of one protocol."""
+    """Return the kind of `PORTS:UIDS` (22,80:1000-2000; UIDS alone: all ports) of a protocol. It raises ValueError."""
 
     def read(text: str) -> tuple[Any, ...]:
         if text.count(":") > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.rules.iptables.compare import live_chains, same_table, table_names
 from netinit.rules.iptables.ownership import Owned, without_comment
-from netinit.rules.iptables.parse import has_words
+from netinit.rules.iptables.parse import text_is_complete
 from netinit.rules.iptables.write import ListedTable, Listing, Written
 from netinit.rules.model import (
     BUILTIN_CHAINS,
@@ -52,7 +52,7 @@ def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[s
             missed = 0
             for index, text in zip(places or range(len(texts)), texts, strict=True):
                 written = text if text.isprintable() else without_comment(text)
-                if written.isprintable() and has_words(text):
+                if written.isprintable() and text_is_complete(text):
                     chains[chain].append((index + 1 - missed if places else 0, written))
                 else:
                     missed += 1
@@ -141,7 +141,7 @@ def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int], *
         index
         for index in indexes
         if by_number
-        or not (texts[index].isprintable() and has_words(texts[index]))
+        or not (texts[index].isprintable() and text_is_complete(texts[index]))
         or any(texts[i] == texts[index] for i in range(index) if i not in indexes)
     ]
     by_text = [index for index in indexes if index not in numbered]

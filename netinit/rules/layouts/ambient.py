@@ -56,7 +56,7 @@ def plan(options: Interception) -> Plan:
     if options.redirect_dns:
         _capture_dns(builder)
     _capture_outbound(builder, options)
-    untranslated.guard(builder, options)
+    untranslated.close_nat_gaps(builder, options)
     if options.ipv6 == REJECT:
         refuse.refuse_ipv6(builder, options, excluded=_exclusions(options))
     return Plan(

@@ -43,9 +43,9 @@ def plan(options: Interception) -> Plan:
         if transparent and options.captures_ipv6 and not options.istio_exact:
             _capture_inbound(builder.within((IPV6,)), options, transparent=False)
     _exclude_outbound(builder, options)
-    outbound.exclude_virtual_interfaces(builder, options)
+    outbound.capture_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
-    untranslated.guard(builder, options)
+    untranslated.close_nat_gaps(builder, options)
     if options.ipv6 == OFF:
         _refuse_ipv6(builder.within((IPV6,)), options)
     elif options.ipv6 == REJECT:

@@ -38,7 +38,7 @@ def plan(options: Interception) -> Plan:
         from netinit.rules.layouts import tproxy  # imported only when needed
     routed = families if transparent and options.inbound_ports else ()
     outbound.exclude_interfaces(builder, options, transparent)
-    outbound.exclude_virtual_interfaces(builder, options)
+    outbound.capture_virtual_interfaces(builder, options)
     _drop_invalid(builder, options)
     builder.exclude(NAT, ISTIO_INBOUND, inbound.excluded_tunnel(options))
     inbound.define_redirects(builder, options)
@@ -57,7 +57,7 @@ def plan(options: Interception) -> Plan:
     outbound.capture(builder, options)
     if transparent:
         tproxy.mark_connections(builder, options)
-    untranslated.guard(builder, options)
+    untranslated.close_nat_gaps(builder, options)
     if options.reject_quic or options.log_rules or options.ipv6 == REJECT:
         _refuse_and_report(builder, options, captured, capture_dns)
     return Plan(

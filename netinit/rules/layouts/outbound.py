@@ -40,8 +40,8 @@ def exclude_interfaces(builder: Builder, options: Interception, transparent: boo
         builder.exclude(table, OUTPUT, excluded_interfaces(options, OutInterface))
 
 
-def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
-    """Capture traffic of a VM behind the pod, or exclude it. As in Istio, the last rule comes first."""
+def capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
+    """Capture what VMs behind the pod send to captured networks, exclude the rest. Lists are reversed, as in Istio."""
     if not options.virtual_interfaces:
         return
     coming, origin = InInterface(names=tuple(reversed(options.virtual_interfaces))), "virtual_interfaces"

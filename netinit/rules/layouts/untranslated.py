@@ -63,7 +63,7 @@ DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {PREROUTING: (INPUT, (NOT_LO,)), OUTPUT: (OUTPUT, ())}
 
 
-def guard(builder: Builder, options: Interception) -> None:
+def close_nat_gaps(builder: Builder, options: Interception) -> None:
     """Add the filter rules for gaps of nat and TPROXY; call it after nat's rules are complete."""
     if options.istio_exact:
         return

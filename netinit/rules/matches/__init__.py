@@ -1,7 +1,7 @@
 """The base class of matches (conditions of rules); `packet`, `context` and `foreign` have one class for each.
 
 Sections refer to iptables(8) and iptables-extensions(8). A match with several values means "any of them"; where iptables
-takes one value per rule, there is one alternative for each.
+takes one value per rule, there is one alternative for each. "Add a match" in CONTRIBUTING.md lists the tables to extend.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ _OWNERS = {grammar.UID: Dim.UID, grammar.GID: Dim.GID}
 class Ruling:
     """The result for an assertion: `holds` is True if proved, False if refuted, None if undecidable.
 
-    `counterexample` is the path of a refuting packet, `cures` the option changes under which it ends as asserted,
-    and `packets` the number of packets concerned.
+    `counterexample` is the path of a refuting packet, `cures` the option changes under which it ends as asserted;
+    `packets`: how many packets the assertion is about; if refuted, only those looked at until then.
     """
 
     assertion: Assertion

@@ -116,9 +116,9 @@ class SymbolicPackets:
         return self._exactly(known | fresh if not {"", "INVALID"}.isdisjoint(states) else known)
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
-        """The space's bare SYNs are exactly the packets that open a connection, and none has SYN and FIN.
+        """TCP packets with exactly `flags` of the flags in `mask`; only packets that open a connection are bare SYNs.
 
-        Of packets without a connection it is known whether FIN or RST is set.
+        No packet has SYN and FIN. Of packets without a connection FIN and RST are known; all else is uncertain.
         """
         none_of_them, all_of_them = nothing(self._space), everything(self._space)
         begins = valued(self._space, Dim.STATE, *BEGINNINGS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from netinit.base.errors import CniError
 from netinit.base.net import Network
 from netinit.node.decision import decide, is_own_pod, matches_uid, read_pod
-from netinit.node.protocol import CODES
+from netinit.node.protocol import CniCode
 from netinit.options import Options
 from node_agent import make_pod
 
@@ -139,7 +139,7 @@ def test_ipv6_is_asked_for_by_annotation_by_the_proxy_or_by_the_node_in_this_ord
 def test_a_bad_annotation_is_an_error_that_names_it(name, text):
     with pytest.raises(CniError, match=name) as caught:
         annotated(**{name: text})
-    assert caught.value.code == CODES.BAD_POD
+    assert caught.value.code == CniCode.BAD_POD
 
 
 def test_a_bad_mode_is_an_error():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import CniError
 from netinit.node import protocol
-from netinit.node.protocol import CODES, VERSIONS, encode_answer, encode_error, parse_head, parse_request, result
+from netinit.node.protocol import VERSIONS, CniCode, encode_answer, encode_error, parse_head, parse_request, result
 
 GIVEN = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/p", "CNI_IFNAME": "eth0"}
 PREVIOUS = {
@@ -46,58 +46,58 @@ def body(answer):
 def test_add_names_the_variable_that_the_runtime_left_out(missing):
     with pytest.raises(CniError, match=missing) as caught:
         ask(**{missing: None})
-    assert caught.value.code == CODES.ENVIRONMENT
+    assert caught.value.code == CniCode.ENVIRONMENT
 
 
 def test_del_does_without_a_namespace_and_check_does_not():
     assert ask(CNI_COMMAND="DEL", CNI_NETNS=None).netns == ""
-    assert code_of(CNI_COMMAND="CHECK", CNI_NETNS=None) == CODES.ENVIRONMENT
+    assert code_of(CNI_COMMAND="CHECK", CNI_NETNS=None) == CniCode.ENVIRONMENT
 
 
 @pytest.mark.parametrize("bad", ["-c", "c/1", "../../etc", "c 1", "", "c\n1", "ü"])
 def test_a_container_id_with_other_characters_is_refused(bad):
-    assert code_of(CNI_CONTAINERID=bad) == CODES.ENVIRONMENT
+    assert code_of(CNI_CONTAINERID=bad) == CniCode.ENVIRONMENT
 
 
 @pytest.mark.parametrize("bad", ["", "sixteen_letters_", "eth/0", "eth:0", "e 0", ".", "..", "e\t0"])
 def test_a_name_that_no_interface_can_have_is_refused(bad):
-    assert code_of(CNI_IFNAME=bad) == CODES.ENVIRONMENT
+    assert code_of(CNI_IFNAME=bad) == CniCode.ENVIRONMENT
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "/net", None, 7])
 def test_a_network_without_a_proper_name_is_no_configuration(bad):
-    assert code_of({"name": bad}) == CODES.CONFIGURATION
+    assert code_of({"name": bad}) == CniCode.CONFIGURATION
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "0.3.0", "1.2.0", "", "x", None, 1])
 def test_other_versions_are_incompatible(version):
-    assert code_of({"cniVersion": version}) == CODES.VERSION
+    assert code_of({"cniVersion": version}) == CniCode.VERSION
 
 
 @pytest.mark.parametrize(("verb", "first"), [("CHECK", 1), ("GC", 3)])
 def test_a_verb_is_known_from_its_version_on(verb, first):
     for place, version in enumerate(VERSIONS):
         if place < first:
-            assert code_of({"cniVersion": version}, CNI_COMMAND=verb) == CODES.VERSION
+            assert code_of({"cniVersion": version}, CNI_COMMAND=verb) == CniCode.VERSION
         else:
             assert ask({"cniVersion": version}, CNI_COMMAND=verb).verb == verb
 
 
 def test_an_unknown_verb_is_an_error_of_the_environment():
-    assert code_of(CNI_COMMAND="PLAY") == CODES.ENVIRONMENT
+    assert code_of(CNI_COMMAND="PLAY") == CniCode.ENVIRONMENT
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"a":1}x', b"[" * 5000])
 def test_what_is_no_object_of_json_cannot_be_decoded(data):
     with pytest.raises(CniError) as caught:
         parse_request(variables(), data)
-    assert caught.value.code == CODES.DECODING
+    assert caught.value.code == CniCode.DECODING
 
 
 def test_the_arguments_are_pairs():
     request = ask(CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=u;A=b=c;")
     assert (request.pod, request.uid, request.arguments["A"]) == (("shop", "web"), "u", "b=c")
-    assert code_of(CNI_ARGS="nonsense") == CODES.ENVIRONMENT
+    assert code_of(CNI_ARGS="nonsense") == CniCode.ENVIRONMENT
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -121,7 +121,7 @@ def test_the_addresses_are_those_of_the_result_before_in_order():
 
 
 def test_an_error_has_its_code_one_line_and_details():
-    code, tree = body(encode_error(CniError("first\nsecond\x1b\nthird", CODES.DRIFT), "0.4.0"))
+    code, tree = body(encode_error(CniError("first\nsecond\x1b\nthird", CniCode.DRIFT), "0.4.0"))
     assert (code, tree) == (1, {"cniVersion": "0.4.0", "code": 102, "msg": "netinit: first", "details": "second\\x1b\nthird"})
     assert body(encode_answer(None)) == (0, None)
     assert body(encode_answer({"a": 1})) == (0, {"a": 1})

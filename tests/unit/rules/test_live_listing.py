@@ -10,7 +10,7 @@ from netinit.base.net import IPV4, IPV6
 from netinit.base.snapshot import HeldChain, NftRule, Snapshot
 from netinit.rules.foreign_targets import Several, UnknownTarget
 from netinit.rules.iptables.ownership import owned_rules, target_of
-from netinit.rules.iptables.parse import has_words, normalise, parse_rule
+from netinit.rules.iptables.parse import normalise, parse_rule, text_is_complete
 from netinit.rules.iptables.transition import target_from_listing, write_transition
 from netinit.rules.iptables.write import ListedTable
 from netinit.rules.live_listing import list_snapshot, write_live
@@ -49,12 +49,12 @@ def test_what_is_not_understood_equals_no_rule_of_a_plan_and_is_never_written():
     planned = "-p tcp -m socket -j ISTIO_DIVERT"
     known = live(Protocol(name="tcp"), *parse_rule("-m socket", IPV4).matches, target=Jump(chain="ISTIO_DIVERT"))
     flags = live(Protocol(name="tcp"), UnknownMatch(text="-m socket", kept=("socket", 3, b"\x80")), target=Jump(chain="ISTIO_DIVERT"))
-    assert (str(known), has_words(known)) == (planned, True)
-    assert (str(flags), has_words(flags)) == ("-p tcp -m socket [...] -j ISTIO_DIVERT", False)
+    assert (str(known), text_is_complete(known)) == (planned, True)
+    assert (str(flags), text_is_complete(flags)) == ("-p tcp -m socket [...] -j ISTIO_DIVERT", False)
     assert normalise(flags, IPV4) != normalise(planned, IPV4)
-    assert not has_words(live(target=Several(targets=(Accept(), Return()))))
-    assert not has_words(live(Protocol(name="0"))), "iptables reads protocol 0 as every protocol"
-    assert has_words("-j RETURN")
+    assert not text_is_complete(live(target=Several(targets=(Accept(), Return()))))
+    assert not text_is_complete(live(Protocol(name="0"))), "iptables reads protocol 0 as every protocol"
+    assert text_is_complete("-j RETURN")
 
 
 def test_a_jump_to_ours_with_an_unknown_match_is_deleted_by_its_number_and_named_where_it_cannot_come_back():
@@ -75,7 +75,7 @@ def test_a_jump_to_ours_with_an_unknown_match_is_deleted_by_its_number_and_named
 def test_address_sets_have_their_names(dimensions, flags, words):
     match = UnknownMatch(text="-m set", kept=("set", 4, struct.pack("=HBB", 7, dimensions, flags) + bytes(40)))
     assert str(live(match, sets={7: "theirs"})) == f"-m set {words} -j RETURN"
-    assert has_words(live(match, sets={7: "theirs"}))
+    assert text_is_complete(live(match, sets={7: "theirs"}))
     for unknown in (live(match, sets={8: "other"}), live(match.replace(kept=("set", 4, struct.pack("=HBBI", 7, 1, 0, 9))), sets={7: "theirs"})):
         assert str(unknown) == "-m set [...] -j RETURN", "another set, or one that asks more"
     assert '"a b -j DROP"' in live(match, sets={7: "a b -j DROP"})

@@ -76,8 +76,8 @@ def parse_rule(spec: str, family: Family) -> Rule:
     )
 
 
-def has_words(text: str) -> bool:
-    """Whether parsing the rule's text yields this rule."""
+def text_is_complete(text: str) -> bool:
+    """Whether a live rule's text has its whole meaning, so that it can be written back; True for other texts."""
     if not isinstance(text, HeldRule):
         return True
     try:

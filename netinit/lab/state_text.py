@@ -38,7 +38,7 @@ _MESSAGES = {netlink.RTM_NEWADDR: "ifaddrmsg", netlink.RTM_NEWROUTE: "rtmsg", ne
 _REMEMBERED = 1024  # messages, most of which all pods have
 
 
-def take_snapshot(namespace: NetworkNamespace) -> str:
+def describe_state(namespace: NetworkNamespace) -> str:
     """Rules of both iptables variants, other nft tables, addresses, routes and policy rules, one line each.
 
     Without counters and comments; rules in order, addresses and routes sorted. Reading registers no table.
