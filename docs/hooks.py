@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - mkdocs loads this file by its path
-"""What mkdocs is not told by mkdocs.yml: pages and files of the project that stand outside of docs/.
+"""What mkdocs.yml does not say: pages and files of the project that stand outside of docs/.
 
 Links are written so that they hold in the repository, `../examples/pod.yaml` say. For the site those files are copied
 beside the pages, and the links to them are written anew.

@@ -79,7 +79,7 @@ class FirstComparison(Comparison):
         self.written = {family: write_plan(plan, family, comments=state.comments) for family in state.families}
 
     @property
-    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # seldom asked for: every rule is one
+    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # rarely asked for: every rule is one
         """All rules of the plan."""
         return tuple(self._missing())
 

@@ -18,7 +18,7 @@ __all__ = ["APPLY", "JUDGE_CONNECTIONS", "KINDS", "REMOVE", "SUBSCRIBE", "SUBSCR
 
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
 JUDGE_CONNECTIONS, SUBSCRIBE_CONNECTIONS = "judge-connections", "subscribe-connections"
-CHECK_PROBES, REPAIR_PROBES = "check-probes", "repair-probes"  # of the node's own namespace, which nobody enters
+CHECK_PROBES, REPAIR_PROBES = "check-probes", "repair-probes"  # of the node's own namespace, which is not entered
 SUBSCRIPTIONS = (SUBSCRIBE, SUBSCRIBE_CONNECTIONS)
 OF_THE_NODE = (CHECK_PROBES, REPAIR_PROBES)
 KINDS = (APPLY, REMOVE, VERIFY, JUDGE_CONNECTIONS, *SUBSCRIPTIONS, *OF_THE_NODE)

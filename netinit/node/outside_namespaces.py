@@ -18,7 +18,7 @@ from netinit.kube.resources import NAMESPACES, WEBHOOK_CONFIGURATIONS
 from netinit.node.pod_cache import PodCache
 from netinit.serving.events import EventLog
 
-__all__ = ["OutsideNamespaces", "find_outside", "format_names"]
+__all__ = ["OutsideNamespaces", "find_outside", "format_names", "replace_list"]
 
 _PAUSE = 1.0  # seconds between two comparisons
 _MAX_BYTES = 1 << 20  # bytes of the file; the plugin reads no longer one
@@ -56,6 +56,19 @@ def format_names(names: Iterable[str]) -> str:
             break
         text.append(f"{name}\n")
     return "".join(text)
+
+
+def replace_list(path: Path, text: str) -> None:
+    """Replace the file. Raises OSError, and removes it then: an old list may name a namespace that has joined the mesh."""
+    new = path.with_name(f".{path.name}")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        new.rename(path)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _read_webhooks(tree: Tree) -> tuple[Webhook, ...]:
@@ -100,17 +113,11 @@ class OutsideNamespaces:
             self._found = find_outside(namespaces, (one for found in self._webhooks.items.values() for one in found))
         text = format_names(self._found - {pod.namespace for pod in self._pod_cache if pod.proxy})
         if text != self._written:
-            self._write(text)
+            self._written = None
+            replace_list(self._path, text)
             self._written = text
 
     def _note(self, error: str) -> None:
         if error and error != self._error:
             self._log.event("warn", f"which namespaces are outside of the mesh is not known: {error}")
         self._error = error
-
-    def _write(self, text: str) -> None:
-        new = self._path.with_name(f".{self._path.name}")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        new.rename(self._path)

@@ -28,7 +28,7 @@ from netinit.rules.targets import Jump, LogTarget
 
 TYPE_CHECKING = False
 
-SELDOM = Limit(rate=10, burst=20)
+LOG_LIMIT = Limit(rate=10, burst=20)
 NEW = ConnectionState(states=("NEW",))  # for chains that see every packet; nat sees only the first of a connection
 ORIGIN = "log_rules"
 
@@ -65,6 +65,6 @@ def add_report(
 ) -> None:  # fmt: skip
     """Add a log rule with the prefix "netinit FATE: "."""
     builder.append(
-        table, chain, *matches, SELDOM, to=LogTarget(prefix=f"netinit {fate}: ", group=options.log_group),
+        table, chain, *matches, LOG_LIMIT, to=LogTarget(prefix=f"netinit {fate}: ", group=options.log_group),
         why="new connections are reported", origin=ORIGIN, families=families, inserted=inserted,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from helm import render_chart
 from netinit.inject.webhooks import Webhook, current_webhooks, early_webhook, parse_injectors
-from netinit.node.outside_namespaces import find_outside, format_names
+from netinit.node.outside_namespaces import find_outside, format_names, replace_list
 
 NAMESPACES = {
     "plain": {}, "labelled": {"team": "a"}, "injected": {"istio-injection": "enabled"}, "refused": {"istio-injection": "disabled"},
@@ -75,3 +75,13 @@ def test_a_webhook_that_cannot_be_read_selects_everything():
     (found,) = _read_webhooks(tree)
     assert isinstance(found, Webhook)
     assert find_outside(NAMESPACES, [found]) == set()
+
+
+def test_a_list_that_cannot_be_replaced_is_removed_so_that_pods_wait(tmp_path):
+    path = tmp_path / "list"
+    replace_list(path, "old\n")
+    assert path.read_text() == "old\n"
+    (tmp_path / ".list").mkdir()
+    with pytest.raises(OSError, match="Is a directory"):
+        replace_list(path, "new\n")
+    assert not path.exists()
