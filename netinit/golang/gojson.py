@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
-from netinit.golang.template.literals import format_float
 from netinit.golang.template.limits import measure
+from netinit.golang.template.literals import format_float
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
 _BEYOND: Final = "[\u2028\u2029\ud800-\udfff]"

@@ -112,7 +112,8 @@ class _Part:
     if a function wrote a whole `tree`, "json", or "mapping" or "list" in YAML; else "".
     """
 
-    __slots__ = ("form", "outline", "quoted", "stand_in", "text", "tree", "word")
+    word: str | None
+    quoted: str | None
 
     def __init__(self, printed: str) -> None:
         self.text, self.stand_in, self.outline, self.form, self.tree = printed, "\0", "\0", "", None

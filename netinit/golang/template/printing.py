@@ -77,7 +77,7 @@ def sprint(*values: Any) -> str:
 def sprintln(*values: Any) -> str:
     """Format the values like fmt.Sprintln."""
     buffer = _Buffer()
-    _print_items(buffer.put, "", (("", value) for value in values), "\n", _V, 0)
+    _print_items(buffer.put, ("", "\n"), (("", value) for value in values), _V, 0)
     return buffer.text()
 
 
@@ -108,7 +108,7 @@ def sprintf(template: str, *values: Any) -> str:
     if used < len(values):
         rest = (None if value is NO_VALUE else value for value in values[used:])
         extra = (("<nil>", "") if value is None else (f"{type_name(value)}=", value) for value in rest)
-        _print_items(buffer.put, "%!(EXTRA ", extra, ")", _V, 0, ", ")
+        _print_items(buffer.put, ("%!(EXTRA ", ")"), extra, _V, 0, separator=", ")
     return buffer.text()
 
 
@@ -208,23 +208,25 @@ def _print_pointer(put: _Put, value: Struct, verb: _Verb) -> None:
 
 def _print_container(put: _Put, value: Any, kind: str, verb: _Verb, depth: int) -> None:
     if kind == MAP:
-        _print_items(put, "map[", ((key, value[key]) for key in sorted(value)), "]", verb, depth + 1)
+        _print_items(put, ("map[", "]"), ((key, value[key]) for key in sorted(value)), verb, depth + 1)
     elif kind == SLICE:
         is_bytes = isinstance(value, bytes)
         items = (("", Uint8(item) if is_bytes else item) for item in value)
-        _print_items(put, "[", items, "]", verb, depth + 1)
+        _print_items(put, ("[", "]"), items, verb, depth + 1)
     elif kind in (STRUCT, POINTER):
         fields = ((f"{name}:" if verb.names else "", item) for name, item in value.fields.items())
-        _print_items(put, "&{" if kind == POINTER else "{", fields, "}", verb, depth + 1)
+        _print_items(put, ("&{" if kind == POINTER else "{", "}"), fields, verb, depth + 1)
     else:
         raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
 
 
 def _print_items(
-    put: _Put, opened: str, items: Iterable[tuple[Any, Any]], closed: str, verb: _Verb, depth: int, separator: str = " "
+    put: _Put, around: tuple[str, str], items: Iterable[tuple[Any, Any]], verb: _Verb, depth: int, *, separator: str = " "
 ) -> None:
     """Write names and values, with a separator between two; a map's names are keys, which the verb formats too."""
-    lead = opened
+    opened, closed = around
+    put(opened)
+    lead = ""
     for name, item in items:
         put(lead)
         if opened == "map[":
@@ -234,7 +236,7 @@ def _print_items(
             put(name)
         _print(put, item, verb, depth)
         lead = separator
-    put(opened + closed if lead is opened else closed)
+    put(closed)
 
 
 def _format(value: Any, kind: str, verb: _Verb) -> str:
