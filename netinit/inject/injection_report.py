@@ -11,6 +11,7 @@ from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.author_warnings import known_to, misplaced_annotations, unknown_annotations
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
@@ -19,7 +20,6 @@ from netinit.inject.manifests import Workload
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.status import Status
-from netinit.inject.unread_annotations import known_to, misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options

@@ -9,13 +9,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.golang.gojson import encode, json_name
 from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, StringMap, Struct, TypedList, TypedMap
 from netinit.golang.times import Time, parse_time
-from netinit.inject.data_files import read_lines
-from netinit.inject.lazy_mapping import LazyMapping
 from netinit.inject.quantity import canonical
+from netinit.inject.schema import SCALARS, LazyMapping, read_lines, whole
 
 
 class _Field(NamedTuple):
@@ -75,23 +75,13 @@ def _field_of(go_type: str, tree: Tree, name: str) -> Any:
     return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
 
 
-def _whole(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
-
-
-_SCALARS: Mapping[str, Callable[[Any], Any]] = {
-    "string": string,
-    "bool": lambda value: value is True,
-    "int32": lambda value: Int32(_whole(value)),
-    "int64": lambda value: Int64(_whole(value)),
-}
 _ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "intstr.IntOrString": 0}
 
 
 def _value(go_type: str, raw: Any) -> Any:
     """Return a field's value; the type's zero value if it is absent or of another type."""
-    if go_type in _SCALARS:
-        return _SCALARS[go_type](raw)
+    if go_type in SCALARS:
+        return SCALARS[go_type](raw)
     if go_type == "map[string]string":
         return StringMap(strings(raw), nil=not isinstance(raw, dict))
     if go_type.startswith("[]"):
@@ -107,7 +97,7 @@ def _value(go_type: str, raw: Any) -> Any:
         return ObjectStruct(go_type, raw)
     if go_type.startswith("*") and raw is None:
         return Struct(go_type, {}, nil=True) if plain in _SPECIAL else None
-    return _SPECIAL[plain](raw) if plain in _SPECIAL else _SCALARS[plain](raw)
+    return _SPECIAL[plain](raw) if plain in _SPECIAL else SCALARS[plain](raw)
 
 
 class _Leaf(Struct):
@@ -127,8 +117,8 @@ def _quantity(raw: Any) -> Struct:
 
 def _number_or_text(raw: Any) -> Struct:
     is_text = isinstance(raw, str)
-    fields = {"Type": Int64(is_text), "IntVal": Int32(_whole(raw)), "StrVal": raw if is_text else ""}
-    return _Leaf("intstr.IntOrString", fields, 0 if raw is None else raw, raw if is_text else str(_whole(raw)))
+    fields = {"Type": Int64(is_text), "IntVal": Int32(whole(raw)), "StrVal": raw if is_text else ""}
+    return _Leaf("intstr.IntOrString", fields, 0 if raw is None else raw, raw if is_text else str(whole(raw)))
 
 
 def _time(raw: Any) -> Struct:
@@ -207,3 +197,21 @@ def json_types(go_type: str) -> Mapping[str, str]:
         inner = json_types(field.go_type) if field.mark == "+" else {field.json_name: field.go_type.removeprefix("*")}
         found.update(inner)
     return found
+
+
+def encode_json(value: Any) -> str:
+    """Encode the value as Go's JSON, keys in their order. Raises InjectionError if JSON cannot represent it."""
+    try:
+        return encode(value)
+    except FunctionError as problem:
+        raise InjectionError(f"the pod holds a value that JSON cannot: {problem}; write another one") from None
+
+
+def ordered_container(container: Tree) -> Tree:
+    """Sort a container's fields like its Go struct, with `resources`, which Go never omits."""
+    return mapping(json_of("v1.Container", container))
+
+
+def ordered_handler(handler: Tree) -> Tree:
+    """Sort the fields of a probe's action like its Go struct, without empty ones."""
+    return mapping(json_of("v1.ProbeHandler", handler))
