@@ -18,11 +18,10 @@ from netinit.inject.annotations import CHECKS, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import estimate_concurrency, mesh_struct, owner_structs, proxy_struct
-from netinit.inject.kubernetes_types import ObjectStruct
+from netinit.inject.kubernetes_types import ObjectStruct, misfits
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.missing_values import may_hold_unset, refuse_unset, texts_in
 from netinit.inject.owner import PodOwner
-from netinit.inject.pod_types import misfits
 from netinit.options.declare import ANNOTATIONS
 
 DEFAULT_ID = 1337
