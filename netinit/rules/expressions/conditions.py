@@ -9,7 +9,7 @@ from sys import byteorder
 
 from netinit.base.net import FAMILIES, FULL_MASK, Family, Network, split_range
 from netinit.base.records import Record
-from netinit.rules.expressions import numbers
+from netinit.rules import numbers
 from netinit.rules.expressions.registers import CT, FIB, META, PAYLOAD, Operand
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
@@ -30,7 +30,7 @@ from netinit.rules.matches.packet import (
     Protocol,
     Source,
 )
-from netinit.rules.xtables.names import ADDRESS_TYPES, protocol_name
+from netinit.rules.structs import ADDRESS_TYPES, protocol_name
 
 MAX_NETWORKS = 100_000
 Range = tuple[bytes, bytes]
@@ -111,12 +111,11 @@ def _network_header(compared: RegisterTest, offset: int, family: Family) -> list
     length = compared.operand.length
     if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
         return []  # the version, which the family has already said
-    for start, size, what in numbers.FIELDS[family]:
+    fields = [numbers.PROTOCOL[family], *numbers.ADDRESSES[family]]
+    for (start, size), kind in zip(fields, (None, Source, Destination), strict=True):
         if start == offset and length <= size:
-            if what == "protocol":
-                return _protocol(compared, Known(families=(family,), devices={}))
-            return _address(compared, family, Source if what == "source" else Destination)
-    return _split(compared, offset, [(start, size) for start, size, _ in numbers.FIELDS[family]], family)
+            return _address(compared, family, kind) if kind else _protocol(compared, Known(families=(family,), devices={}))
+    return _split(compared, offset, fields, family)
 
 
 def _split(

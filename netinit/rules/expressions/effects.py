@@ -7,19 +7,14 @@ from sys import byteorder
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, text_of
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed
-from netinit.rules import targets
-from netinit.rules.expressions import numbers
+from netinit.rules import marking_targets, numbers, targets
 from netinit.rules.expressions.registers import CONSTANT, CT, META, Operand, Registers
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack, WriteDestination
+from netinit.rules.structs import UNREACHABLE, WARNING
 from netinit.rules.targets import Target
-from netinit.rules.xtables.names import UNREACHABLE, WARNING
 from netinit.rules.xtables.targets import decode_target
 
-VERDICTS: dict[int, Target] = {
-    numbers.NF_DROP: targets.Drop(),
-    numbers.NF_ACCEPT: targets.Accept(),
-    numbers.NFT_RETURN: targets.Return(),
-}
+VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
@@ -122,7 +117,7 @@ def _set_ct(found: Found, registers: Registers, _: Family | None) -> Target | No
     if key in HARMLESS_CT:
         return Observe(text=f"ct {HARMLESS_CT[key]} set")
     if key == numbers.CT_ZONE and operand.source == CONSTANT:
-        return targets.TrackZone(zone=int.from_bytes(operand.data[:2], byteorder))
+        return marking_targets.TrackZone(zone=int.from_bytes(operand.data[:2], byteorder))
     return _set_mark(operand, CT, numbers.CT_MARK) if key == numbers.CT_MARK else None
 
 
@@ -131,14 +126,14 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
     if operand.swapped:
         return None
     if operand.source == CONSTANT:
-        return targets.SetMark(value=int.from_bytes(operand.data, byteorder), connection=connection)
+        return marking_targets.SetMark(value=int.from_bytes(operand.data, byteorder), connection=connection)
     if (operand.source, operand.key[0]) == (whose, key):
         kept = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
-        return targets.SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
+        return marking_targets.SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
     if operand.mask or operand.xor:
         return None
     if (operand.source, operand.key[0]) == ((META, numbers.META_MARK) if connection else (CT, numbers.CT_MARK)):
-        return targets.SaveMark() if connection else targets.RestoreMark()
+        return marking_targets.SaveMark() if connection else marking_targets.RestoreMark()
     return None
 
 
@@ -171,7 +166,7 @@ def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
     prefix = name(found.get(2, b""))
     # NFTA_LOG_GROUP, _PREFIX, _QTHRESHOLD, _LEVEL: the usual level is a warning's
     plain = not set(found) - {1, 2, 4, 5} and number(found.get(4)) <= 1 and number(found.get(5), WARNING) == WARNING and prefix
-    return targets.LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
+    return marking_targets.LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
 
 
 _READERS: dict[str, Reader] = {

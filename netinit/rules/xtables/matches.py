@@ -1,10 +1,11 @@
-"""Read and write matches as structs of iptables' extensions."""
+"""Read matches from structs of iptables' extensions."""
 
 from __future__ import annotations
 
-from struct import error, pack, unpack_from
+from struct import error, unpack_from
 
-from netinit.base.net import FULL_MASK, IPV4, MAX_PORT, Family, bounds_of
+from netinit.base.net import FULL_MASK, MAX_PORT, Family
+from netinit.rules import structs
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
     AddressType,
@@ -17,13 +18,12 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.foreign import AddressRange, EitherPort
-from netinit.rules.matches.packet import MAX_MULTIPORTS, Owner, Port, Protocol
-from netinit.rules.xtables import structs
-from netinit.rules.xtables.names import ADDRESS_TYPES
+from netinit.rules.matches.packet import MAX_MULTIPORTS, Owner, Port
+from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     Reader = Callable[[bytes, str], list[Match] | None]
 
@@ -199,109 +199,3 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("addrtype", 1): _read_address_type,
     ("limit", 0): _read_limit,
 }
-
-
-def encode_match(matches: Sequence[Match], family: Family = IPV4) -> structs.Struct:
-    """Return the struct of a match, or of several of module tcp. Raises ValueError if iptables has none."""
-    if isinstance(matches[0], UnknownMatch) and isinstance(matches[0].kept, tuple):
-        return matches[0].kept
-    writer = _MATCHES.get(type(matches[0]))
-    if writer is None:
-        raise ValueError(f"{type(matches[0]).__name__}: iptables has no module for it")
-    return structs.pad(*writer(*matches), family)
-
-
-def encode_comment(text: str) -> structs.Struct:
-    """Return a comment as the match that iptables has for it."""
-    return structs.pad("comment", 0, text.encode("utf-8", "surrogateescape"))
-
-
-def _write_protocol(match: Protocol) -> structs.Struct:
-    return _write_tcp() if match.name == "tcp" else _write_udp()
-
-
-def _write_port(match: Port, *more: Match) -> structs.Struct:
-    if len(match.ports) == 1:
-        return _write_tcp(match, *more) if match.protocol == "tcp" else _write_udp(match)
-    return _write_multiport(match, structs.MULTIPORT_SIDES.index(match.source))
-
-
-def _write_multiport(match: Port | EitherPort, side: int) -> structs.Struct:
-    numbers, ranges = [], []
-    for low, high in map(bounds_of, match.ports):
-        numbers += [low, high] if low < high else [low]
-        ranges += [1, 0] if low < high else [0]
-    rest = 15 - len(numbers)
-    packed = pack("=2B15H15BB", side, len(numbers), *numbers, *[0] * rest, *ranges, *[0] * rest, match.negated)
-    return "multiport", 1, packed
-
-
-def _write_address_range(match: AddressRange) -> structs.Struct:
-    ends = [end.to_bytes(match.family.bits // 8, "big") for end in (match.first, match.last)]
-    bit = dict(structs.SIDES)["source" if match.source else "destination"]
-    flags = bit | (bit << structs.RANGE_INVERTED if match.negated else 0)
-    nothing = [b"", b""]
-    return "iprange", 1, pack(structs.ADDRESS_RANGE, *(ends + nothing if match.source else nothing + ends), flags)
-
-
-def _write_tcp(*matches: Match) -> structs.Struct:
-    ends, mask, flags, inverted = [0, MAX_PORT, 0, MAX_PORT], 0, 0, 0
-    for match in matches:
-        if isinstance(match, Port):
-            at = 0 if match.source else 2
-            ends[at : at + 2] = bounds_of(match.ports[0])
-            bit = structs.SOURCE_INVERTED if match.source else structs.DESTINATION_INVERTED
-            inverted |= bit if match.negated else 0
-        elif isinstance(match, TcpFlags):
-            mask, flags = match.bits
-            inverted |= structs.FLAGS_INVERTED if match.negated else 0
-    return "tcp", 0, pack(structs.TCP, *ends, 0, mask, flags, inverted)
-
-
-def _write_udp(*matches: Port) -> structs.Struct:
-    _, __, info = _write_tcp(*matches)
-    return "udp", 0, info[:8] + info[-1:]
-
-
-def _write_owner(match: Owner) -> structs.Struct:
-    ends = match.bounds
-    bit = structs.OWNER_BITS[match.kind]
-    numbers = [*ends, 0, 0] if match.kind == "uid" else [0, 0, *ends]
-    return "owner", 1, pack(structs.OWNER, *numbers, bit, bit if match.negated else 0)
-
-
-def _write_mark(match: Mark) -> structs.Struct:
-    return "connmark" if match.connection else "mark", 1, pack(structs.MARK, match.value, match.mask, match.negated)
-
-
-def _write_state(match: ConnectionState) -> structs.Struct:
-    bits = sum([bit for name, bit in structs.CONNTRACK_BITS if name in match.states])
-    asked = structs.STATE | (structs.STATE_ALIAS if match.module == "state" else 0)
-    return _conntrack(asked, structs.STATE if match.negated else 0, bits)
-
-
-def _write_direction(match: ConnectionDirection) -> structs.Struct:
-    return _conntrack(structs.DIRECTION, structs.DIRECTION if match.direction == "REPLY" else 0, 0)
-
-
-def _conntrack(asked: int, inverted: int, bits: int) -> structs.Struct:
-    return "conntrack", 3, bytes(structs.CONNTRACK_AT) + pack(structs.CONNTRACK, asked, inverted, bits)
-
-
-def _write_address_type(match: AddressType) -> structs.Struct:
-    types = sum([1 << ADDRESS_TYPES.index(name) for name in match.types])
-    bit = dict(structs.SIDES)[match.side]
-    sides = (types, 0) if match.side == "source" else (0, types)
-    return "addrtype", 1, pack(structs.ADDRESS_TYPE, *sides, bit if match.negated else 0)
-
-
-def _write_limit(match: Limit) -> structs.Struct:
-    return "limit", 0, pack(structs.LIMIT, structs.LIMIT_SCALE // match.rate, match.burst)
-
-
-_MATCHES: dict[type, Callable[..., structs.Struct]] = {
-    Protocol: _write_protocol, Port: _write_port, TcpFlags: _write_tcp, Owner: _write_owner, Mark: _write_mark,
-    ConnectionState: _write_state, ConnectionDirection: _write_direction, Socket: lambda _: ("socket", 3, b""),
-    AddressType: _write_address_type, Limit: _write_limit, AddressRange: _write_address_range,
-    EitherPort: lambda match: _write_multiport(match, structs.MULTIPORT_EITHER),
-}  # fmt: skip

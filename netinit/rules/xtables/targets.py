@@ -1,30 +1,28 @@
-"""Read and write targets as structs of iptables' extensions."""
+"""Read targets from structs of iptables' extensions."""
 
 from __future__ import annotations
 
-from struct import error, pack, unpack_from
+from struct import error, unpack_from
 
-from netinit.base.net import FULL_MASK, IPV4, Family, number_of, text_of
+from netinit.base.net import FULL_MASK, IPV4, Family, text_of
+from netinit.rules import structs
 from netinit.rules.foreign_targets import (
     OBSERVING,
-    AsWritten,
     DestinationNat,
     Observe,
     SourceNat,
     UnknownTarget,
     Untrack,
 )
-from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
-from netinit.rules.xtables import structs
-from netinit.rules.xtables.names import UNREACHABLE, WARNING
+from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
+from netinit.rules.structs import UNREACHABLE, WARNING
+from netinit.rules.targets import Redirect, Reject, Target, Tproxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Reader = Callable[[bytes, Family], Target | None]
-
-NOTRACK = 1  # XT_CT_NOTRACK
 
 
 def decode_target(name: str, revision: int, info: bytes, family: Family) -> Target:
@@ -99,7 +97,7 @@ def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target
 def _read_ct(info: bytes, _: Family) -> Target | None:
     """Read a zone, or NOTRACK; None for helpers, events and timeouts."""
     flags, zone, events, expectations = unpack_from(structs.CT, info)
-    if flags & NOTRACK:
+    if flags & structs.NOTRACK:
         return Untrack()
     if flags or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
         return None
@@ -161,65 +159,3 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("LOG", 0): _read_log,
     ("NFLOG", 0): _read_nflog,
 }
-
-
-def encode_target(target: Target, family: Family) -> structs.Struct:
-    """Return the struct of a target. Raises ValueError if it is no extension."""
-    if isinstance(target, AsWritten) and isinstance(target.kept, tuple):
-        return target.kept
-    writer = _TARGETS.get(type(target))
-    if writer is None:
-        raise ValueError(f"{type(target).__name__}: iptables has no extension for it")
-    return structs.pad(*writer(target, family), family)
-
-
-def _write_redirect(target: Redirect, family: Family) -> structs.Struct:
-    ports = pack(structs.PORTS, target.port, target.port)
-    if family is IPV4:
-        return "REDIRECT", 0, pack(structs.MULTI_RANGE, 1, structs.MAP_PORTS, b"", b"") + ports
-    return "REDIRECT", 0, pack(structs.RANGE, structs.MAP_PORTS, b"", b"") + ports
-
-
-def _write_dnat(target: DestinationNat, family: Family) -> structs.Struct:
-    flags = (structs.MAP_ADDRESSES if target.address else 0) | (structs.MAP_PORTS if target.port else 0)
-    address = number_of(target.address).to_bytes(family.bits // 8, "big") if target.address else b""
-    ports = pack(structs.PORTS, target.port, target.port)
-    return "DNAT", 2, pack(structs.RANGE, flags, address, address) + ports
-
-
-def _write_set_mark(target: SetMark, _: Family) -> structs.Struct:
-    if target.connection:
-        return _connmark(target.value, target.mask, structs.CONNMARK_SET)
-    return "MARK", 2, pack(structs.SET_MARK, target.value, target.mask)
-
-
-def _connmark(value: int, mask: int, mode: int) -> structs.Struct:
-    return "CONNMARK", 2, pack(structs.CONNMARK_SHIFTED, value, mask, FULL_MASK, 0, 0, mode)
-
-
-def _write_tproxy(target: Tproxy, family: Family) -> structs.Struct:
-    address = number_of(target.address).to_bytes(family.bits // 8, "big") if target.address else b""
-    info = pack(structs.TPROXY, FULL_MASK, target.mark) + address.ljust(16, b"\0") + pack(">H", target.port)
-    return "TPROXY", 1, info
-
-
-def _write_reject(target: Reject, family: Family) -> structs.Struct:
-    """Raises ValueError for a message of the other family."""
-    names = structs.REJECTIONS[family.version]
-    return "REJECT", 0, pack(structs.REJECT, names.index(target.message) if target.message else UNREACHABLE[family.version])
-
-
-def _write_log(target: LogTarget, _: Family) -> structs.Struct:
-    prefix = target.prefix.encode("utf-8", "surrogateescape")
-    if target.group:
-        return "NFLOG", 0, pack(structs.NFLOG, 0, target.group, 0, 0, 0, prefix)
-    return "LOG", 0, pack(structs.LOG, WARNING, 0, prefix)
-
-
-_TARGETS: dict[type, Callable[..., structs.Struct]] = {
-    Redirect: _write_redirect, SetMark: _write_set_mark,
-    SaveMark: lambda _, __: _connmark(0, FULL_MASK, structs.CONNMARK_SAVE),
-    RestoreMark: lambda _, __: _connmark(0, FULL_MASK, structs.CONNMARK_RESTORE),
-    TrackZone: lambda target, _: ("CT", 2, pack(structs.CT, 0, target.zone, 0, 0)), Tproxy: _write_tproxy, Reject: _write_reject,
-    LogTarget: _write_log, DestinationNat: _write_dnat, Untrack: lambda _, __: ("CT", 2, pack(structs.CT, 1, 0, 0, 0)),
-}  # fmt: skip

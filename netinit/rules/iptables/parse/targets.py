@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK, Family, parse_address
-from netinit.rules import targets
+from netinit.rules import marking_targets, targets
 from netinit.rules.foreign_targets import OBSERVING, DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.targets import Target
@@ -42,10 +42,10 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
 def _read_log(words: list[str]) -> Target | None:
     """Return a log target with only a prefix and group; None for any other."""
     if words[:2] == ["LOG", "--log-prefix"] and len(words) == 3:  # noqa: PLR2004
-        return targets.LogTarget(prefix=words[2])
+        return marking_targets.LogTarget(prefix=words[2])
     if words[:2] == ["NFLOG", "--nflog-prefix"] and words[3:4] == ["--nflog-group"] and len(words) == 5:  # noqa: PLR2004
         group = read_number(words[4])
-        return targets.LogTarget(prefix=words[2], group=group) if group else None
+        return marking_targets.LogTarget(prefix=words[2], group=group) if group else None
     return None
 
 
@@ -109,23 +109,23 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
 
 def _read_mark(options: dict[str, str], _: str, __: Family) -> Target | None:
     change = change_of_mark(options)
-    return None if change is None else targets.SetMark(value=change[0], mask=change[1])
+    return None if change is None else marking_targets.SetMark(value=change[0], mask=change[1])
 
 
 def _read_connmark(options: dict[str, str], _: str, __: Family) -> Target | None:
-    for option, target in (("--save-mark", targets.SaveMark()), ("--restore-mark", targets.RestoreMark())):
+    for option, target in (("--save-mark", marking_targets.SaveMark()), ("--restore-mark", marking_targets.RestoreMark())):
         if option in options:
             masks = [read_number(text) for name, text in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
             return target if len(masks) == len(options) - 1 and all(mask == FULL_MASK for mask in masks) else None
     change = change_of_mark(options)
-    return None if change is None else targets.SetMark(value=change[0], mask=change[1], connection=True)
+    return None if change is None else marking_targets.SetMark(value=change[0], mask=change[1], connection=True)
 
 
 def _read_ct(options: dict[str, str], _: str, __: Family) -> Target | None:
     if options == {"--notrack": ""}:
         return Untrack()
     zone = read_number(options.get("--zone", ""))
-    return targets.TrackZone(zone=zone) if zone is not None and len(options) == 1 else None
+    return marking_targets.TrackZone(zone=zone) if zone is not None and len(options) == 1 else None
 
 
 def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
