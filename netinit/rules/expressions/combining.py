@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.snapshot import ELEMENT_CATCHALL, ELEMENT_INTERVAL_END, SET_INTERVAL, NftElement, NftSet
-from netinit.rules.expressions.conditions import RegisterTest
+from netinit.rules.decoding.registers import RegisterTest
 from netinit.rules.foreign_targets import Observe, Several
 from netinit.rules.targets import Target
 

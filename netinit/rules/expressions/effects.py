@@ -8,7 +8,7 @@ from sys import byteorder
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, text_of
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed
 from netinit.rules import marking_targets, numbers, targets
-from netinit.rules.expressions.registers import CONSTANT, CT, META, Operand, Registers
+from netinit.rules.decoding.registers import CONSTANT, CT, META, Operand, Registers
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack, WriteDestination
 from netinit.rules.structs import UNREACHABLE, WARNING
 from netinit.rules.targets import Target

@@ -9,10 +9,23 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
 from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
+from netinit.rules.decoding.matches import decode_comparison, decode_match
+from netinit.rules.decoding.registers import (
+    CONSTANT,
+    CT,
+    FIB,
+    META,
+    OTHER,
+    PAYLOAD,
+    SOCKET,
+    Known,
+    Operand,
+    Registers,
+    RegisterTest,
+    families_of,
+)
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.expressions.conditions import Known, RegisterTest, decode_comparison, families_of
 from netinit.rules.expressions.effects import decode_effect, decode_verdict
-from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
 from netinit.rules.expressions.undecoded import FILLS, RegisterCode, keep_match, keep_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
@@ -23,7 +36,6 @@ from netinit.rules.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_P
 from netinit.rules.rule_builder import compare_register
 from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Target
-from netinit.rules.xtables.matches import decode_match
 
 MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to

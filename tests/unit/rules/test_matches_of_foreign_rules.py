@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netinit.base.net import IPV4, IPV6, split_range
+from netinit.rules.decoding.matches import decode_match
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.xtables.matches import decode_match
 
 RULES = [
     (IPV4, "-m iprange --src-range 10.0.0.5-10.2.3.4"), (IPV4, "-m iprange ! --dst-range 0.0.0.0-255.255.255.255"),

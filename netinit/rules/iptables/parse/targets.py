@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules import marking_targets, targets
+from netinit.rules.decoding import read_masked, read_number
 from netinit.rules.foreign_targets import OBSERVING, DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
-from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.targets import Target
 
 TYPE_CHECKING = False
