@@ -24,8 +24,8 @@ from netinit.rules.decoding.registers import (
     RegisterTest,
     families_of,
 )
+from netinit.rules.decoding.targets import decode_effect, decode_verdict
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.expressions.effects import decode_effect, decode_verdict
 from netinit.rules.expressions.undecoded import FILLS, RegisterCode, keep_match, keep_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match

@@ -14,6 +14,7 @@ from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules import structs
 from netinit.rules.decoding.matches import decode_match
+from netinit.rules.decoding.targets import decode_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
@@ -30,7 +31,6 @@ from netinit.rules.structs import protocol_name
 from netinit.rules.targets import VERDICTS, Jump, Target
 from netinit.rules.xtables import building
 from netinit.rules.xtables.building import ENTRY_FORMS, EXTENSION_HEADER, EntryForm, find_chains, name_at
-from netinit.rules.xtables.targets import decode_target
 
 COUNTERS_SIZE = 16  # struct xt_counters
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}

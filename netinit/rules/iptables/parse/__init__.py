@@ -10,7 +10,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network, bounds_of
 from netinit.base.records import Record
 from netinit.rules.decoding.matches import OPTIONS, read_module
-from netinit.rules.iptables.parse.targets import read_target
+from netinit.rules.decoding.targets import read_target
 from netinit.rules.iptables.write import HeldRule
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
