@@ -23,6 +23,7 @@ from netinit.cli.rule_sources import (
     RuleSource,
     find_rule_source,
     find_rule_sources,
+    name_manifests,
     rule_source_options,
 )
 from netinit.kernel.processes import find_pods
@@ -54,7 +55,7 @@ def command(
 
     Exit codes: 0; 4 if --fail-on names a bypass that exists, or an assertion is not proved.
     """
-    choice = replace(choice, pod=(*choice.pod, *files))
+    choice = replace(choice, pod=(*choice.pod, *files), label=name_manifests(choice.pod, files))
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
     if full and form in FORMATS:

@@ -17,7 +17,7 @@ from netinit.cli.rule_sources import (
     LIVE,
     RuleChoice,
     RuleSource,
-    complete_servers,
+    find_of_manifest,
     find_planned,
     find_rule_source,
     is_file,
@@ -80,7 +80,7 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
         raise OptionError(
             f"{quote_value(file)}: {twice} is there twice; diff pairs pods by their names: give each another, or a file"
         )
-    return {name: find_planned(Options(), complete_servers(facts, Options())) for name, facts in found.items()}
+    return {name: find_of_manifest(facts) for name, facts in found.items()}
 
 
 def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Compared:
