@@ -12,9 +12,7 @@ from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option, count
-from netinit.cli.findings.codes import PAGE, Issue
-from netinit.cli.findings.formats import TEXT, format_options, render
-from netinit.cli.findings.ignored import ignore_options, without_ignored
+from netinit.cli.findings import PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
 from netinit.cli.flags import FlagCommand
 from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
 from netinit.inject.podfile import PodFacts
