@@ -16,9 +16,8 @@ from netinit.serving.events import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
 from netinit.webhook.bodies import Bodies
-from netinit.webhook.bounds import MAX_REVIEW_BYTES
 from netinit.webhook.metrics import CONTENT_TYPE, Metrics
-from netinit.webhook.review import Fault, Interruption, ReviewAnswer
+from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_child import run_in_child
 from netinit.webhook.review_queue import QueuePlace, ReviewPlaces, Turns
 from netinit.webhook.serving_state import ServingState

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from netinit.webhook.bounds import MAX_REVIEW_BYTES
-from netinit.webhook.review import Fault
+from netinit.webhook.review import MAX_REVIEW_BYTES, Fault
 
 _ARRIVAL_SECONDS = 5.0
 

@@ -67,7 +67,7 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         return tuple(found) if found and not whole else (finding("no-webhook", "the installation"),)
     found += _check_proxy_configs(by_kind)
     for hook in hooks:
-        pods = _Server(hook, by_kind, whole)
+        pods = _HookServer(hook, by_kind, whole)
         found += [*_check_webhook(hook, pods), *check_bundle(hook, now, by_kind, whole=whole)]
         found += [*check_writer(hook, by_kind, whole=whole), *pods.check()]
     if whole and "Namespace" in by_kind:
@@ -109,7 +109,7 @@ def _containers_of(workload: Tree) -> list[Tree]:
     return [mapping(one) for one in sequence(mapping(template_of(workload).get("spec")).get("containers"))]
 
 
-def _check_webhook(hook: Hook, server: _Server) -> _Found:
+def _check_webhook(hook: Hook, server: _HookServer) -> _Found:
     namespace, matches = hook.service[0], hook.parsed.matches
     own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
     pods = [labels for _, labels in server.deployments] or [{}, {_COMPONENT: _OURS}]
@@ -125,7 +125,7 @@ def _check_webhook(hook: Hook, server: _Server) -> _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _HookServer:
     """What stands behind a webhook: its Service, endpoints and Deployments."""
 
     hook: Hook
