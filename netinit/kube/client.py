@@ -67,9 +67,7 @@ class Client:
         """Get one object. Raises ClusterError, with status NOT_FOUND if there is none."""
         return await self._ask("GET", resource.path(namespace, name))
 
-    async def list(
-        self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = ""
-    ) -> tuple[list[Tree], str]:
+    async def list(self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = "") -> tuple[list[Tree], str]:
         """List objects, page by page; also returns their resourceVersion."""
         found: list[Tree] = []
         selectors = _selectors(fields, labels)

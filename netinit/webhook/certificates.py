@@ -103,9 +103,7 @@ def describe(text: str) -> CertificateInfo:
         listed = ()
     except ValueError as error:
         raise ConfigError(f"it is no certificate in PEM: {error}") from error
-    return CertificateInfo(
-        since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed
-    )
+    return CertificateInfo(since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed)
 
 
 def check(certificate: str, key: str, *, now: float, authority: str = "") -> CertificateInfo:

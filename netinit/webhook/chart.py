@@ -31,9 +31,7 @@ _ORDER = (  # webhooks last, after their server
 )
 
 
-def render(
-    files: Mapping[str, str], values: Tree, *, name: str, namespace: str, service: str = "netinit"
-) -> list[Tree]:
+def render(files: Mapping[str, str], values: Tree, *, name: str, namespace: str, service: str = "netinit") -> list[Tree]:
     """Return the chart's objects. `files`: content by path in the chart. Raises ConfigError."""
     chart = mapping(goyaml.load(files["Chart.yaml"]))
     own = {

@@ -143,9 +143,7 @@ def answer(
         import traceback
 
         kind = type(error).__name__
-        denied = _deny(
-            review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid"
-        )
+        denied = _deny(review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid")
         return replace(denied, detail=traceback.format_exc())
 
 
@@ -201,9 +199,7 @@ def _read(body: bytes | bytearray) -> _Review:
     request = tree.get("request")
     uid = mapping(request).get("uid")
     if not isinstance(request, dict) or not isinstance(uid, str) or not 0 < len(uid) <= _MAX_UID:
-        raise Fault(
-            400, "no-review", f"the AdmissionReview has no request with a uid of at most {_MAX_UID} characters"
-        )
+        raise Fault(400, "no-review", f"the AdmissionReview has no request with a uid of at most {_MAX_UID} characters")
     return _Review(api_version=version, uid=uid, request=request)
 
 
@@ -214,9 +210,7 @@ def _answer(
     review.namespace = string(request.get("namespace"))
     kind = mapping(request.get("kind"))
     resource = mapping(request.get("resource"))
-    is_pod = (
-        kind.get("kind") == "Pod" and string(kind.get("group")) == "" and resource.get("resource", "pods") == "pods"
-    )
+    is_pod = kind.get("kind") == "Pod" and string(kind.get("group")) == "" and resource.get("resource", "pods") == "pods"
     if not is_pod or request.get("subResource"):
         return review.respond("skipped", "other-kind", "only pods themselves are injected")
     if request.get("operation", "CREATE") != "CREATE":
@@ -241,9 +235,7 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     owner = PodOwner.of_pod(pod, review.namespace)
     review.owner = f"{owner.kind}/{owner.name}"
     try:
-        injected = inject_pod(
-            pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner
-        )
+        injected = inject_pod(pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner)
     except NetinitError as error:
         reason = "template" if isinstance(error, TemplateError | ConfigError) else "pod"
         return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
