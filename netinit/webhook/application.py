@@ -16,11 +16,10 @@ from netinit.serving.background import reply_health
 from netinit.serving.events import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
-from netinit.webhook.bodies import Bodies
 from netinit.webhook.metrics import Metrics
 from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_child import run_in_child
-from netinit.webhook.review_queue import QueuePlace, ReviewPlaces, Turns
+from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, Turns
 from netinit.webhook.serving_state import ServingState
 
 _DEFAULT_SECONDS = 10.0  # the API's default timeout of webhooks
