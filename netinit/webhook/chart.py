@@ -19,26 +19,15 @@ from netinit.golang.template import Struct, Template
 from netinit.inject.config import with_floats
 
 _ORDER = (  # webhooks last, after their server
-    "rbac.yaml",
-    "certificate.yaml",
-    "service.yaml",
-    "availability.yaml",
-    "dashboard.yaml",
-    "injection.yaml",
-    "deployment.yaml",
-    "node.yaml",
-    "webhooks.yaml",
-)
+    "rbac.yaml", "certificate.yaml", "service.yaml", "availability.yaml", "dashboard.yaml", "injection.yaml", "deployment.yaml",
+    "node.yaml", "webhooks.yaml",
+)  # fmt: skip
 
 
 def render(files: Mapping[str, str], values: Tree, *, name: str, namespace: str, service: str = "netinit") -> list[Tree]:
     """Return the chart's objects. `files`: content by path in the chart. Raises ConfigError."""
     chart = mapping(goyaml.load(files["Chart.yaml"]))
-    own = {
-        "Name": string(chart.get("name")),
-        "Version": string(chart.get("version")),
-        "AppVersion": string(chart.get("appVersion")),
-    }
+    own = {name: string(chart.get(key)) for name, key in (("Name", "name"), ("Version", "version"), ("AppVersion", "appVersion"))}
     data = {
         "Values": with_floats(values),
         "Release": {"Name": name, "Namespace": namespace, "Service": service},
