@@ -15,8 +15,8 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
 from netinit.serving.events import EventLog
-from netinit.simulate.host_probes import BROKEN, EXEMPT, UNKNOWN
 
 __all__ = ["HostProbeCheck"]
 

@@ -21,7 +21,7 @@ from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
 from netinit.inject.configuration_check import CANARY
 from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
-from netinit.options.argv import take_flags
+from netinit.options.declare import take_flags
 from netinit.webhook.chart import merge_values, set_value
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.settings import ServeSettings
