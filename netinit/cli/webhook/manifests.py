@@ -15,8 +15,7 @@ from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import HELP_NAMES, add_value
 from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
-from netinit.webhook.chart import merge_values, render, set_value
-from netinit.webhook.values import find_problems
+from netinit.webhook.chart import find_problems, merge_values, render, set_value
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 
