@@ -33,7 +33,7 @@ GROUPS = {  # heading -> name -> (module under netinit.cli with `command` or `ma
         "node": ("node.__init__", "Program pods from the node, by a CNI plugin."),
     },
     MORE: {
-        "demo": ("demo.command", "Create a pod of network namespaces and watch interception work."),
+        "demo": ("demo", "Create a pod of network namespaces and watch interception work."),
         "completion": ("completion", "Print the script that completes commands and options in a shell."),
         "version": ("version", "Print the version."),
     },
