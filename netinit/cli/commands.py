@@ -9,7 +9,7 @@ GROUPS = {  # heading -> name -> (module under netinit.cli with `command` or `ma
     LOOK: {
         "explain": ("explain", "Show what happens to a connection, and which option causes it."),
         "audit": ("audit.command", "Show which traffic bypasses the proxy, and how to close it."),
-        "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
+        "diff": ("diff", "Show which packets two sets of rules treat differently."),
         "verify": ("verify", "Compare a pod's live rules with the plan, and check that they are in force."),
         "lint": ("lint", "Find options that contradict each other or have no effect."),
         "draw": ("draw", "Draw the path of packets through the chains."),
