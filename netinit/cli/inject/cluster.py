@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 
-Found = TypeVar("Found")
 _NOT_FOUND = 404
 
 
@@ -28,48 +26,38 @@ class Cluster:
         self._resources: Any = resources
         self._access = find_access(kubeconfig=kubeconfig or "", context=context or "")
 
-    def _read(self, what: str, ask: Callable[[], Found]) -> Found:
+    def _ask(self, what: str, resource: Any, *, name: str = "", namespace: str = "", optional: bool = False) -> Any:
+        """One object by its name, or the list of all; an empty one if it is `optional` and the cluster does not define it."""
         try:
-            return ask()
+            if name:
+                return mapping(self._asking.ask_one(self._access, resource, name, namespace))
+            return self._asking.ask_list(self._access, resource)
         except ClusterError as error:
+            if optional and error.status == _NOT_FOUND:
+                return []
             if error.status:
                 raise ConfigError(f"the cluster does not give {what}: {error.status} {error.reason}") from error
             raise ConfigError(f"the cluster cannot be asked for {what}: {error}") from error
 
-    def _one(self, what: str, resource: Any, name: str, namespace: str = "") -> Tree:
-        return self._read(what, lambda: mapping(self._asking.ask_one(self._access, resource, name, namespace)))
-
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Data of a ConfigMap. Raises ConfigError."""
-        found = self._one(f"the ConfigMap {namespace}/{name}", self._resources.CONFIG_MAPS, name, namespace)
+        found = self._ask(f"the ConfigMap {namespace}/{name}", self._resources.CONFIG_MAPS, name=name, namespace=namespace)
         return strings(found.get("data"))
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """Labels of a namespace. Raises ConfigError."""
-        found = self._one(f"the namespace {name}", self._resources.NAMESPACES, name)
+        found = self._ask(f"the namespace {name}", self._resources.NAMESPACES, name=name)
         return strings(mapping(found.get("metadata")).get("labels"))
 
     def nodes(self) -> list[Tree]:
         """All nodes. Raises ConfigError."""
-        return self._list("the nodes", self._resources.NODES)
+        return list(self._ask("the nodes", self._resources.NODES))
 
     def proxy_configs(self) -> list[Tree]:
         """The ProxyConfig resources; empty if the cluster does not define them. Raises ConfigError."""
-        return self._list("the ProxyConfig resources", self._resources.PROXY_CONFIGS, optional=True)
-
-    def _list(self, what: str, resource: Any, *, optional: bool = False) -> list[Tree]:
-        def ask() -> list[Tree]:
-            try:
-                found: list[Tree] = self._asking.ask_list(self._access, resource)
-            except ClusterError as error:
-                if optional and error.status == _NOT_FOUND:
-                    return []
-                raise
-            return found
-
-        return self._read(what, ask)
+        return list(self._ask("the ProxyConfig resources", self._resources.PROXY_CONFIGS, optional=True))
 
     def webhook_configurations(self) -> list[Tree]:
         """MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
-        found = self._list("the webhooks", self._resources.WEBHOOK_CONFIGURATIONS)
+        found = self._ask("the webhooks", self._resources.WEBHOOK_CONFIGURATIONS)
         return [item for item in found if "sidecar-injector" in str(item.get("webhooks"))]
